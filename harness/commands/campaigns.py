@@ -61,9 +61,9 @@ class Campaign:
                 self.findings.append(finding)
                 self.lines.write("finding", engine=self.plan.engine, **finding.figures())
             yield
+        if self.findings and (base := base_of(target_of(self.plan.engine))):
+            yield from beside(self.findings, base, lambda: self.group.is_interrupted)
         self.is_interrupted = self.group.is_interrupted
-        if self.findings and not self.is_interrupted and (base := base_of(target_of(self.plan.engine))):
-            self.findings = beside(self.findings, base)
 
     def outcome(self, command: str) -> Outcome:
         """The outcome of the finished campaign, which `command` runs again."""

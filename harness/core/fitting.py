@@ -8,6 +8,8 @@ from pathlib import Path
 
 from swarden.harness.core.patch import Patch
 
+ACCESSORS = ("setter", "deleter")
+
 
 def fitting(patches: Iterable[Patch], folder: Path) -> list[Patch]:
     """The patches that fit the packages in a folder, each in the functions as those before it leave them.
@@ -20,7 +22,8 @@ def fitting(patches: Iterable[Patch], folder: Path) -> list[Patch]:
         with_patch = dict(patched)
         for hunk in patch.hunks:
             source = with_patch.get(hunk.at) or _function(hunk.at, folder)
-            if source.count(hunk.before) != 1:
+            begins_line = hunk.before[0].isspace()  # then it has the indentation of its first line
+            if source.count(hunk.before) != 1 or (begins_line and f"\n{hunk.before}" not in f"\n{source}"):
                 break
             with_patch[hunk.at] = source.replace(hunk.before, hunk.after)
         else:
@@ -46,6 +49,8 @@ def _functions_in(path: Path) -> Mapping[str, str]:
         return {}
     lines, found = source.splitlines(keepends=True), {}
     for name, node in _functions(tree, ""):
+        if any(isinstance(one, ast.Attribute) and one.attr in ACCESSORS for one in node.decorator_list):
+            continue  # a patch of a property changes its getter
         first = min(one.lineno for one in (node, *node.decorator_list))
         found[name] = textwrap.dedent("".join(lines[first - 1 : node.end_lineno]))
     return found

@@ -5,16 +5,19 @@ A patch whose statements a run does not reach before a failure cannot be what le
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from difflib import SequenceMatcher
-from functools import cache
+from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
-from swarden.harness.core.patch import Patch, StalePatch, code_of
+from swarden.harness.core.patch import Patch, Sources, StalePatch, code_of
 
 NOTE = "__swarden_note__"  # the function that a mark calls, a global of the module of a marked function
+BLOCKS = ("body", "orelse", "finalbody")
+_sets: list[set[str]] = []  # that get the names now
 
 
 class Place(NamedTuple):
@@ -40,27 +43,52 @@ def marked(patches: Iterable[Patch], reached: set[str]) -> Iterator[None]:
     before: dict[FunctionType, str] = {}
     versions: dict[FunctionType, list[Version]] = defaultdict(list)
     for patch in patches:
-        with suppress(StalePatch):
-            for function, sources in [(one, patch.sources(one, place)) for one, place in patch.functions().items()]:
-                before[function] = sources.before
-                versions[function].append(Version(patch.name, sources.after))
+        for function, sources in changed_functions(patch).items():
+            before[function] = sources.before
+            versions[function].append(Version(patch.name, sources.after))
     with ExitStack() as stack:
+        _sets.append(reached)
+        stack.callback(_sets.pop)
         for function, others in versions.items():
             stack.callback(setattr, function, "__code__", function.__code__)
-            stack.callback(function.__globals__.pop, NOTE, None)
-            function.__globals__[NOTE] = reached.add
+            function.__globals__[NOTE] = _note  # and stays there: a generator or a closure can outlive the body
             function.__code__ = _with_marks(function.__code__, before[function], tuple(others))
         yield
 
 
-@cache
+def changed_functions(patch: Patch) -> Mapping[FunctionType, Sources]:
+    """The functions that a patch changes, with their sources; none if the patch does not fit."""
+    try:
+        found = {function: patch.sources(function, place) for function, place in patch.functions().items()}
+        for sources in found.values():
+            ast.parse(sources.after)
+    except (StalePatch, SyntaxError):  # the text can stand elsewhere, with another indentation
+        return {}
+    return found
+
+
+def _note(name: str) -> None:
+    for reached in _sets:
+        reached.add(name)
+
+
+@lru_cache(maxsize=512)
 def _with_marks(original: CodeType, before: str, versions: tuple[Version, ...]) -> CodeType:
     """The code of a function with a mark at each place where a version differs."""
     tree = ast.parse(before)
-    marks = [(place, one.patch) for one in versions for place in changed_places(tree.body, ast.parse(one.source).body)]
+    body = _body(tree)
+    places = {one: list(changed_places(body, _body(ast.parse(one.source)))) or [Place(body, 0)] for one in versions}
+    marks = [(place, one.patch) for one, found in places.items() for place in found]
     for place, name in sorted(marks, key=lambda mark: mark[0].ordinal, reverse=True):  # the last one of a block first
         place.block.insert(place.ordinal, ast.parse(f"{NOTE}({name!r})").body[0])
     return code_of(tree, original.co_filename, original)
+
+
+def _body(tree: ast.Module) -> list[ast.stmt]:
+    """The statements of the one function of a tree."""
+    [definition] = tree.body
+    assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef), "the source is not a def"
+    return definition.body
 
 
 def changed_places(old: list[ast.stmt], new: list[ast.stmt]) -> Iterator[Place]:
@@ -78,19 +106,20 @@ def changed_places(old: list[ast.stmt], new: list[ast.stmt]) -> Iterator[Place]:
 
 def _inside(old: ast.stmt, new: ast.stmt) -> Iterator[Place]:
     """The changed places in the blocks of a statement; none if more than its blocks is changed."""
-    heads = [ast.unparse(one).partition("\n")[0] for one in (old, new)]
-    blocks, others = _blocks(old), _blocks(new)
-    if heads[0] == heads[1] and len(blocks) == len(others):
-        for block, other in zip(blocks, others, strict=True):
+    if _head(old) == _head(new):
+        for block, other in zip(_blocks(old), _blocks(new), strict=True):
             yield from changed_places(block, other)
 
 
-def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
+def _head(statement: ast.stmt) -> str:
+    """A statement with empty blocks, as text."""
+    copied = deepcopy(statement)
+    for block in _blocks(copied):
+        block[:] = [ast.Pass()]
+    return ast.unparse(copied)
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     """The blocks of a statement, those of its handlers and cases, too; also those that could have statements."""
-    blocks: list[list[ast.stmt]] = []
-    for _, value in ast.iter_fields(node):
-        if isinstance(value, list):
-            if all(isinstance(one, ast.stmt) for one in value):
-                blocks.append(value)
-            blocks += [one.body for one in value if isinstance(one, ast.ExceptHandler | ast.match_case)]
-    return blocks
+    parts = [statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())]
+    return [getattr(part, name) for part in parts for name in BLOCKS if isinstance(getattr(part, name, None), list)]

@@ -304,16 +304,27 @@ class Target(Protocol):
 
         Sources that can change may have any bug, whatever their version is.
         """
-        sources, version = self.sources, self.version()
-        patches = [patch for patch in [bug.patch_for(version)] if patch is not None]
-        if sources is not None and (bug.has(version) or not sources.is_release):
+        version, root = self.version(), self._import_root
+        own = bug.patch_for(version)
+        if self.sources is None or root is None:
+            return own
+        patches = [own] if own is not None else []
+        if bug.has(version) or not self.sources.is_release:
             patches += bug.patches
-        return next((one for one in patches if sources is None or fitting([one], sources.folder.parent)), None)
+        return next((one for one in patches if fitting([one], root)), None)
 
     def fitting_fixes(self) -> list[Patch]:
-        """The fixes of known bugs that fit this build together."""
-        patches = [patch for bug in self.known_bugs().values() if (patch := self.patch_of(bug)) is not None]
-        return fitting(patches, self.sources.folder.parent) if self.sources is not None else patches
+        """The fixes of known bugs that fit this build together, but for bugs that its version does not have."""
+        bugs = [bug for bug in self.known_bugs().values() if bug.has(self.version()) or bug.patch_for(self.version())]
+        patches = [patch for bug in bugs if (patch := self.patch_of(bug)) is not None]
+        return fitting(patches, self._import_root) if self._import_root is not None else patches
+
+    @property
+    def _import_root(self) -> Path | None:
+        """The folder from which the package of the engine's code is imported; None if that is no folder of files."""
+        folder, package = self.sources.folder if self.sources is not None else Path(), self.code.package
+        root = folder.parents[package.count(".")] if len(folder.parents) > package.count(".") else None
+        return root if root is not None and root.joinpath(*package.split(".")).is_dir() else None
 
     def fix(self, name: str) -> Patch:
         """The fix of the known bug with that name; raises UsageError if none fits this build of the engine."""

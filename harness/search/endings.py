@@ -1,6 +1,6 @@
 """How logs of findings end on another release of their engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,19 +37,24 @@ def base_of(target: Target) -> str:
     if target.releases is None or target.sources is None or target.sources.is_release:
         return ""
     installed = target.releases.installed()
-    older = [one for one in installed if parsed(one) <= parsed(target.version())]
-    return next(iter([*reversed(older), *installed]), "")
+    try:
+        older = [one for one in installed if parsed(one) <= parsed(target.version())]
+    except UsageError:  # its version has another form
+        older = installed
+    return (older or installed[:1] or [""])[-1]
 
 
-def beside(findings: Sequence[Finding], version: str) -> list[Finding]:
-    """Findings of a checkout, each with how its log ends on a release; those that pass there come first."""
+def beside(findings: list[Finding], version: str, is_stopped: Callable[[], bool]) -> Iterator[None]:
+    """Give each finding of a checkout how its log ends on a release, in place; those that pass there come first."""
+    ranks = {f"{PASSES} on {version}": 0, f"{FAILS} on {version}, too": 2}
     with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
-        known = [replace(one, on_base=_on_base(group, one, version)) for one in findings]
-    return sorted(known, key=lambda one: one.on_base == f"{FAILS} on {version}, too")
+        for index, finding in enumerate(findings):
+            if finding.path is not None and not finding.died and not is_stopped():
+                findings[index] = replace(finding, on_base=_on_base(group, finding, finding.path, version))
+            yield
+    findings.sort(key=lambda one: ranks.get(one.on_base, 1))
 
 
-def _on_base(group: WorkerGroup, finding: Finding, version: str) -> str:
-    if finding.path is None:
-        return ""
-    end = end_on(group, f"{finding.log.header.engine}=={version}", finding.path, finding.fingerprint)
+def _on_base(group: WorkerGroup, finding: Finding, path: Path, version: str) -> str:
+    end = end_on(group, f"{finding.log.header.engine}=={version}", path, finding.fingerprint)
     return f"{FAILS} on {version}, too" if end == FAILS else f"{end} on {version}"

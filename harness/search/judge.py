@@ -65,17 +65,18 @@ def is_same(failure: Failure, other: Failure | None) -> bool:
 class Ending:
     """The end of a log: its failure, the fixes that it reaches and that are not planted, and what became of requests.
 
-    `served` are the requests that had output tokens while they were unfinished, `ends` has why requests ended.
+    `served` are the requests that had output tokens while they were unfinished, `ends` has why requests ended; a
+    request is named by its engine and its id.
     """
 
     failure: Failure | None = None
     reached: set[str] = field(default_factory=set)
-    served: set[int] = field(default_factory=set)
-    ends: dict[int, str] = field(default_factory=dict)
+    served: set[tuple[int, int]] = field(default_factory=set)
+    ends: dict[tuple[int, int], str] = field(default_factory=dict)
 
-    def look(self, change: Transition) -> None:
-        self.served.update(one.id for one in change.after.requests or () if one.num_outputs)
-        self.ends.update((one.request_id, one.reason) for one in change.events_of(Finished))
+    def look(self, change: Transition, engine: int = 0) -> None:
+        self.served.update((engine, one.id) for one in change.after.requests or () if one.num_outputs)
+        self.ends.update(((engine, one.request_id), one.reason) for one in change.events_of(Finished))
 
     def drops(self, without: "Ending") -> bool:
         """Whether the engine ends a request unanswered that it serves, and does not end so, in the run without."""
@@ -99,7 +100,8 @@ class Judge:
         """The end of the log with these fixes; its own failure if it cannot be run with them."""
         key = frozenset(fixes)
         if key not in self._endings:
-            self._trials.report(Trial(tuple(fixes), self._failure.fingerprint, self._log))
+            if fixes:
+                self._trials.report(Trial(tuple(fixes), self._failure.fingerprint, self._log))
             try:
                 self._endings[key] = self._run(fixes)
             except UsageError as error:  # the fix does not fit, or the target fails with it
@@ -113,9 +115,9 @@ class Judge:
         return self._endings[key]
 
     def cures(self, fixes: Sequence[str]) -> bool:
-        """Whether the log passes with these fixes, and serves the requests that it serves without them."""
-        ending = self.ending(fixes)
-        return ending.failure is None and not ending.drops(self.ending())
+        """Whether the log fails without these fixes, passes with them, and none drops a request that is served."""
+        ending, without = self.ending(fixes), self.ending()
+        return is_same(self._failure, without.failure) and ending.failure is None and not ending.drops(without)
 
     def extended(self, fixes: Sequence[str], more: Sequence[str]) -> list[str]:
         """The fixes and those of `more` with which the log can be run."""
@@ -128,28 +130,24 @@ class Judge:
         return extended
 
     def fewest(self, fixes: Sequence[str]) -> list[str]:
-        """A smallest part of fixes that cure the failure together: without any one of them, the rest does not.
+        """Those of fixes that cure the failure together which are needed: without any one of them, the rest does not.
 
-        It costs about as many runs as each needed fix has bits in its index.
+        Halves are left out first, as most fixes are not needed.
         """
-        needed: list[str] = []
-        rest = list(fixes)
-        while not self.cures(needed):
-            low, high = 0, len(rest)  # with the first `high` of the rest it is cured, with the first `low` it is not
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if self.cures([*needed, *rest[:middle]]) else (middle, high)
-            if not high:
-                return list(fixes)  # it depends on the order in which fixes are added
-            needed, rest = [*needed, rest[high - 1]], rest[: high - 1]
+        needed, size = list(fixes), len(fixes)
+        while size := size // 2 if size > 1 else 0:
+            for start in range(len(needed) - size, -1, -size):
+                rest = needed[:start] + needed[start + size :]
+                if rest and self.cures(rest):
+                    needed = rest
         return needed
 
     def _run(self, fixes: Sequence[str]) -> Ending:
         ending = Ending()
 
-        def observe(_: Driver, change: Transition) -> None:
+        def observe(driver: Driver, change: Transition) -> None:
             self._trials.beat()
-            ending.look(change)
+            ending.look(change, driver.acting_system)
 
         others = [one for one in self._candidates if one.name not in fixes]
         inside = marked(others, ending.reached)

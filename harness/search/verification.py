@@ -1,4 +1,4 @@
-"""Which failures are of known bugs: those that the fixes of known bugs cure, whatever their fingerprints.
+"""Which failures are of known bugs: those that the fixes of bugs with their fingerprint cure.
 
 A fingerprint alone proves nothing: many bugs end in `work_makes_progress/engine/stuck`.
 """
@@ -10,6 +10,7 @@ from functools import cached_property
 
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
+from swarden.harness.core.marks import changed_functions
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.replay import failure_like
@@ -70,19 +71,19 @@ class Verifier:
         return {name: patch for name, patch in patches.items() if patch is not None}
 
     def cause_of(self, failure: Failure, log: OpLog) -> Cause:
-        """The cause of the failure of a log: the fixes of its namesakes are tried alone, then all that it reaches.
+        """The cause of the failure of a log, for which the fixes of its namesakes are tried, alone and then together.
 
         With a mutant planted the cause is unknown, because a fix may hide the mutant.
         """
-        if log.header.mutant is not None:
-            return UNKNOWN
-        judge, named = Judge(log, failure, [*self._fixes.values()], self._trials), self._namesakes(failure)
-        alone = [name for name in named if name in judge.ending().reached][:MOST_FIXES]
-        if cures := [name for name in alone if judge.cures([name])]:
+        named = self._namesakes(failure) if log.header.mutant is None else []
+        if not any(name in self._fixes for name in named):
+            return Cause(namesakes={name: self._why_not(name) for name in named})
+        judge = Judge(log, failure, [*self._fixes.values()], self._trials)
+        if cures := [name for name in self._reached(judge, (), failure) if judge.cures([name])]:
             return Cause(tuple(sorted(cures)), is_either=True)
         together: list[str] = []
         while (left := judge.ending(together).failure) is not None:
-            extended = judge.extended(together, self._further(judge.ending(together).reached, left))
+            extended = judge.extended(together, self._reached(judge, together, left))
             if extended == together:
                 break
             together = extended
@@ -114,11 +115,12 @@ class Verifier:
         """Run a log with fixes that were tried; its failure if it has this fingerprint."""
         return failure_like(log, fingerprint, self._trials.beat)
 
-    def _why_not(self, name: str, judge: Judge) -> str:
-        if name not in self._fixes:
+    def _why_not(self, name: str, judge: Judge | None = None) -> str:
+        patch = self._fixes.get(name)
+        if patch is None or judge is None:
             return DOES_NOT_FIT if self._bugs[name].patch_for(self._target.version()) else HAS_NO_FIX
         if name not in judge.ending().reached:
-            return NOT_REACHED
+            return NOT_REACHED if changed_functions(patch) else DOES_NOT_FIT
         return judge.errors.get(frozenset([name]), DOES_NOT_HELP)
 
     def _namesakes(self, failure: Failure) -> list[str]:
@@ -128,10 +130,10 @@ class Verifier:
         named = [bug for bug in bugs if fingerprints & {*bug.fingerprints}]
         return [bug.name for bug in sorted(named, key=lambda bug: failure.fingerprint not in bug.fingerprints)]
 
-    def _further(self, reached: Collection[str], left: Failure) -> list[str]:
-        """The fixes that a log reaches, those of the namesakes of its failure first."""
-        named = self._namesakes(left)
-        return sorted(reached, key=lambda name: (name not in named, name))
+    def _reached(self, judge: Judge, fixes: Sequence[str], left: Failure) -> list[str]:
+        """The fixes of the first namesakes of a failure that the log reaches with these fixes."""
+        reached = judge.ending(fixes).reached
+        return [name for name in self._namesakes(left) if name in reached][:MOST_FIXES]
 
 
 def names_in(known: str) -> list[str]:

@@ -16,6 +16,14 @@ class Pool:
             count += 1
             count += 1
             return count
+
+    @property
+    def size(self):
+        return 1
+
+    @size.setter
+    def size(self, size):
+        self.count = size
 """
 
 
@@ -33,6 +41,8 @@ def folder(tmp_path):
         pytest.param("engine:free", "page + 1", True, id="function"),
         pytest.param("engine:Pool.take", "@staticmethod\ndef take", True, id="method-below-a-condition"),
         pytest.param("engine:Pool.take", "    return count\n", True, id="without-its-indentation"),
+        pytest.param("engine:free", "  return page + 1\n", False, id="with-another-indentation"),
+        pytest.param("engine:Pool.size", "return 1", True, id="getter-beside-a-setter"),
         pytest.param("engine:Pool.take", "count += 1", False, id="twice"),
         pytest.param("engine:free", "page + 2", False, id="changed"),
         pytest.param("engine:gone", "page", False, id="absent-function"),

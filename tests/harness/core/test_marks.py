@@ -32,6 +32,8 @@ SMALL = patch("total -= load\n", "total -= load\n        self.last = load\n")
 CONDITION = patch("load > 5", "load > 6")
 HANDLER = patch("total += 1\n", "total += 2\n")
 OTHER_ERROR = patch("except ZeroDivisionError", "except ArithmeticError")
+BOTH = Patch("some", (*OTHER_ERROR.hunks, *HANDLER.hunks))
+SIGNATURE = patch("def weigh(self, load):", "def weigh(self, load) -> int:")
 LAST = patch("    return total\n", "    return -total\n")
 
 
@@ -47,6 +49,8 @@ LAST = patch("    return total\n", "    return -total\n")
         pytest.param(HANDLER, 2, False, id="handler-that-did-not-run"),
         pytest.param(OTHER_ERROR, 1, True, id="kind-of-error-of-a-handler-in-a-loop-that-ran"),
         pytest.param(OTHER_ERROR, 0, False, id="kind-of-error-of-a-handler-in-a-loop-that-did-not-run"),
+        pytest.param(BOTH, 1, True, id="kind-of-error-of-a-handler-and-its-statement"),
+        pytest.param(SIGNATURE, 0, True, id="first-line"),
         pytest.param(LAST, 0, True, id="last-statement"),
     ],
 )
@@ -69,6 +73,29 @@ def test_marks_are_gone_behind_the_body():
     Scale().weigh(1)
 
     assert (Scale.weigh.__code__, reached) == (code, set())
+
+
+def test_generator_that_outlives_the_marks_goes_on():
+    change = Patch("some", (Hunk(f"{__name__}:count", "yield 2", "yield 3"),))
+    with marked([change], set()):
+        left = count()
+        next(left)
+
+    assert list(left) == [2]
+
+
+def count():
+    yield 1
+    yield 2
+
+
+def test_patch_that_would_not_be_valid_python_is_not_reached():
+    reached: set[str] = set()
+
+    with marked([patch("total -= load\n", "total -= load\n  self.last = load\n")], reached):
+        Scale().weigh(1)
+
+    assert reached == set()
 
 
 def test_patch_on_code_that_another_patch_has_changed_is_marked_in_that_code():

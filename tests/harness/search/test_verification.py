@@ -273,16 +273,6 @@ def test_campaign_with_known_failures_alone_is_clean_and_says_so(result):
     assert outcome.lines()[-1].startswith(f"failed by known bugs only ({RUNS} runs, want at least ")
 
 
-def test_fix_of_a_bug_with_another_fingerprint_is_found_too(target, tmp_path, monkeypatch):
-    """The name of a failure depends on what traffic meets first."""
-    bugs = {
-        name: msgspec.structs.replace(bug, fingerprints=("other/law",)) for name, bug in target.known_bugs().items()
-    }
-    monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
-
-    assert cause_with(target, tmp_path, WHOLE, ODD).bugs == (OF_BLOCKS, OF_PROMPTS)
-
-
 def test_fix_whose_code_does_not_run_is_not_tried(target, tmp_path, change):
     """The engine never admits the request."""
     change(target, "elsewhere", copy_of=OF_BLOCKS, before="self.running.append(request)", after="pass")

@@ -1,0 +1,56 @@
+"""A finding of a checkout is replayed on the nearest release."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.search import endings
+from swarden.harness.search.result import Finding
+
+
+@pytest.mark.parametrize(
+    ("version", "is_release", "installed", "base"),
+    [
+        pytest.param("checkout-head", False, ["0.5.22", "0.5.23"], "0.5.23", id="newest-for-one-without-a-version"),
+        pytest.param("0.5.22.dev3", False, ["0.5.17", "0.5.22", "0.5.23"], "0.5.22", id="not-newer"),
+        pytest.param("0.5.10", False, ["0.5.17", "0.5.23"], "0.5.17", id="oldest-if-all-are-newer"),
+        pytest.param("main", False, ["0.5.17", "0.5.23"], "0.5.23", id="newest-for-a-version-of-another-form"),
+        pytest.param("checkout-head", False, [], "", id="none-installed"),
+        pytest.param("0.5.23", True, ["0.5.22"], "", id="release"),
+    ],
+)
+def test_base_of_a_checkout_is_the_nearest_release(version, is_release, installed, base):
+    releases, sources = SimpleNamespace(installed=lambda: installed), SimpleNamespace(is_release=is_release)
+    target: Any = SimpleNamespace(releases=releases, sources=sources, version=lambda: version)
+
+    assert endings.base_of(target) == base
+
+
+def findings(names):
+    return [Finding(name, OpLog(Header(engine="demo", configs=[{}]), []), 0.0, path=Path(name)) for name in names]
+
+
+def test_findings_that_pass_on_the_base_come_first(monkeypatch):
+    ends = {"a": endings.FAILS, "b": "is no log", "c": endings.PASSES}
+    monkeypatch.setattr(endings, "WorkerGroup", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(endings, "end_on", lambda _group, _engine, path, _name: ends[path.name])
+    found = findings(ends)
+
+    for _ in endings.beside(found, "1.0", lambda: False):
+        pass
+
+    assert [one.on_base for one in found] == ["passes on 1.0", "is no log on 1.0", "fails on 1.0, too"]
+
+
+def test_findings_behind_an_interrupt_are_not_replayed(monkeypatch):
+    monkeypatch.setattr(endings, "WorkerGroup", lambda *_, **__: nullcontext())
+    found = findings(["a", "b"])
+
+    for _ in endings.beside(found, "1.0", lambda: True):
+        pass
+
+    assert [one.on_base for one in found] == ["", ""]
