@@ -65,7 +65,7 @@ class JobPool:
             if not done:
                 on_wait(ended)
                 continue
-            future = next(iter(done))
+            future = done.pop()
             job = running.pop(future)
             try:
                 result = future.result()

@@ -113,6 +113,7 @@ class RunView:
     subjects: Sequence[str] = ()
     units: frozenset[tuple[str, int]] = frozenset()
     columns: Sequence[PoolColumn] = ()
+    was_run: bool = True
 
     @property
     def legend(self) -> list[str]:
@@ -151,7 +152,8 @@ def _written_view(log: OpLog, path: Path) -> RunView:
     rows = [Shown(row, op_text(row.op)) for row in written(log)]
     engine = EngineView("", configuration_line(log.header, 0))
     heading, story = opening_lines(log.header), expected_lines(log.header, path)
-    return RunView(path.name, f"{len(rows)} ops, not run", heading, [engine], rows[-MAX_ROWS:], len(rows), story)
+    verdict, last = f"{len(rows)} ops, not run", rows[-MAX_ROWS:]
+    return RunView(path.name, verdict, heading, [engine], last, len(rows), story, was_run=False)
 
 
 def _columns(timeline: Timeline) -> list[PoolColumn]:

@@ -110,7 +110,8 @@ class Judge:
                 why = f"{type(error).__name__}: {' '.join(text_of(error).split())}"
                 self.errors[key] = f"its fix could not be tried: {why}"
             finally:
-                self._trials.report(Trial())
+                if fixes:
+                    self._trials.report(Trial())
             self._endings.setdefault(key, Ending(self._failure))
         return self._endings[key]
 

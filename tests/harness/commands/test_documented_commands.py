@@ -37,7 +37,7 @@ SKIPPED = {  # a part of a command: the reason for which it does not run here
     "dask ": "starts a process of a cluster that does not end",
     "pip ": "installs packages",
     "make ": "runs these tests, or installs packages",
-    "swarden repro NAME": "needs a release of an engine; test_programs runs the programs of one",
+    "--as script": "needs a release of an engine; test_programs runs the programs of one",
     "swarden bench": "takes minutes; test_bench runs its parts",
     "mutants matrix": "replays the op-logs of all bugs; tests/quality compares its page",
 }

@@ -34,6 +34,7 @@ def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
         "violations",
         "findings",
         "known",
+        "refused",
         "probes",
         "checks",
         "noops",

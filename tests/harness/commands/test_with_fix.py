@@ -9,7 +9,6 @@ from tests.harness.some_bugs import (
     LONG,
     LONG_OUTPUT,
     ODD,
-    ODD_PROMPT,
     OF_BLOCKS,
     OF_PROMPTS,
     STUCK,
@@ -72,7 +71,7 @@ def test_unknown_fix_is_a_misuse(swarden, command, name, complaint):
 )
 def test_fix_of_a_header_is_left_out_where_the_release_does_not_have_its_bug(swarden, fixed, exit_code, text):
     """The log was found behind a fix; on a later release the fix may not fit any more."""
-    bug = BUG.format(condition=ODD_PROMPT, fixed="False", fingerprint=STUCK).replace('"9.9.9"]', '"0.5.0"]')
+    bug = BUG.format(condition="text of 0.5.0", fixed="False", fingerprint=STUCK).replace('"9.9.9"]', '"0.5.0"]')
     file = swarden.folder / "blockserve/findings/former-bug.toml"
     file.write_text(f'fixed = "{fixed}"\n{bug}' if fixed else bug)
     path = write_log(swarden.folder / "some.oplog", WHOLE)
