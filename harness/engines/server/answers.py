@@ -5,7 +5,7 @@ A field that is null, or that is missing where it has a default, is not known.
 
 from collections.abc import Iterable, Sequence
 from math import isfinite, nan
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -74,6 +74,18 @@ class InPrompt(Struct, gc=False):
     logprob: float
 
 
+PartT = TypeVar("PartT", bound=Part)
+
+
+class Choices(Struct, Generic[PartT]):
+    """An object of OpenAI's completions."""
+
+    choices: list[PartT]
+
+    def of(self, index: int) -> list[PartT]:
+        return [part for part in self.choices if part.index == index]
+
+
 class VllmPart(Part, kw_only=True):
     token_ids: list[TokenId]
     logprobs: Logprobs | None = None
@@ -99,14 +111,6 @@ class VllmPart(Part, kw_only=True):
             best = max(entry, key=lambda likely: entry[likely].logprob)
             tokens.append(Token(token, entry[token].logprob, best, entry[best].logprob))
         return tokens
-
-
-class OpenAIAnswer(Struct):
-    choices: list[Part]
-
-
-class VllmAnswer(Struct):
-    choices: list[VllmPart]
 
 
 Scored = tuple[float | None, TokenId, str | None]
@@ -215,7 +219,6 @@ class Props(Struct):
     """llama.cpp's."""
 
     default_generation_settings: Generation = msgspec.field(default_factory=Generation)
-    total_slots: Annotated[int, within(1, 1 << 16)] | None = None
 
 
 def decoded(text: bytes, kind: type[KindT], *, strict: bool = True) -> KindT:

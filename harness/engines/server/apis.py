@@ -10,7 +10,7 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 from swarden.harness.engines.server import answers
-from swarden.harness.engines.server.answers import Part, Token, WrongForm, all_decoded, decoded
+from swarden.harness.engines.server.answers import Model, Part, Token, WrongForm, all_decoded, decoded
 from swarden.harness.engines.server.client import QUICK_S, Address, Call, Reply, page_at, text_at
 
 FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
@@ -63,10 +63,15 @@ class Api(Protocol):
         """The parts of the answer with this index.  Raises WrongForm."""
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        """The answer again without the prefix cache; the reply if it is none.  Raises WrongForm."""
+        """The answer again without the prefix cache, if the API can ask for that; the reply if it is none.
 
-    def learn(self, address: Address) -> dict[str, Any]:
-        """The settings of a configuration that the server reports; None where it does not.  Raises UsageError."""
+        Raises WrongForm.  It is generated, unless the API shows the log-probabilities of a prompt.
+        """
+        reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True, sequences=1), model))
+        return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
+
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
+        """The settings that a server with this model reports; None where it does not.  Raises UsageError."""
 
 
 class Answer(NamedTuple):
@@ -101,6 +106,18 @@ def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
     prompt = [*wanted.prompt, *answer]
     cold = wanted._replace(prompt=prompt, max_new_tokens=1, stop=(), stop_texts=(), is_cold=True)
     return cold._replace(seed=None, sequences=1)
+
+
+def as_prompt(
+    api: Api, address: Address, wanted: Wanted, answer: Sequence[int], model: str, **more: Any
+) -> tuple[Sequence[int], Reply]:
+    """The answer as the end of a cold prompt, without its last token if there is no room for a further one."""
+    for known in (answer, answer[:-1]):
+        body = api.body(continued(wanted, known), model) | {"stream": False, **more}
+        reply = Call(address).made("POST", api.path, body)
+        if reply.status != NO_ROOM:
+            break
+    return known, reply
 
 
 def object_at(address: Address, path: str, kind: type[KindT]) -> KindT:
@@ -159,23 +176,17 @@ class Vllm(Api):
         return body
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.VllmPart]:
-        objects = all_decoded(chunks, answers.VllmAnswer)
-        return [part for one in objects for part in one.choices if part.index == index]
+        return [part for one in all_decoded(chunks, answers.Choices[answers.VllmPart]) for part in one.of(index)]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The log-probabilities of the answer as the end of a prompt, which do not read the prefix cache."""
-        for known in (answer, answer[:-1]):
-            body = self.body(continued(wanted, known), model) | {"prompt_logprobs": 1, "stream": False}
-            reply = Call(address).made("POST", self.path, body)
-            if reply.status != NO_ROOM:
-                break
+        known, reply = as_prompt(self, address, wanted, answer, model, prompt_logprobs=1)
         if reply.status != OK:
             return reply
         part = answers.only(self.parts(reply.chunks))
         return [*part.in_prompt(known, len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
 
-    def learn(self, address: Address) -> dict[str, Any]:
-        model = (object_at(address, "/v1/models", answers.Models).data or [answers.Model()])[0]
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
         settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}
         if text_at(address, "/is_sleeping") is None:
             settings["left_out"] = ("sleep",)
@@ -235,18 +246,13 @@ class Sglang(Api):
         return all_decoded(last, answers.SglangPart)
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        for known in (answer, answer[:-1]):
-            reply = Call(address).made(
-                "POST", self.path, self.body(continued(wanted, known), model) | {"stream": False}
-            )
-            if reply.status != NO_ROOM:
-                break
+        known, reply = as_prompt(self, address, wanted, answer, model)
         if reply.status != OK:
             return reply
         part = answers.only(self.parts(reply.chunks))
         return [*part.in_prompt(len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
 
-    def learn(self, address: Address) -> dict[str, Any]:
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
         reported = object_at(address, "/get_server_info", answers.ServerInfo)
         settings: dict[str, Any] = {"model": reported.model_path, "block_size": reported.page_size}
         settings |= {"max_context_len": reported.context_length, "capacity": reported.max_total_num_tokens}
@@ -280,12 +286,7 @@ class LlamaCpp(Api):
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.LlamaPart]:
         return [part for part in all_decoded(chunks, answers.LlamaPart) if part.index == index]
 
-    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        """The answer is generated again."""
-        reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True, sequences=1), model))
-        return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
-
-    def learn(self, address: Address) -> dict[str, Any]:
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
         """No page shows whether the slots share one memory (`kv_unified`), so its room is that of one context."""
         context_len = object_at(address, "/props", answers.Props).default_generation_settings.n_ctx
         return {"max_context_len": context_len, "block_size": 1, "capacity": context_len}
@@ -309,16 +310,9 @@ class OpenAI(Api):
         return (body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}) | {"stream": True}
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[Part]:
-        objects = all_decoded(chunks, answers.OpenAIAnswer)
-        return [part for one in objects for part in one.choices if part.index == index]
+        return [part for one in all_decoded(chunks, answers.Choices[Part]) for part in one.of(index)]
 
-    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        """The answer is generated again, alone; the API cannot ask for an empty cache."""
-        reply = Call(address).made("POST", self.path, self.body(wanted, model))
-        return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
-
-    def learn(self, address: Address) -> dict[str, Any]:
-        model = (object_at(address, "/v1/models", answers.Models).data or [answers.Model()])[0]
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
         return {"model": model.id, "first_token": ord("a"), "last_token": ord("z")}
 
 
