@@ -10,7 +10,7 @@ from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
 from tests.harness.servers.some_servers import server_with
-from tests.harness.servers.test_misbehaving import error
+from tests.harness.servers.test_misbehaving import answers, error
 
 SIZE = 97  # of the vocabulary
 VALID, INVALID = (Submit(tokens=(SIZE - 1,)), Step()), (Submit(tokens=(SIZE,)), Step())
@@ -25,9 +25,7 @@ def fives(sent, token=5):
         count = body["max_tokens"]
         choice = {"token_ids": [token] * count, "logprobs": {"token_logprobs": [-1.0] * count}}
         choice["prompt_logprobs"] = [{str(token): {"logprob": -1.0}}] * len(body["prompt"])
-        handler.send_response(200)
-        handler.end_headers()
-        handler.wfile.write(json.dumps({"choices": [choice]}).encode())
+        answers(json.dumps({"choices": [choice]}).encode())(handler)
 
     return answer
 
