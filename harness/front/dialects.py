@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Annotated, Any, NamedTuple
 
@@ -112,51 +113,32 @@ def _completions(one: Completions, eos: Sequence[int]) -> Sequence[Asked]:
     stop = (*one.stop_token_ids, *(() if one.ignore_eos else eos))
     wants_logits = one.logprobs is not None or one.prompt_logprobs is not None
     namespace = namespace_of(one.cache_salt) if one.prompt_logprobs is None else next(COLD)
-    return [
-        Asked(
-            one.prompt,
-            SamplingParams(one.max_tokens, stop, one.temperature, seed=seed, return_logits=wants_logits),
-            namespace,
-            -one.priority,  # the lowest first, as in vLLM
-            one.stop,
-        )
-        for seed in _seeds(one.seed, one.n)
-    ]
+    sampling = SamplingParams(one.max_tokens, stop, one.temperature, seed=one.seed, return_logits=wants_logits)
+    asked = Asked(one.prompt, sampling, namespace, -one.priority, one.stop)  # the lowest priority first, as in vLLM
+    return _several(asked, one.n)
 
 
-def _seeds(first: int | None, count: int) -> list[int | None]:
-    return [None if first is None else first + index for index in range(count)]
+def _several(asked: Asked, count: int) -> Sequence[Asked]:
+    """The requests for so many answers, each with a seed of its own."""
+    sampling, seed = asked.sampling, asked.sampling.seed
+    seeds = [None if seed is None else seed + index for index in range(count)]
+    return [asked._replace(sampling=replace(sampling, seed=seed)) for seed in seeds]
 
 
 def _generate(one: Generate, eos: Sequence[int]) -> Sequence[Asked]:
     want = one.sampling_params
     stop = (*want.stop_token_ids, *(() if want.ignore_eos else eos))
     namespace = next(COLD) if one.return_logprob and one.logprob_start_len >= 0 else namespace_of(one.extra_key)
-    scores = one.return_logprob
-    return [
-        Asked(
-            one.input_ids,
-            SamplingParams(want.max_new_tokens, stop, want.temperature, seed=seed, return_logits=scores),
-            namespace,
-            one.priority,
-            want.stop,
-        )
-        for seed in _seeds(want.sampling_seed, want.n)
-    ]
+    seed, scores = want.sampling_seed, one.return_logprob
+    sampling = SamplingParams(want.max_new_tokens, stop, want.temperature, seed=seed, return_logits=scores)
+    return _several(Asked(one.input_ids, sampling, namespace, one.priority, want.stop), want.n)
 
 
 def _llama(one: LlamaCompletion, eos: Sequence[int]) -> Sequence[Asked]:
     stop = () if one.ignore_eos else eos
     namespace, scores = 0 if one.cache_prompt else next(COLD), one.n_probs > 0
-    return [
-        Asked(
-            one.prompt,
-            SamplingParams(one.n_predict, stop, one.temperature, seed=seed, return_logits=scores),
-            namespace,
-            stop_texts=one.stop,
-        )
-        for seed in _seeds(one.seed, one.n_cmpl)
-    ]
+    sampling = SamplingParams(one.n_predict, stop, one.temperature, seed=one.seed, return_logits=scores)
+    return _several(Asked(one.prompt, sampling, namespace, stop_texts=one.stop), one.n_cmpl)
 
 
 def _choice(one: Completions, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
