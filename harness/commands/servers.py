@@ -16,7 +16,7 @@ from swarden.harness.commands.console import ERR
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.adapter import MOST_AT_ONCE
 from swarden.harness.engines.server.apis import APIS, api_of
-from swarden.harness.engines.server.client import QUICK_S, page_at
+from swarden.harness.engines.server.client import Call
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server, api_at, published, recorded
@@ -118,8 +118,8 @@ class ServerOptions(NamedTuple):
         ERR.print(self.bounds(server, seconds), markup=False, soft_wrap=True)
         with closing(server):
             server.renew(api_of("openai"))  # starts it; the first run flushes it
-            if not (metrics := page_at(server.address, "/metrics", QUICK_S)).status:
-                raise UsageError(f"{server.address.shown}/metrics: {metrics.text}")
+            if not (metrics := Call(server.address).page("/metrics")).status:
+                raise UsageError(f"{server.address.shown}/metrics: {metrics.error}")
             try:
                 api = api_of(self.api or fixed.get("api") or api_at(server.address))
                 server.resume(api)  # a campaign that was killed may have left it paused

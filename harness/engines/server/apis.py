@@ -11,7 +11,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 from swarden.harness.engines.server import answers
 from swarden.harness.engines.server.answers import Model, Part, Token, WrongForm, all_decoded, decoded
-from swarden.harness.engines.server.client import QUICK_S, Address, Call, Reply, page_at, text_at
+from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 
 FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
@@ -122,9 +122,9 @@ def as_prompt(
 
 def object_at(address: Address, path: str, kind: type[KindT]) -> KindT:
     """What a page says; raises UsageError."""
-    page = page_at(address, path, QUICK_S)
+    page = Call(address).page(path)
     if not page.status:
-        raise UsageError(f"{address.shown}{path}: {page.text}")
+        raise UsageError(f"{address.shown}{path}: {page.error}")
     return from_page(address, path, page.text.encode() if page.status == OK else b"{}", kind)
 
 
