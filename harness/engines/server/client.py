@@ -166,8 +166,7 @@ class Call:
         if self._is_act:
             return Reply(200)
         try:
-            objects = _Objects(response)
-            for data in objects:
+            for data in _objects(response):
                 if most_chunks is not None and len(chunks) >= most_chunks:
                     return Reply(200, chunks, is_cut=True)
                 if (error := bytes(decoded(data, Event).error)) not in NO_ERROR:  # in a stream that has begun
@@ -178,40 +177,32 @@ class Call:
                     raise WrongForm(f"more than {MOST_CHUNKS} objects")
         except WrongForm as error:
             return Reply(0, chunks, f"an answer that cannot be read: {error}")
-        if not objects.is_whole:
-            return Reply(0, chunks, "the answer ends before its end")
         return Reply(200, chunks)
 
 
-class _Objects:
-    """The JSON objects of a stream of events, or the one object of another answer; WrongForm if a line is too long.
+def _objects(response: HTTPResponse) -> Iterator[bytes]:
+    """The JSON objects of a stream of events, or the one object of another answer.
 
-    An answer `is_whole` if its last event says so, or if it is one object.
+    WrongForm if a line is too long, or if the stream ends before an event that says that it is the last one.
     """
-
-    def __init__(self, response: HTTPResponse) -> None:
-        self._response = response
-        self.is_whole = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        response = self._response
-        if "event-stream" not in (response.getheader("Content-Type") or ""):
-            body = _whole(response, MOST_BYTES)
-            self.is_whole = True
-            if body.strip():
-                yield body
+    if "event-stream" not in (response.getheader("Content-Type") or ""):
+        if (body := _whole(response, MOST_BYTES)).strip():
+            yield body
+        return
+    is_whole = False
+    for _ in range(MOST_LINES):
+        line = response.readline(MOST_LINE + 1)
+        if len(line) > MOST_LINE:
+            raise WrongForm(f"more than {MOST_LINE} bytes in a line")
+        if not line and is_whole:
             return
-        for _ in range(MOST_LINES):
-            if not (line := response.readline(MOST_LINE + 1)):
-                return
-            if len(line) > MOST_LINE:
-                raise WrongForm(f"more than {MOST_LINE} bytes in a line")
-            if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()):
-                self.is_whole |= data == DONE
-                if data != DONE:
-                    self.is_whole |= any(mark in data for mark in LAST)
-                    yield data
-        raise WrongForm(f"more than {MOST_LINES} lines")
+        if not line:
+            raise WrongForm("it ends before its end")
+        if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()):
+            is_whole |= data == DONE or any(mark in data for mark in LAST)
+            if data != DONE:
+                yield data
+    raise WrongForm(f"more than {MOST_LINES} lines")
 
 
 def _status_of(error: bytes) -> int:
