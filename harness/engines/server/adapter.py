@@ -312,12 +312,8 @@ class ServerPort(EnginePort):
             text = f"the strict check inside of the server has failed: see {self._connection.log}, and the op-log {log}"
             raise CheckFailed(text, f"CheckFailed/{log.stem.rpartition('-')[0]}", log)
         if not self._connection.is_healthy:
-            died = ServerDied(*self._connection.last_words())
-            raise (
-                InvalidRequestFails(self._connection.invalid, str(died), died.fingerprint)
-                if self._connection.invalid
-                else died
-            )
+            died, invalid = ServerDied(*self._connection.last_words()), self._connection.invalid
+            raise InvalidRequestFails(invalid, str(died), died.fingerprint) if invalid else died
 
     def _rest(self, small: Wanted) -> None:
         """Look at the metrics until the server is empty; some count only at the next request, so that one is sent."""

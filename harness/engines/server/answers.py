@@ -5,6 +5,7 @@ A field that is null, or that is missing where it has a default, is not known.
 
 from collections.abc import Iterable, Sequence
 from math import isfinite, nan
+from operator import itemgetter
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -47,6 +48,12 @@ class Token(NamedTuple):
     logprob: float = nan
     best: int | None = None
     best_logprob: float = nan
+
+
+def token_of(token: int, logprob: float | None, scores: Iterable[tuple[int, float]]) -> Token:
+    """A token, with the likeliest one of those with these log-probabilities."""
+    best: tuple[int | None, float] = max(scores, key=itemgetter(1), default=(None, nan))
+    return Token(token, nan if logprob is None else logprob, *best)
 
 
 # --- the answers of the APIs
@@ -97,9 +104,8 @@ class VllmPart(Part, kw_only=True):
         logprobs = reported.token_logprobs or [None] * len(self.token_ids)
         tops = reported.top_logprobs or [None] * len(self.token_ids)
         for token, logprob, top in aligned("token_ids, logprobs", self.token_ids, logprobs, tops):
-            best = max((top or {}).items(), key=lambda likely: likely[1], default=None)
-            named = (None, nan) if best is None else (int(best[0].removeprefix("token_id:")), best[1])
-            tokens.append(Token(token, _number(logprob), *named))
+            scores = [(int(name.removeprefix("token_id:")), score) for name, score in (top or {}).items()]
+            tokens.append(token_of(token, logprob, scores))
         return tokens
 
     def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
@@ -108,8 +114,8 @@ class VllmPart(Part, kw_only=True):
         for token, entry in aligned("prompt, prompt_logprobs", known, (self.prompt_logprobs or [])[first:]):
             if entry is None or token not in entry:
                 raise WrongForm(f"prompt_logprobs: token {token} of the prompt is missing")
-            best = max(entry, key=lambda likely: entry[likely].logprob)
-            tokens.append(Token(token, entry[token].logprob, best, entry[best].logprob))
+            scores = [(likely, score.logprob) for likely, score in entry.items()]
+            tokens.append(token_of(token, entry[token].logprob, scores))
         return tokens
 
 
@@ -137,8 +143,8 @@ class SglangPart(Part, kw_only=True):
     def _scored(self, chosen: Sequence[Scored], tops: Sequence[Sequence[Scored] | None]) -> list[Token]:
         tokens = []
         for (logprob, token, _), top in aligned("token_logprobs, top_logprobs", chosen, tops):
-            named = (top[0][1], _number(top[0][0])) if top else (None, nan)
-            tokens.append(Token(token, _number(logprob), *named))
+            scores = [(likely, score) for score, likely, _ in top or () if score is not None]
+            tokens.append(token_of(token, logprob, scores))
         return tokens
 
 
@@ -158,9 +164,8 @@ class LlamaPart(Part):
     def tokens(self) -> list[Token]:
         tokens = []
         for entry in self.completion_probabilities or ():
-            best = max(entry.top_logprobs, key=lambda top: top.logprob, default=None)
-            named = (None, nan) if best is None else (best.id, best.logprob)
-            tokens.append(Token(entry.id, entry.logprob, *named))
+            scores = [(top.id, top.logprob) for top in entry.top_logprobs]
+            tokens.append(token_of(entry.id, entry.logprob, scores))
         return tokens
 
 
@@ -249,10 +254,6 @@ def only(parts: Sequence[KindT]) -> KindT:
     if len(parts) != 1:
         raise WrongForm(f"{len(parts)} answers, want 1")
     return parts[0]
-
-
-def _number(logprob: float | None) -> float:
-    return nan if logprob is None else logprob
 
 
 # --- metrics

@@ -101,19 +101,13 @@ def without_parts(error: WrongForm) -> Reply:
     return Reply(0, error=printable(f"an answer without its parts: {error}"))
 
 
-def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
-    """A cold request for one more token behind an answer, or a part of it."""
-    prompt = [*wanted.prompt, *answer]
-    cold = wanted._replace(prompt=prompt, max_new_tokens=1, stop=(), stop_texts=(), is_cold=True)
-    return cold._replace(seed=None, sequences=1)
-
-
 def as_prompt(
     api: Api, address: Address, wanted: Wanted, answer: Sequence[int], model: str, **more: Any
 ) -> tuple[Sequence[int], Reply]:
     """The answer as the end of a cold prompt, without its last token if there is no room for a further one."""
+    cold = wanted._replace(max_new_tokens=1, stop=(), stop_texts=(), seed=None, sequences=1, is_cold=True)
     for known in (answer, answer[:-1]):
-        body = api.body(continued(wanted, known), model) | {"stream": False, **more}
+        body = api.body(cold._replace(prompt=[*wanted.prompt, *known]), model) | {"stream": False, **more}
         reply = Call(address).made("POST", api.path, body)
         if reply.status != NO_ROOM:
             break

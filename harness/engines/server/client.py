@@ -89,11 +89,7 @@ class Address(NamedTuple):
             raise UsageError(f"{option}: has a user or a query; give secrets by --header, which reads the environment")
         try:
             parts = urlsplit(self.url)
-            if (
-                parts.scheme not in ("http", "https")
-                or not parts.hostname
-                or not re.fullmatch(rf"[!-~]{{,{MOST_URL}}}", self.url)
-            ):
+            if not parts.hostname or not re.fullmatch(rf"(?i:https?)://[!-~]{{1,{MOST_URL}}}", self.url):
                 raise ValueError("no URL of a server")
             infos = socket.getaddrinfo(parts.hostname, parts.port)
         except (ValueError, OSError) as error:  # ValueError: also of a name, or a port that is out of range
