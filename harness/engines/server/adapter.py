@@ -117,7 +117,7 @@ class ServerPort(EnginePort):
         return first
 
     def abort(self, request_id: int) -> None:
-        for asked in self._requests if "abort" in self._config.features else ():
+        for asked in Round(self._round).requests if "abort" in self._config.features else ():
             if asked.id <= request_id < asked.id + asked.wanted.sequences:
                 asked.cut_after = request_id % 4
 
@@ -133,10 +133,6 @@ class ServerPort(EnginePort):
         else:
             self._before_round = PAUSE if self._has(PAUSE) and self._has(RESUME) else ""
         return bool(self._before_round)
-
-    @property
-    def _requests(self) -> list[RoundRequest]:
-        return [item for item in self._round if isinstance(item, RoundRequest)]
 
     @property
     def has_work(self) -> bool:
@@ -237,7 +233,9 @@ class ServerPort(EnginePort):
         self._steps += 1
         begin_round(self._connection)
         act, self._before_round = self._before_round, ""
-        is_paused = self._config.concurrent and (self._config.paused or act == PAUSE) and len(self._requests) > 1
+        is_paused = (
+            self._config.concurrent and (self._config.paused or act == PAUSE) and len(Round(self._round).requests) > 1
+        )
         return Round(self._round, (SLEEP, WAKE) if act == SLEEP else (), is_paused)
 
     def _send(self, begun: Round) -> None:

@@ -16,6 +16,7 @@ from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
+FEATURES = frozenset({"stop", "stop_text", "seed", "priority", "salt", "n", "abort", "sleep"})
 KindT = TypeVar("KindT")
 
 
@@ -35,6 +36,11 @@ class Wanted(NamedTuple):
     sequences: int = 1
     stop_texts: Sequence[str] = ()
 
+    @property
+    def several(self) -> int | None:
+        """The number of answers unless it is one, which is the default of all APIs."""
+        return self.sequences if self.sequences > 1 else None
+
 
 class Metrics(NamedTuple):
     """The names of metrics, "" for none.  `progress` grow with the tokens that are computed."""
@@ -51,9 +57,9 @@ class Api(Protocol):
 
     name: str
     path: str
-    metrics: Metrics
-    acts: ClassVar[Mapping[str, str]]
-    features: frozenset[str]  # of requests: stop, stop_text, seed, priority, salt, n; abort and sleep
+    metrics: Metrics = Metrics()
+    acts: ClassVar[Mapping[str, str]] = {}
+    features: frozenset[str] = FEATURES  # options of requests, and abort and sleep
     has_ids: ClassVar[bool] = True  # the tokens of an answer are token ids
     least_tolerance: ClassVar[float] = 1e-3
 
@@ -91,6 +97,11 @@ def read(api: Api, reply: Reply, index: int = 0) -> Answer:
         return Answer(tokens_of(parts), "".join(part.text or part.content or "" for part in parts), reply)
     except WrongForm as error:
         return Answer((), "", without_parts(error))
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields of a request that have a value."""
+    return {name: value for name, value in fields.items() if value}
 
 
 def tokens_of(parts: Sequence[Part]) -> list[Token]:
@@ -149,22 +160,14 @@ class Vllm(Api):
         SLEEP: "/sleep?level=1",
         WAKE: "/wake_up",
     }
-    features = frozenset({"abort", "stop", "stop_text", "seed", "priority", "salt", "n", "sleep"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         body: dict[str, Any] = {"model": model, "prompt": wanted.prompt, "max_tokens": wanted.max_new_tokens}
         body |= {"temperature": 0.0, "logprobs": 1, "return_token_ids": True, "return_tokens_as_token_ids": True}
-        body["stream"] = True
+        body |= {"stream": True, **given(n=wanted.several, stop_token_ids=wanted.stop, stop=wanted.stop_texts)}
+        body |= given(priority=wanted.priority)
         if wanted.seed is not None:
             body |= {"temperature": 1.0, "seed": wanted.seed}
-        if wanted.sequences > 1:
-            body["n"] = wanted.sequences
-        if wanted.stop:
-            body["stop_token_ids"] = wanted.stop
-        if wanted.stop_texts:
-            body["stop"] = wanted.stop_texts
-        if wanted.priority:
-            body["priority"] = wanted.priority
         if wanted.salt or wanted.is_cold:
             body["cache_salt"] = f"cold-{OF_PROCESS}-{next(SALTS)}" if wanted.is_cold else f"salt-{wanted.salt}"
         return body
@@ -212,22 +215,14 @@ class Sglang(Api):
         SLEEP: "/release_memory_occupation",
         WAKE: "/resume_memory_occupation",
     }
-    features = frozenset({"abort", "stop", "stop_text", "seed", "priority", "salt", "n", "sleep"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         sampling: dict[str, Any] = {"max_new_tokens": wanted.max_new_tokens, "temperature": 0.0}
         if wanted.seed is not None:
             sampling |= {"temperature": 1.0, "sampling_seed": wanted.seed}
-        if wanted.sequences > 1:
-            sampling["n"] = wanted.sequences
-        if wanted.stop:
-            sampling["stop_token_ids"] = wanted.stop
-        if wanted.stop_texts:
-            sampling["stop"] = wanted.stop_texts
+        sampling |= given(n=wanted.several, stop_token_ids=wanted.stop, stop=wanted.stop_texts)
         body: dict[str, Any] = {"input_ids": wanted.prompt, "sampling_params": sampling, "stream": True}
-        body |= {"return_logprob": True, "top_logprobs_num": 1}
-        if wanted.priority:
-            body["priority"] = wanted.priority
+        body |= {"return_logprob": True, "top_logprobs_num": 1, **given(priority=wanted.priority)}
         if wanted.is_cold:
             body["logprob_start_len"] = 0
         elif wanted.salt:
@@ -264,17 +259,12 @@ class LlamaCpp(Api):
         "llamacpp:requests_deferred",
         progress=("llamacpp:tokens_predicted_total", "llamacpp:prompt_tokens_total"),
     )
-    acts: ClassVar[Mapping[str, str]] = {}
     features = frozenset({"abort", "stop_text", "seed", "n"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         body = {"prompt": wanted.prompt, "n_predict": wanted.max_new_tokens, "temperature": 0.0, "stream": True}
         body |= {"n_probs": 2, "return_tokens": True, "cache_prompt": not wanted.is_cold}
-        body |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        if wanted.sequences > 1:
-            body["n_cmpl"] = wanted.sequences
-        if wanted.stop_texts:
-            body["stop"] = wanted.stop_texts
+        body |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0, **given(n_cmpl=wanted.several, stop=wanted.stop_texts)}
         return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.LlamaPart]:
@@ -291,17 +281,14 @@ class OpenAI(Api):
 
     name = "openai"
     path = "/v1/completions"
-    metrics = Metrics()
-    acts: ClassVar[Mapping[str, str]] = {}
     features = frozenset({"abort", "stop_text", "seed"})
     has_ids = False
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         text = "".join(map(chr, wanted.prompt))
-        body = {"model": model, "prompt": text, "max_tokens": wanted.max_new_tokens, "temperature": 0.0}
-        if wanted.stop_texts:
-            body["stop"] = wanted.stop_texts
-        return (body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}) | {"stream": True}
+        body = {"model": model, "prompt": text, "max_tokens": wanted.max_new_tokens, "temperature": 0.0, "stream": True}
+        body |= given(stop=wanted.stop_texts)
+        return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[Part]:
         return [part for one in all_decoded(chunks, answers.Choices[Part]) for part in one.of(index)]

@@ -18,8 +18,7 @@ from swarden.harness.engines.server.client import Address, Call, Reply
 from swarden.harness.engines.server.config import MOST_TOKENS
 from swarden.harness.engines.server.learning import reported_by
 from swarden.harness.engines.server.process import Connection, Server
-from swarden.harness.front import http
-from tests.harness.servers.some_servers import ONE, our_server, server_with
+from tests.harness.servers.some_servers import ONE, server_with
 from tests.harness.servers.test_misbehaving import CHUNKED, answered, refused, sends
 
 
@@ -99,8 +98,6 @@ def test_setting_of_a_wrong_type_is_one_line_before_the_server_is_asked():
         ServerOptions("http://127.0.0.1:1").learn({"left_out": 7}, inf)
 
 
-def test_act_may_answer_with_a_text(run, monkeypatch):
-    whole = http._whole
-    monkeypatch.setattr(http, "_whole", lambda begin, status, value: whole(begin, status, value or "Cache flushed."))
-    with our_server() as url:
+def test_act_may_answer_with_a_text(run):
+    with server_with(refused, pages={"/reset_prefix_cache": "Cache flushed."}) as url:
         assert run(url, (*ONE, Flush(), *ONE)).failure is None
