@@ -190,7 +190,6 @@ class ServerPort(EnginePort):
 
     def _notice(self, answered: Answered) -> None:
         self._connection.has_failed |= answered.status in (0, SERVER_ERROR)
-        answered = answered._replace(detail=self._connection.address.secrets.masked(answered.detail))
         if self._connection.invalid and answered.status in (0, SERVER_ERROR):
             self._check_alive()
             raise InvalidRequestFails(self._connection.invalid, answered.detail, f"status_{answered.status}")

@@ -71,6 +71,10 @@ class Part(Struct, gc=False):
         """Raises WrongForm.  Without token ids, the characters of the text."""
         return [Token(ord(character)) for character in self.text or ""]
 
+    def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
+        """The tokens of the prompt behind the `first` ones, which are `known`; raises WrongForm."""
+        raise WrongForm("the API shows no log-probabilities of a prompt")
+
 
 class Logprobs(Struct, gc=False):
     token_logprobs: list[float | None] | None = None
@@ -109,7 +113,6 @@ class VllmPart(Part, kw_only=True):
         return tokens
 
     def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
-        """The tokens of the prompt behind the `first` ones, which are `known`."""
         tokens = []
         for token, entry in aligned("prompt, prompt_logprobs", known, (self.prompt_logprobs or [])[first:]):
             if entry is None or token not in entry:
@@ -136,8 +139,7 @@ class SglangPart(Part, kw_only=True):
     def tokens(self) -> list[Token]:
         return self._scored(self.meta_info.output_token_logprobs, self.meta_info.output_top_logprobs)
 
-    def in_prompt(self, first: int) -> list[Token]:
-        """The tokens of the prompt behind the `first` ones."""
+    def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
         return self._scored(self.meta_info.input_token_logprobs[first:], self.meta_info.input_top_logprobs[first:])
 
     def _scored(self, chosen: Sequence[Scored], tops: Sequence[Sequence[Scored] | None]) -> list[Token]:

@@ -114,15 +114,21 @@ def without_parts(error: WrongForm) -> Reply:
 
 def as_prompt(
     api: Api, address: Address, wanted: Wanted, answer: Sequence[int], model: str, **more: Any
-) -> tuple[Sequence[int], Reply]:
-    """The answer as the end of a cold prompt, without its last token if there is no room for a further one."""
+) -> list[Token] | Reply:
+    """The answer as the end of a cold prompt, whose log-probabilities do not read the prefix cache; raises WrongForm.
+
+    Its last token is generated instead if the prompt has no room for a further one.
+    """
     cold = wanted._replace(max_new_tokens=1, stop=(), stop_texts=(), seed=None, sequences=1, is_cold=True)
     for known in (answer, answer[:-1]):
         body = api.body(cold._replace(prompt=[*wanted.prompt, *known]), model) | {"stream": False, **more}
         reply = Call(address).made("POST", api.path, body)
         if reply.status != NO_ROOM:
             break
-    return known, reply
+    if reply.status != OK:
+        return reply
+    part = answers.only(api.parts(reply.chunks))
+    return [*part.in_prompt(known, len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
 
 
 def object_at(address: Address, path: str, kind: type[KindT]) -> KindT:
@@ -176,12 +182,7 @@ class Vllm(Api):
         return [part for one in all_decoded(chunks, answers.Choices[answers.VllmPart]) for part in one.of(index)]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        """The log-probabilities of the answer as the end of a prompt, which do not read the prefix cache."""
-        known, reply = as_prompt(self, address, wanted, answer, model, prompt_logprobs=1)
-        if reply.status != OK:
-            return reply
-        part = answers.only(self.parts(reply.chunks))
-        return [*part.in_prompt(known, len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
+        return as_prompt(self, address, wanted, answer, model, prompt_logprobs=1)
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
         settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}
@@ -235,11 +236,7 @@ class Sglang(Api):
         return all_decoded(last, answers.SglangPart)
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        known, reply = as_prompt(self, address, wanted, answer, model)
-        if reply.status != OK:
-            return reply
-        part = answers.only(self.parts(reply.chunks))
-        return [*part.in_prompt(len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
+        return as_prompt(self, address, wanted, answer, model)
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
         reported = object_at(address, "/get_server_info", answers.ServerInfo)

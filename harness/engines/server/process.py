@@ -25,17 +25,7 @@ from swarden.harness.core.files import opened
 from swarden.harness.core.printable import printable
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server.answers import IsSleeping, Token, WrongForm, figures_in
-from swarden.harness.engines.server.apis import (
-    FLUSH,
-    OK,
-    RESUME,
-    WAKE,
-    Api,
-    Wanted,
-    api_of,
-    from_page,
-    without_parts,
-)
+from swarden.harness.engines.server.apis import FLUSH, OK, RESUME, WAKE, Api, Wanted, api_of, from_page, without_parts
 from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Reply, text_at
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.masking import Secrets, masked
