@@ -62,13 +62,11 @@ def followed(monkeypatch, tmp_path, failing, reached):
         starts=True,
     )
     setting = {"level": "sums", "on_violation": "raise", "out": str(tmp_path), "status": str(tmp_path)}
-    wrap(
-        Scheduler,
-        {"step": step},
-        "pytest",
-        setting,
-        lambda _, one, _call, inner: SomeAttachment(one, inner, failing, reached),
-    )
+
+    def attach(_version, scheduler, _call, wrap_method):
+        return SomeAttachment(scheduler, wrap_method, failing, reached)
+
+    wrap(Scheduler, {"step": step}, "pytest", setting, attach)
     return Scheduler()
 
 
@@ -78,9 +76,7 @@ def test_error_of_the_check_ends_it_and_later_calls_are_those_of_the_server(fail
     scheduler = followed(monkeypatch, tmp_path, failing, reached)
 
     assert [scheduler.step() for _ in range(3)] == [[1, 2]] * 3
-    assert {*reached[reached.index(failing) :]} == {
-        failing
-    }  # also by the calls around the one that has ended the check
+    assert {*reached[reached.index(failing) :]} == {failing}  # also in the calls around that which ended the check
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert (record.message[:9], record.exc_info[0]) == ("swarden: ", KeyError)
     state = "refused" if failing == "attaching" else "ended"
