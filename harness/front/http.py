@@ -46,12 +46,11 @@ Begin = Callable[[str, list[tuple[str, str]]], object]  # WSGI's start_response
 
 
 class Front:
-    """The server of one engine; `num_tokens` counts the prompt and output tokens for its metrics."""
+    """The server of one engine."""
 
     def __init__(self, loop: EngineThread, port: int, *, eos: Sequence[int]) -> None:
         self.loop = loop
         self.eos = eos
-        self.num_tokens = 0
         logging.getLogger("waitress").setLevel(logging.ERROR)
         self._sockets: dict[int, Any] = {}
         self._server = create_server(self.answer, map=self._sockets, host=HOST, port=port, **LIMITS)
@@ -118,7 +117,6 @@ class Front:
                     yield _whole(begin, failed.error_status, {"error": failed.ended})
                 else:
                     yield _whole(begin, 200, whole(body, served))
-            self.num_tokens += sum(len(one.known) for one in served)
 
     def _streamed(self, body: Body, served: Sequence[Served], is_gone: IsGone, begin: Begin) -> Iterator[bytes]:
         """Each new token at once; answers of one request come one after the other."""
@@ -165,14 +163,14 @@ def metrics(front: Front) -> str:
         "vllm:num_requests_waiting": waiting,
         "vllm:kv_cache_usage_perc": used,
         "vllm:num_preemptions_total": front.loop.num_retractions,
-        "vllm:generation_tokens_total": front.num_tokens,
+        "vllm:generation_tokens_total": front.loop.num_tokens,
         "sglang:num_running_reqs": running,
         "sglang:num_queue_reqs": waiting,
         "sglang:token_usage": used,
         "sglang:num_retracted_reqs": front.loop.num_retractions,
         "llamacpp:requests_processing": running,
         "llamacpp:requests_deferred": waiting,
-        "llamacpp:tokens_predicted_total": front.num_tokens,
+        "llamacpp:tokens_predicted_total": front.loop.num_tokens,
     }
     config = engine.config
     tokens = config.page_size * max(one.capacity for one in ledgers)

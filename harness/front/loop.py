@@ -123,6 +123,7 @@ class EngineThread:
         self._served: dict[int, Served] = {}
         self.is_paused = False
         self.num_retractions = 0
+        self.num_tokens = 0  # of prompts and outputs
         Thread(target=self._run, daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
@@ -157,6 +158,7 @@ class EngineThread:
                 asked.tokens, asked.sampling, namespace=asked.namespace, priority=asked.priority
             )
             self._served[served.id] = served
+            self.num_tokens += len(asked.tokens)
 
         self.call(submit)
         return served
@@ -226,6 +228,7 @@ class EngineThread:
         for output in self.engine.step():
             served = self._served[output.request_id]
             served.pieces.put(output)
+            self.num_tokens += len(output.token_ids)
             self.num_retractions += output.num_retractions - served.num_retractions
             served.num_retractions = output.num_retractions
             if output.finish_reason is not None:

@@ -80,6 +80,10 @@ two_tokens = answers(b'{"choices": [{"token_ids": [5, 5], "logprobs": {"token_lo
 never_judged, silent_judge = judged_by(refused, answered), judged_by(silent, answered)
 
 
+def long_answers_fail(handler):
+    (error if b'"max_tokens":9' in handler.body else refused)(handler)
+
+
 def unchanged():
     return "vllm:prompt_tokens_total 1\n"
 
@@ -236,7 +240,7 @@ def test_shrink_of_a_night_has_a_bound(monkeypatch, seconds, num_ops):
     monkeypatch.setattr(shards, "SETTLE_S", seconds)
     close_lanes()
     ops = (*ONE, Submit(max_new_tokens=9), Step())
-    with server_with(lambda handler: (error if b'"max_tokens":9' in handler.body else refused)(handler)) as url:
+    with server_with(long_answers_fail) as url:
         finding = Finding(name, log_at(monkeypatch, url, ops).as_regression(name), 0.0, "server")
         [settled] = settle(finding, "server", ProcessLimits(60.0))
     close_lanes()
