@@ -60,6 +60,7 @@ class Api(Protocol):
     metrics: Metrics = Metrics()
     acts: ClassVar[Mapping[str, str]] = {}
     features: frozenset[str] = FEATURES  # options of requests, and abort and sleep
+    scores_prompt: ClassVar[Mapping[str, Any]] = {}  # asks for the log-probabilities of a cold prompt, too
     has_ids: ClassVar[bool] = True  # the tokens of an answer are token ids
     least_tolerance: ClassVar[float] = 1e-3
 
@@ -112,16 +113,14 @@ def without_parts(error: WrongForm) -> Reply:
     return Reply(0, error=printable(f"an answer without its parts: {error}"))
 
 
-def as_prompt(
-    api: Api, address: Address, wanted: Wanted, answer: Sequence[int], model: str, **more: Any
-) -> list[Token] | Reply:
+def as_prompt(api: Api, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
     """The answer as the end of a cold prompt, whose log-probabilities do not read the prefix cache; raises WrongForm.
 
     Its last token is generated instead if the prompt has no room for a further one.
     """
     cold = wanted._replace(max_new_tokens=1, stop=(), stop_texts=(), seed=None, sequences=1, is_cold=True)
     for known in (answer, answer[:-1]):
-        body = api.body(cold._replace(prompt=[*wanted.prompt, *known]), model) | {"stream": False, **more}
+        body = api.body(cold._replace(prompt=[*wanted.prompt, *known]), model) | {"stream": False, **api.scores_prompt}
         reply = Call(address).made("POST", api.path, body)
         if reply.status != NO_ROOM:
             break
@@ -152,6 +151,7 @@ class Vllm(Api):
 
     name = "vllm"
     path = "/v1/completions"
+    scores_prompt: ClassVar[Mapping[str, Any]] = {"prompt_logprobs": 1}
     metrics = Metrics(
         "vllm:num_requests_running",
         "vllm:num_requests_waiting",
@@ -182,7 +182,7 @@ class Vllm(Api):
         return [part for one in all_decoded(chunks, answers.Choices[answers.VllmPart]) for part in one.of(index)]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        return as_prompt(self, address, wanted, answer, model, prompt_logprobs=1)
+        return as_prompt(self, address, wanted, answer, model)
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
         settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}

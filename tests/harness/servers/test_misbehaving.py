@@ -270,11 +270,6 @@ def test_server_that_hangs_before_the_first_run_is_one_line(monkeypatch):
         learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
 
 
-def test_health_may_be_a_text():
-    with server_with(refused, health="OK") as url:
-        assert Connection(Server(url)).is_healthy
-
-
 def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):
     monkeypatch.setattr(adapter, "LOOK_S", 0.05)
     monkeypatch.setattr(adapter, "HANG_S", 0.1)
