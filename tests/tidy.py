@@ -154,6 +154,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/strict/follow.py", "__call__"): "an error of a server is raised again",
     ("harness/strict/follow.py", "surround"): "the boundary to a server: an error of the check ends the check alone",
     ("harness/strict/hook/sitecustomize.py", "execute_and_attach"): "that boundary, before the check is imported",
+    ("harness/strict/hook/sitecustomize.py", "attach"): "that boundary, before the check has wrapped anything",
     (
         "harness/front/loop.py",
         "_run",

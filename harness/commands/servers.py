@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from functools import partial, wraps
 from inspect import Parameter, signature
 from math import isfinite
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 import typer
@@ -16,7 +16,7 @@ from swarden.harness.commands.console import ERR
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.adapter import MOST_AT_ONCE
 from swarden.harness.engines.server.apis import APIS, api_of
-from swarden.harness.engines.server.client import QUICK_S, page_at
+from swarden.harness.engines.server.client import Call
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server, api_at, published, recorded
@@ -65,13 +65,13 @@ class Known(NamedTuple):
 class ServerOptions(NamedTuple):
     """The options of a server on the command line; `settings` are those of --set."""
 
-    url: str | None
-    restart: str | None = None
-    header: Sequence[str] | None = None
-    reference: str | None = None
-    allow_remote_host: bool = False
-    max_rate: float | None = None
-    api: str | None = None
+    url: Url
+    api: ApiName = None
+    restart: Restart = None
+    header: Headers = None
+    reference: ReferenceUrl = None
+    allow_remote_host: Remote = False
+    max_rate: Rate = None
     settings: Sequence[str] | None = None
 
     def publish(self) -> bool:
@@ -118,8 +118,8 @@ class ServerOptions(NamedTuple):
         ERR.print(self.bounds(server, seconds), markup=False, soft_wrap=True)
         with closing(server):
             server.renew(api_of("openai"))  # starts it; the first run flushes it
-            if not (metrics := page_at(server.address, "/metrics", QUICK_S)).status:
-                raise UsageError(f"{server.address.shown}/metrics: {metrics.text}")
+            if not (metrics := Call(server.address).page("/metrics")).status:
+                raise UsageError(f"{server.address.shown}/metrics: {metrics.error}")
             try:
                 api = api_of(self.api or fixed.get("api") or api_at(server.address))
                 server.resume(api)  # a campaign that was killed may have left it paused
@@ -152,17 +152,6 @@ class ServerOptions(NamedTuple):
 NONE = ServerOptions(None)
 
 
-OPTIONS: Mapping[str, Any] = {
-    "url": Url,
-    "api": ApiName,
-    "restart": Restart,
-    "header": Headers,
-    "reference": ReferenceUrl,
-    "allow_remote_host": Remote,
-    "max_rate": Rate,
-}
-
-
 def over_http(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a server to a command, which gets them as its `server`; one without it finds it published.
 
@@ -170,7 +159,9 @@ def over_http(command: Callable[..., None]) -> Callable[..., None]:
     """
     own = signature(command, eval_str=True)
     gets_server = "server" in own.parameters
-    added = {name: kind for name, kind in OPTIONS.items() if gets_server or name != "api"}
+    left_out = {"settings"} if gets_server else {"settings", "api"}
+    hints = get_type_hints(ServerOptions, include_extras=True).items()
+    added = {name: kind for name, kind in hints if name not in left_out}
 
     @wraps(command)
     def with_server(*arguments: Any, **options: Any) -> None:
@@ -182,7 +173,7 @@ def over_http(command: Callable[..., None]) -> Callable[..., None]:
         command(*arguments, **options)
 
     kept = [one for name, one in own.parameters.items() if name != "server"]
-    defaults = {"allow_remote_host": False}
+    defaults = ServerOptions._field_defaults
     more = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind)
         for name, kind in added.items()

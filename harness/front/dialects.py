@@ -2,8 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=16)]  # of answers
 
 
 class Completions(msgspec.Struct):
-    """The body of POST /v1/completions."""
+    """The body of POST /v1/completions.  A chunk has the new tokens; the last one has the finish reason."""
 
     prompt: list[int]
     max_tokens: int = 16
@@ -32,6 +33,27 @@ class Completions(msgspec.Struct):
     stream: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+
+    def asked(self, eos: Sequence[int]) -> Sequence[Asked]:
+        stop = (*self.stop_token_ids, *(() if self.ignore_eos else eos))
+        wants_logits = self.logprobs is not None or self.prompt_logprobs is not None
+        namespace = namespace_of(self.cache_salt) if self.prompt_logprobs is None else next(COLD)
+        sampling = SamplingParams(self.max_tokens, stop, self.temperature, seed=self.seed, return_logits=wants_logits)
+        priority = -self.priority  # the lowest first, as in vLLM
+        return _several(Asked(self.prompt, sampling, namespace, priority, self.stop), self.n)
+
+    def chunk(self, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": index, "finish_reason": served.ended or None}
+        choice["token_ids"] = [scored.token for scored in new]
+        choice["text"] = text_of(choice["token_ids"])
+        if self.logprobs is not None:
+            tops = [{f"token_id:{token}": value for token, value in _tops(scored).items()} for scored in new]
+            choice["logprobs"] = {"token_logprobs": [scored.logprob for scored in new], "top_logprobs": tops}
+        if self.prompt_logprobs is not None and served.ended:
+            prompt = [_tops(served.scores[place]) for place in range(1, len(served.asked.tokens))]
+            told = [{str(token): {"logprob": value} for token, value in tops.items()} for tops in prompt]
+            choice["prompt_logprobs"] = [None, *told]
+        return {"object": "text_completion", "choices": [choice]}
 
 
 class SglangSampling(msgspec.Struct):
@@ -55,6 +77,32 @@ class Generate(msgspec.Struct):
     priority: int = 0
     stream: bool = False
 
+    def asked(self, eos: Sequence[int]) -> Sequence[Asked]:
+        want = self.sampling_params
+        stop = (*want.stop_token_ids, *(() if want.ignore_eos else eos))
+        namespace = next(COLD) if self.return_logprob and self.logprob_start_len >= 0 else namespace_of(self.extra_key)
+        seed, scores = want.sampling_seed, self.return_logprob
+        sampling = SamplingParams(want.max_new_tokens, stop, want.temperature, seed=seed, return_logits=scores)
+        return _several(Asked(self.input_ids, sampling, namespace, self.priority, want.stop), want.n)
+
+    def chunk(self, index: int, served: Served, _new: Sequence[Scored]) -> dict[str, Any]:
+        """Each object has the whole answer so far."""
+        first, end = len(served.asked.tokens), len(served.known)
+        meta: dict[str, Any] = {"prompt_tokens": first, "completion_tokens": end - first}
+        meta["finish_reason"] = {"type": served.ended} if served.ended else None
+        if self.return_logprob:
+            outputs = [served.scores[place] for place in range(first, end) if place in served.scores]
+            begin = first if self.logprob_start_len < 0 else self.logprob_start_len
+            inputs = [served.scores[place] for place in range(begin + 1, first) if place in served.scores]
+            for name, scores in (("input", inputs), ("output", outputs)):
+                meta[f"{name}_token_logprobs"] = [(scored.logprob, scored.token, None) for scored in scores]
+                meta[f"{name}_top_logprobs"] = [[(scored.best_logprob, scored.best, None)] for scored in scores]
+            if begin < first:
+                meta["input_token_logprobs"].insert(0, (None, served.known[begin], None))
+                meta["input_top_logprobs"].insert(0, None)
+        answer = served.known[first:]
+        return {"text": text_of(answer), "output_ids": answer, "meta_info": meta, "index": index}
+
 
 class LlamaCompletion(msgspec.Struct):
     """The body of POST /completion."""
@@ -70,145 +118,58 @@ class LlamaCompletion(msgspec.Struct):
     n_probs: int = 0
     n_cmpl: Count = 1
 
-
-class Request(NamedTuple):
-    """A request over HTTP: what to ask of the engine, once for each answer, and whether the answer is streamed."""
-
-    asked: Sequence[Asked]
-    is_streamed: bool
-    body: Completions | Generate | LlamaCompletion
+    def asked(self, eos: Sequence[int]) -> Sequence[Asked]:
+        stop = () if self.ignore_eos else eos
+        namespace, scores = 0 if self.cache_prompt else next(COLD), self.n_probs > 0
+        sampling = SamplingParams(self.n_predict, stop, self.temperature, seed=self.seed, return_logits=scores)
+        return _several(Asked(self.prompt, sampling, namespace, stop_texts=self.stop), self.n_cmpl)
 
     def chunk(self, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
-        """An object with the new tokens of an answer; the last object has the finish reason."""
-        match self.body:
-            case Completions():
-                return _choice(self.body, index, served, new)
-            case Generate():
-                return _generated(self.body, served) | {"index": index}
-        return _completed(self.body, served, new) | {"index": index}
-
-    def whole(self, all_served: Sequence[Served]) -> dict[str, Any]:
-        """The object of the ended answers."""
-        chunks = []
-        for index, served in enumerate(all_served):
-            chunks.append(self.chunk(index, served, served.tokens_from(len(served.asked.tokens))))
-        if isinstance(self.body, Completions):
-            return {"object": "text_completion", "choices": [choice for one in chunks for choice in one["choices"]]}
-        return chunks[0]
+        tokens = [scored.token for scored in new]
+        answer: dict[str, Any] = {"content": text_of(tokens), "tokens": tokens, "stop": bool(served.ended)}
+        answer["index"] = index
+        if self.n_probs:
+            answer["completion_probabilities"] = [
+                {
+                    "id": scored.token,
+                    "logprob": scored.logprob,
+                    "top_logprobs": [{"id": token, "logprob": value} for token, value in _tops(scored).items()],
+                }
+                for scored in new
+            ]
+        return answer
 
 
-def request_of(path: str, body: bytes, eos: Sequence[int]) -> Request:
-    """The request of this body; raises msgspec.ValidationError."""
-    kind = PATHS[path]
-    one = msgspec.json.decode(body, type=kind)
-    return Request(ASK[kind](one, tuple(eos)), one.stream, one)
+Body = Completions | Generate | LlamaCompletion
+
+
+def whole(body: Body, all_served: Sequence[Served]) -> dict[str, Any]:
+    """The object of the ended answers."""
+    chunks = []
+    for index, served in enumerate(all_served):
+        chunks.append(body.chunk(index, served, served.tokens_from(len(served.asked.tokens))))
+    if isinstance(body, Completions):
+        return {"object": "text_completion", "choices": [choice for one in chunks for choice in one["choices"]]}
+    return chunks[0]
 
 
 def namespace_of(salt: str) -> int:
     return int.from_bytes(hashlib.blake2b(salt.encode(), digest_size=4).digest()) if salt else 0
 
 
-def _completions(one: Completions, eos: Sequence[int]) -> Sequence[Asked]:
-    stop = (*one.stop_token_ids, *(() if one.ignore_eos else eos))
-    wants_logits = one.logprobs is not None or one.prompt_logprobs is not None
-    namespace = namespace_of(one.cache_salt) if one.prompt_logprobs is None else next(COLD)
-    return [
-        Asked(
-            one.prompt,
-            SamplingParams(one.max_tokens, stop, one.temperature, seed=seed, return_logits=wants_logits),
-            namespace,
-            -one.priority,  # the lowest first, as in vLLM
-            one.stop,
-        )
-        for seed in _seeds(one.seed, one.n)
-    ]
-
-
-def _seeds(first: int | None, count: int) -> list[int | None]:
-    return [None if first is None else first + index for index in range(count)]
-
-
-def _generate(one: Generate, eos: Sequence[int]) -> Sequence[Asked]:
-    want = one.sampling_params
-    stop = (*want.stop_token_ids, *(() if want.ignore_eos else eos))
-    namespace = next(COLD) if one.return_logprob and one.logprob_start_len >= 0 else namespace_of(one.extra_key)
-    scores = one.return_logprob
-    return [
-        Asked(
-            one.input_ids,
-            SamplingParams(want.max_new_tokens, stop, want.temperature, seed=seed, return_logits=scores),
-            namespace,
-            one.priority,
-            want.stop,
-        )
-        for seed in _seeds(want.sampling_seed, want.n)
-    ]
-
-
-def _llama(one: LlamaCompletion, eos: Sequence[int]) -> Sequence[Asked]:
-    stop = () if one.ignore_eos else eos
-    namespace, scores = 0 if one.cache_prompt else next(COLD), one.n_probs > 0
-    return [
-        Asked(
-            one.prompt,
-            SamplingParams(one.n_predict, stop, one.temperature, seed=seed, return_logits=scores),
-            namespace,
-            stop_texts=one.stop,
-        )
-        for seed in _seeds(one.seed, one.n_cmpl)
-    ]
-
-
-def _choice(one: Completions, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
-    choice: dict[str, Any] = {"index": index, "finish_reason": served.ended or None}
-    choice["token_ids"] = [scored.token for scored in new]
-    choice["text"] = text_of(choice["token_ids"])
-    if one.logprobs is not None:
-        tops = [{f"token_id:{token}": value for token, value in _tops(scored).items()} for scored in new]
-        choice["logprobs"] = {"token_logprobs": [scored.logprob for scored in new], "top_logprobs": tops}
-    if one.prompt_logprobs is not None and served.ended:
-        prompt = [_tops(served.scores[place]) for place in range(1, len(served.asked.tokens))]
-        told = [{str(token): {"logprob": value} for token, value in tops.items()} for tops in prompt]
-        choice["prompt_logprobs"] = [None, *told]
-    return {"object": "text_completion", "choices": [choice]}
+def _several(asked: Asked, count: int) -> Sequence[Asked]:
+    """The requests for so many answers, each with a seed of its own."""
+    sampling, seed = asked.sampling, asked.sampling.seed
+    seeds = [None if seed is None else seed + index for index in range(count)]
+    return [asked._replace(sampling=replace(sampling, seed=seed)) for seed in seeds]
 
 
 def _tops(scored: Scored) -> Mapping[int, float]:
     return {scored.token: scored.logprob, scored.best: scored.best_logprob}
 
 
-def _generated(one: Generate, served: Served) -> dict[str, Any]:
-    """An object of SGLang's API; each object has the whole answer so far."""
-    first, end = len(served.asked.tokens), len(served.known)
-    meta: dict[str, Any] = {"prompt_tokens": first, "completion_tokens": end - first}
-    meta["finish_reason"] = {"type": served.ended} if served.ended else None
-    if one.return_logprob:
-        outputs = [served.scores[place] for place in range(first, end) if place in served.scores]
-        begin = first if one.logprob_start_len < 0 else one.logprob_start_len
-        inputs = [served.scores[place] for place in range(begin + 1, first) if place in served.scores]
-        for name, scores in (("input", inputs), ("output", outputs)):
-            meta[f"{name}_token_logprobs"] = [(scored.logprob, scored.token, None) for scored in scores]
-            meta[f"{name}_top_logprobs"] = [[(scored.best_logprob, scored.best, None)] for scored in scores]
-        if begin < first:
-            meta["input_token_logprobs"].insert(0, (None, served.known[begin], None))
-            meta["input_top_logprobs"].insert(0, None)
-    return {"text": text_of(served.known[first:]), "output_ids": served.known[first:], "meta_info": meta}
-
-
-def _completed(one: LlamaCompletion, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
-    tokens = [scored.token for scored in new]
-    answer: dict[str, Any] = {"content": text_of(tokens), "tokens": tokens, "stop": bool(served.ended)}
-    if one.n_probs:
-        answer["completion_probabilities"] = [
-            {
-                "id": scored.token,
-                "logprob": scored.logprob,
-                "top_logprobs": [{"id": token, "logprob": value} for token, value in _tops(scored).items()],
-            }
-            for scored in new
-        ]
-    return answer
-
-
-PATHS: Mapping[str, Any] = {"/v1/completions": Completions, "/generate": Generate, "/completion": LlamaCompletion}
-ASK: Mapping[Any, Any] = {Completions: _completions, Generate: _generate, LlamaCompletion: _llama}
+PATHS: Mapping[str, type[Body]] = {
+    "/v1/completions": Completions,
+    "/generate": Generate,
+    "/completion": LlamaCompletion,
+}

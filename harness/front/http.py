@@ -11,7 +11,7 @@ from waitress import create_server, wasyncore
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.errors import ConfigError
-from swarden.harness.front.dialects import PATHS, Request, request_of
+from swarden.harness.front.dialects import PATHS, Body, whole
 from swarden.harness.front.loop import EngineDied, EngineThread, Served
 
 HOST = "127.0.0.1"
@@ -46,12 +46,11 @@ Begin = Callable[[str, list[tuple[str, str]]], object]  # WSGI's start_response
 
 
 class Front:
-    """The server of one engine; `num_tokens` counts the prompt and output tokens for its metrics."""
+    """The server of one engine."""
 
     def __init__(self, loop: EngineThread, port: int, *, eos: Sequence[int]) -> None:
         self.loop = loop
         self.eos = eos
-        self.num_tokens = 0
         logging.getLogger("waitress").setLevel(logging.ERROR)
         self._sockets: dict[int, Any] = {}
         self._server = create_server(self.answer, map=self._sockets, host=HOST, port=port, **LIMITS)
@@ -82,8 +81,8 @@ class Front:
                 ACTS[path](self.loop)
                 yield _whole(begin, 200, {})
             elif path in PATHS:
-                request = request_of(path, environ["wsgi.input"].read(), self.eos)
-                yield from self._served(request, environ["waitress.client_disconnected"], begin)
+                body = msgspec.json.decode(environ["wsgi.input"].read(), type=PATHS[path])
+                yield from self._served(body, environ["waitress.client_disconnected"], begin)
             else:
                 yield _whole(begin, 404, {"error": f"no page {path}"})
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigError) as error:
@@ -105,10 +104,10 @@ class Front:
             return 200, DESCRIBED[path](self.loop.engine.config)
         return 404, {"error": f"no page {path}"}
 
-    def _served(self, request: Request, is_gone: IsGone, begin: Begin) -> Iterator[bytes]:
-        with self.loop.serving(request.asked) as served:
-            if request.is_streamed:
-                yield from self._streamed(request, served, is_gone, begin)
+    def _served(self, body: Body, is_gone: IsGone, begin: Begin) -> Iterator[bytes]:
+        with self.loop.serving(body.asked(self.eos)) as served:
+            if body.stream:
+                yield from self._streamed(body, served, is_gone, begin)
             else:
                 for one in served:
                     for _ in self.loop.pieces(one, is_gone):
@@ -117,10 +116,9 @@ class Front:
                 if failed is not None:
                     yield _whole(begin, failed.error_status, {"error": failed.ended})
                 else:
-                    yield _whole(begin, 200, request.whole(served))
-            self.num_tokens += sum(len(one.known) for one in served)
+                    yield _whole(begin, 200, whole(body, served))
 
-    def _streamed(self, request: Request, served: Sequence[Served], is_gone: IsGone, begin: Begin) -> Iterator[bytes]:
+    def _streamed(self, body: Body, served: Sequence[Served], is_gone: IsGone, begin: Begin) -> Iterator[bytes]:
         """Each new token at once; answers of one request come one after the other."""
         has_begun = False
         try:
@@ -134,7 +132,7 @@ class Front:
                     if not has_begun:
                         begin("200 OK", [("Content-Type", "text/event-stream")])
                         has_begun = True
-                    yield b"data: " + msgspec.json.encode(request.chunk(index, one, new)) + b"\n\n"
+                    yield b"data: " + msgspec.json.encode(body.chunk(index, one, new)) + b"\n\n"
         except EngineDied as error:
             if has_begun:  # the connection is cut
                 raise ConnectionAbortedError(str(error)) from error
@@ -165,14 +163,14 @@ def metrics(front: Front) -> str:
         "vllm:num_requests_waiting": waiting,
         "vllm:kv_cache_usage_perc": used,
         "vllm:num_preemptions_total": front.loop.num_retractions,
-        "vllm:generation_tokens_total": front.num_tokens,
+        "vllm:generation_tokens_total": front.loop.num_tokens,
         "sglang:num_running_reqs": running,
         "sglang:num_queue_reqs": waiting,
         "sglang:token_usage": used,
         "sglang:num_retracted_reqs": front.loop.num_retractions,
         "llamacpp:requests_processing": running,
         "llamacpp:requests_deferred": waiting,
-        "llamacpp:tokens_predicted_total": front.num_tokens,
+        "llamacpp:tokens_predicted_total": front.loop.num_tokens,
     }
     config = engine.config
     tokens = config.page_size * max(one.capacity for one in ledgers)

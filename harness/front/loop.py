@@ -121,8 +121,9 @@ class EngineThread:
         self.error: Exception | None = None
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._served: dict[int, Served] = {}
-        self._is_paused = False
+        self.is_paused = False
         self.num_retractions = 0
+        self.num_tokens = 0  # of prompts and outputs
         Thread(target=self._run, daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
@@ -157,6 +158,7 @@ class EngineThread:
                 asked.tokens, asked.sampling, namespace=asked.namespace, priority=asked.priority
             )
             self._served[served.id] = served
+            self.num_tokens += len(asked.tokens)
 
         self.call(submit)
         return served
@@ -201,21 +203,17 @@ class EngineThread:
         self.call(lambda: self._pause(is_paused=False))
 
     def _pause(self, *, is_paused: bool) -> None:
-        self._is_paused = is_paused  # here, before the thread waits for its next call
+        self.is_paused = is_paused  # here, before the thread waits for its next call
         (self.engine.pause if is_paused else self.engine.resume)()
 
     @property
     def num_live(self) -> int:
         return len(self._served)
 
-    @property
-    def is_paused(self) -> bool:
-        return self._is_paused
-
     def _run(self) -> None:
         try:
             while True:
-                has_work = self.engine.has_work and not self._is_paused
+                has_work = self.engine.has_work and not self.is_paused
                 try:
                     self._calls.get(block=not has_work)()
                 except Empty:
@@ -230,6 +228,7 @@ class EngineThread:
         for output in self.engine.step():
             served = self._served[output.request_id]
             served.pieces.put(output)
+            self.num_tokens += len(output.token_ids)
             self.num_retractions += output.num_retractions - served.num_retractions
             served.num_retractions = output.num_retractions
             if output.finish_reason is not None:

@@ -116,15 +116,15 @@ class ServerCall:
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self._method, self.is_made, self.result = method, False, None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.is_made = True
         try:
             self.result = self._method(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:
             self.error = error
             raise
-        self.is_made = True
         return self.result
 
 
@@ -135,16 +135,18 @@ class Boundary:
     on these calls are made as if there were no check.
     """
 
-    def __init__(self, setting: Mapping[str, str]) -> None:
+    def __init__(self, package: str, setting: Mapping[str, str], attach: "Attach") -> None:
         self.attachment: Attachment | None = None
-        self._setting, self._is_ended = setting, False
+        self._package, self._setting, self._attach, self._is_ended = package, setting, attach, False
 
-    def start(self, package: str, attach: "Callable[[str, Wrap], Attachment]") -> None:
+    def start(self, scheduler: Any, call: str) -> None:
         """Attach to a scheduler of the package of this environment; raises UsageError if that is not possible."""
-        found = in_environment(package)
+        if self.attachment is not None:
+            return
+        found = in_environment(self._package)
         if found is None:
-            raise UsageError(f"the folder of the {package} package is not on the path")
-        attachment = attach(found.version, self._wrap)
+            raise UsageError(f"the folder of the {self._package} package is not on the path")
+        attachment = self._attach(found.version, scheduler, call, self._wrap)
         attachment.start(self._setting)
         self.attachment = attachment
         status.attached(self._setting)
@@ -153,15 +155,14 @@ class Boundary:
         """Make a call of the server within `around`, which gets it in place of the method; raises violations."""
         if self._is_ended:
             return method(*args, **kwargs)
-        call, failed = ServerCall(method), None
+        call = ServerCall(method)
         try:
             around(call, *args, **kwargs)
         except Exception as error:
             if error is call.error or isinstance(error, MemoryViolation):
                 raise
-            failed = error
-        if failed is not None:
-            self._end(failed)
+            if not self._is_ended:  # by a call within this one
+                self._end(error)
         if call.error is not None:
             raise call.error
         return call.result if call.is_made else method(*args, **kwargs)
@@ -187,13 +188,10 @@ def wrap(kind: type, calls: Mapping[str, Follow], package: str, setting: Mapping
         status.refused(setting, f"it has no {', '.join(missing)}")
         return
 
-    def start(boundary: Boundary, scheduler: Any, call: str) -> None:
-        if boundary.attachment is None:
-            boundary.start(package, lambda version, wrap: attach(version, scheduler, call, wrap))
-
     for name, follow in calls.items():
         method = getattr(kind, name)
-        setattr(kind, name, _bounded(method, _following(method, follow, start), setting if follow.starts else None))
+        make = partial(Boundary, package, setting, attach) if follow.starts else None
+        setattr(kind, name, _bounded(method, _following(method, follow), make))
 
 
 def numbering() -> Callable[[Hashable], int]:
@@ -203,14 +201,14 @@ def numbering() -> Callable[[Hashable], int]:
 
 
 def _bounded(
-    original: Callable[..., Any], around: Callable[..., None], setting: Mapping[str, str] | None
+    original: Callable[..., Any], around: Callable[..., None], make: Callable[[], Boundary] | None
 ) -> Callable[..., Any]:
-    """The method within the boundary of its scheduler, which is made by the first call that has a setting for it."""
+    """The method within the boundary of its scheduler, which is made by the first call that can make it."""
 
     @wraps(original)
     def method(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-        if setting is not None and BOUNDARY not in vars(scheduler):
-            setattr(scheduler, BOUNDARY, Boundary(setting))
+        if make is not None and BOUNDARY not in vars(scheduler):
+            setattr(scheduler, BOUNDARY, make())
         boundary = vars(scheduler).get(BOUNDARY)
         if boundary is None:
             return original(scheduler, *args, **kwargs)
@@ -219,9 +217,7 @@ def _bounded(
     return method
 
 
-def _following(
-    original: Callable[..., Any], follow: Follow, start: Callable[[Boundary, Any, str], None]
-) -> Callable[..., None]:
+def _following(original: Callable[..., Any], follow: Follow) -> Callable[..., None]:
     """What the check does around a call of this method."""
     name, is_constructor = original.__name__, original.__name__ == "__init__"
     parameters = signature(original)
@@ -237,17 +233,17 @@ def _following(
     def around(call: ServerCall, scheduler: Any, *args: Any, **kwargs: Any) -> None:
         boundary = vars(scheduler)[BOUNDARY]
         if follow.starts and not is_constructor:
-            start(boundary, scheduler, name)
+            boundary.start(scheduler, name)
         if follow.before is not None and boundary.attachment is not None:
             follow.before(boundary.attachment, arguments(scheduler, args, kwargs))
         try:
             call(scheduler, *args, **kwargs)
         finally:
-            if follow.outermost and boundary.attachment is not None and call.error is not None:
+            if follow.outermost and boundary.attachment is not None and isinstance(call.error, Exception):
                 boundary.attachment.failed(call.error)
         if follow.after is not None and boundary.attachment is not None:
             follow.after(boundary.attachment, call.result)
         if follow.starts and is_constructor:
-            start(boundary, scheduler, name)
+            boundary.start(scheduler, name)
 
     return around

@@ -117,7 +117,7 @@ class ServerPort(EnginePort):
         return first
 
     def abort(self, request_id: int) -> None:
-        for asked in self._requests if "abort" in self._config.features else ():
+        for asked in Round(self._round).requests if "abort" in self._config.features else ():
             if asked.id <= request_id < asked.id + asked.wanted.sequences:
                 asked.cut_after = request_id % 4
 
@@ -133,10 +133,6 @@ class ServerPort(EnginePort):
         else:
             self._before_round = PAUSE if self._has(PAUSE) and self._has(RESUME) else ""
         return bool(self._before_round)
-
-    @property
-    def _requests(self) -> list[RoundRequest]:
-        return [item for item in self._round if isinstance(item, RoundRequest)]
 
     @property
     def has_work(self) -> bool:
@@ -194,7 +190,6 @@ class ServerPort(EnginePort):
 
     def _notice(self, answered: Answered) -> None:
         self._connection.has_failed |= answered.status in (0, SERVER_ERROR)
-        answered = answered._replace(detail=self._connection.address.secrets.masked(answered.detail))
         if self._connection.invalid and answered.status in (0, SERVER_ERROR):
             self._check_alive()
             raise InvalidRequestFails(self._connection.invalid, answered.detail, f"status_{answered.status}")
@@ -237,7 +232,9 @@ class ServerPort(EnginePort):
         self._steps += 1
         begin_round(self._connection)
         act, self._before_round = self._before_round, ""
-        is_paused = self._config.concurrent and (self._config.paused or act == PAUSE) and len(self._requests) > 1
+        is_paused = (
+            self._config.concurrent and (self._config.paused or act == PAUSE) and len(Round(self._round).requests) > 1
+        )
         return Round(self._round, (SLEEP, WAKE) if act == SLEEP else (), is_paused)
 
     def _send(self, begun: Round) -> None:
@@ -312,12 +309,8 @@ class ServerPort(EnginePort):
             text = f"the strict check inside of the server has failed: see {self._connection.log}, and the op-log {log}"
             raise CheckFailed(text, f"CheckFailed/{log.stem.rpartition('-')[0]}", log)
         if not self._connection.is_healthy:
-            died = ServerDied(*self._connection.last_words())
-            raise (
-                InvalidRequestFails(self._connection.invalid, str(died), died.fingerprint)
-                if self._connection.invalid
-                else died
-            )
+            died, invalid = ServerDied(*self._connection.last_words()), self._connection.invalid
+            raise InvalidRequestFails(invalid, str(died), died.fingerprint) if invalid else died
 
     def _rest(self, small: Wanted) -> None:
         """Look at the metrics until the server is empty; some count only at the next request, so that one is sent."""

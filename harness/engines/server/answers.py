@@ -5,7 +5,8 @@ A field that is null, or that is missing where it has a default, is not known.
 
 from collections.abc import Iterable, Sequence
 from math import isfinite, nan
-from typing import Annotated, Any, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -49,6 +50,12 @@ class Token(NamedTuple):
     best_logprob: float = nan
 
 
+def token_of(token: int, logprob: float | None, scores: Iterable[tuple[int, float]]) -> Token:
+    """A token, with the likeliest one of those with these log-probabilities."""
+    best: tuple[int | None, float] = max(scores, key=itemgetter(1), default=(None, nan))
+    return Token(token, nan if logprob is None else logprob, *best)
+
+
 # --- the answers of the APIs
 
 
@@ -64,6 +71,10 @@ class Part(Struct, gc=False):
         """Raises WrongForm.  Without token ids, the characters of the text."""
         return [Token(ord(character)) for character in self.text or ""]
 
+    def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
+        """The tokens of the prompt behind the `first` ones, which are `known`; raises WrongForm."""
+        raise WrongForm("the API shows no log-probabilities of a prompt")
+
 
 class Logprobs(Struct, gc=False):
     token_logprobs: list[float | None] | None = None
@@ -72,6 +83,18 @@ class Logprobs(Struct, gc=False):
 
 class InPrompt(Struct, gc=False):
     logprob: float
+
+
+PartT = TypeVar("PartT", bound=Part)
+
+
+class Choices(Struct, Generic[PartT]):
+    """An object of OpenAI's completions."""
+
+    choices: list[PartT]
+
+    def of(self, index: int) -> list[PartT]:
+        return [part for part in self.choices if part.index == index]
 
 
 class VllmPart(Part, kw_only=True):
@@ -85,28 +108,18 @@ class VllmPart(Part, kw_only=True):
         logprobs = reported.token_logprobs or [None] * len(self.token_ids)
         tops = reported.top_logprobs or [None] * len(self.token_ids)
         for token, logprob, top in aligned("token_ids, logprobs", self.token_ids, logprobs, tops):
-            best = max((top or {}).items(), key=lambda likely: likely[1], default=None)
-            named = (None, nan) if best is None else (int(best[0].removeprefix("token_id:")), best[1])
-            tokens.append(Token(token, _number(logprob), *named))
+            scores = [(int(name.removeprefix("token_id:")), score) for name, score in (top or {}).items()]
+            tokens.append(token_of(token, logprob, scores))
         return tokens
 
     def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
-        """The tokens of the prompt behind the `first` ones, which are `known`."""
         tokens = []
         for token, entry in aligned("prompt, prompt_logprobs", known, (self.prompt_logprobs or [])[first:]):
             if entry is None or token not in entry:
                 raise WrongForm(f"prompt_logprobs: token {token} of the prompt is missing")
-            best = max(entry, key=lambda likely: entry[likely].logprob)
-            tokens.append(Token(token, entry[token].logprob, best, entry[best].logprob))
+            scores = [(likely, score.logprob) for likely, score in entry.items()]
+            tokens.append(token_of(token, entry[token].logprob, scores))
         return tokens
-
-
-class OpenAIAnswer(Struct):
-    choices: list[Part]
-
-
-class VllmAnswer(Struct):
-    choices: list[VllmPart]
 
 
 Scored = tuple[float | None, TokenId, str | None]
@@ -126,15 +139,14 @@ class SglangPart(Part, kw_only=True):
     def tokens(self) -> list[Token]:
         return self._scored(self.meta_info.output_token_logprobs, self.meta_info.output_top_logprobs)
 
-    def in_prompt(self, first: int) -> list[Token]:
-        """The tokens of the prompt behind the `first` ones."""
+    def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
         return self._scored(self.meta_info.input_token_logprobs[first:], self.meta_info.input_top_logprobs[first:])
 
     def _scored(self, chosen: Sequence[Scored], tops: Sequence[Sequence[Scored] | None]) -> list[Token]:
         tokens = []
         for (logprob, token, _), top in aligned("token_logprobs, top_logprobs", chosen, tops):
-            named = (top[0][1], _number(top[0][0])) if top else (None, nan)
-            tokens.append(Token(token, _number(logprob), *named))
+            scores = [(likely, score) for score, likely, _ in top or () if score is not None]
+            tokens.append(token_of(token, logprob, scores))
         return tokens
 
 
@@ -154,9 +166,8 @@ class LlamaPart(Part):
     def tokens(self) -> list[Token]:
         tokens = []
         for entry in self.completion_probabilities or ():
-            best = max(entry.top_logprobs, key=lambda top: top.logprob, default=None)
-            named = (None, nan) if best is None else (best.id, best.logprob)
-            tokens.append(Token(entry.id, entry.logprob, *named))
+            scores = [(top.id, top.logprob) for top in entry.top_logprobs]
+            tokens.append(token_of(entry.id, entry.logprob, scores))
         return tokens
 
 
@@ -215,7 +226,6 @@ class Props(Struct):
     """llama.cpp's."""
 
     default_generation_settings: Generation = msgspec.field(default_factory=Generation)
-    total_slots: Annotated[int, within(1, 1 << 16)] | None = None
 
 
 def decoded(text: bytes, kind: type[KindT], *, strict: bool = True) -> KindT:
@@ -246,10 +256,6 @@ def only(parts: Sequence[KindT]) -> KindT:
     if len(parts) != 1:
         raise WrongForm(f"{len(parts)} answers, want 1")
     return parts[0]
-
-
-def _number(logprob: float | None) -> float:
-    return nan if logprob is None else logprob
 
 
 # --- metrics

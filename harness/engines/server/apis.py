@@ -10,12 +10,13 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 from swarden.harness.engines.server import answers
-from swarden.harness.engines.server.answers import Part, Token, WrongForm, all_decoded, decoded
-from swarden.harness.engines.server.client import QUICK_S, Address, Call, Reply, page_at, text_at
+from swarden.harness.engines.server.answers import Model, Part, Token, WrongForm, all_decoded, decoded
+from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 
 FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
+FEATURES = frozenset({"stop", "stop_text", "seed", "priority", "salt", "n", "abort", "sleep"})
 KindT = TypeVar("KindT")
 
 
@@ -35,6 +36,11 @@ class Wanted(NamedTuple):
     sequences: int = 1
     stop_texts: Sequence[str] = ()
 
+    @property
+    def several(self) -> int | None:
+        """The number of answers unless it is one, which is the default of all APIs."""
+        return self.sequences if self.sequences > 1 else None
+
 
 class Metrics(NamedTuple):
     """The names of metrics, "" for none.  `progress` grow with the tokens that are computed."""
@@ -51,9 +57,10 @@ class Api(Protocol):
 
     name: str
     path: str
-    metrics: Metrics
-    acts: ClassVar[Mapping[str, str]]
-    features: frozenset[str]  # of requests: stop, stop_text, seed, priority, salt, n; abort and sleep
+    metrics: Metrics = Metrics()
+    acts: ClassVar[Mapping[str, str]] = {}
+    features: frozenset[str] = FEATURES  # options of requests, and abort and sleep
+    scores_prompt: ClassVar[Mapping[str, Any]] = {}  # asks for the log-probabilities of a cold prompt, too
     has_ids: ClassVar[bool] = True  # the tokens of an answer are token ids
     least_tolerance: ClassVar[float] = 1e-3
 
@@ -63,10 +70,15 @@ class Api(Protocol):
         """The parts of the answer with this index.  Raises WrongForm."""
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        """The answer again without the prefix cache; the reply if it is none.  Raises WrongForm."""
+        """The answer again without the prefix cache, if the API can ask for that; the reply if it is none.
 
-    def learn(self, address: Address) -> dict[str, Any]:
-        """The settings of a configuration that the server reports; None where it does not.  Raises UsageError."""
+        Raises WrongForm.  It is generated, unless the API shows the log-probabilities of a prompt.
+        """
+        reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True, sequences=1), model))
+        return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
+
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
+        """The settings that a server with this model reports; None where it does not.  Raises UsageError."""
 
 
 class Answer(NamedTuple):
@@ -88,6 +100,11 @@ def read(api: Api, reply: Reply, index: int = 0) -> Answer:
         return Answer((), "", without_parts(error))
 
 
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields of a request that have a value."""
+    return {name: value for name, value in fields.items() if value}
+
+
 def tokens_of(parts: Sequence[Part]) -> list[Token]:
     return [token for part in parts for token in part.tokens]
 
@@ -96,18 +113,28 @@ def without_parts(error: WrongForm) -> Reply:
     return Reply(0, error=printable(f"an answer without its parts: {error}"))
 
 
-def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
-    """A cold request for one more token behind an answer, or a part of it."""
-    prompt = [*wanted.prompt, *answer]
-    cold = wanted._replace(prompt=prompt, max_new_tokens=1, stop=(), stop_texts=(), is_cold=True)
-    return cold._replace(seed=None, sequences=1)
+def as_prompt(api: Api, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
+    """The answer as the end of a cold prompt, whose log-probabilities do not read the prefix cache; raises WrongForm.
+
+    Its last token is generated instead if the prompt has no room for a further one.
+    """
+    cold = wanted._replace(max_new_tokens=1, stop=(), stop_texts=(), seed=None, sequences=1, is_cold=True)
+    for known in (answer, answer[:-1]):
+        body = api.body(cold._replace(prompt=[*wanted.prompt, *known]), model) | {"stream": False, **api.scores_prompt}
+        reply = Call(address).made("POST", api.path, body)
+        if reply.status != NO_ROOM:
+            break
+    if reply.status != OK:
+        return reply
+    part = answers.only(api.parts(reply.chunks))
+    return [*part.in_prompt(known, len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
 
 
 def object_at(address: Address, path: str, kind: type[KindT]) -> KindT:
     """What a page says; raises UsageError."""
-    page = page_at(address, path, QUICK_S)
+    page = Call(address).page(path)
     if not page.status:
-        raise UsageError(f"{address.shown}{path}: {page.text}")
+        raise UsageError(f"{address.shown}{path}: {page.error}")
     return from_page(address, path, page.text.encode() if page.status == OK else b"{}", kind)
 
 
@@ -124,6 +151,7 @@ class Vllm(Api):
 
     name = "vllm"
     path = "/v1/completions"
+    scores_prompt: ClassVar[Mapping[str, Any]] = {"prompt_logprobs": 1}
     metrics = Metrics(
         "vllm:num_requests_running",
         "vllm:num_requests_waiting",
@@ -138,44 +166,25 @@ class Vllm(Api):
         SLEEP: "/sleep?level=1",
         WAKE: "/wake_up",
     }
-    features = frozenset({"abort", "stop", "stop_text", "seed", "priority", "salt", "n", "sleep"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         body: dict[str, Any] = {"model": model, "prompt": wanted.prompt, "max_tokens": wanted.max_new_tokens}
         body |= {"temperature": 0.0, "logprobs": 1, "return_token_ids": True, "return_tokens_as_token_ids": True}
-        body["stream"] = True
+        body |= {"stream": True, **given(n=wanted.several, stop_token_ids=wanted.stop, stop=wanted.stop_texts)}
+        body |= given(priority=wanted.priority)
         if wanted.seed is not None:
             body |= {"temperature": 1.0, "seed": wanted.seed}
-        if wanted.sequences > 1:
-            body["n"] = wanted.sequences
-        if wanted.stop:
-            body["stop_token_ids"] = wanted.stop
-        if wanted.stop_texts:
-            body["stop"] = wanted.stop_texts
-        if wanted.priority:
-            body["priority"] = wanted.priority
         if wanted.salt or wanted.is_cold:
             body["cache_salt"] = f"cold-{OF_PROCESS}-{next(SALTS)}" if wanted.is_cold else f"salt-{wanted.salt}"
         return body
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.VllmPart]:
-        objects = all_decoded(chunks, answers.VllmAnswer)
-        return [part for one in objects for part in one.choices if part.index == index]
+        return [part for one in all_decoded(chunks, answers.Choices[answers.VllmPart]) for part in one.of(index)]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        """The log-probabilities of the answer as the end of a prompt, which do not read the prefix cache."""
-        for known in (answer, answer[:-1]):
-            body = self.body(continued(wanted, known), model) | {"prompt_logprobs": 1, "stream": False}
-            reply = Call(address).made("POST", self.path, body)
-            if reply.status != NO_ROOM:
-                break
-        if reply.status != OK:
-            return reply
-        part = answers.only(self.parts(reply.chunks))
-        return [*part.in_prompt(known, len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
+        return as_prompt(self, address, wanted, answer, model)
 
-    def learn(self, address: Address) -> dict[str, Any]:
-        model = (object_at(address, "/v1/models", answers.Models).data or [answers.Model()])[0]
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
         settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}
         if text_at(address, "/is_sleeping") is None:
             settings["left_out"] = ("sleep",)
@@ -207,22 +216,14 @@ class Sglang(Api):
         SLEEP: "/release_memory_occupation",
         WAKE: "/resume_memory_occupation",
     }
-    features = frozenset({"abort", "stop", "stop_text", "seed", "priority", "salt", "n", "sleep"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         sampling: dict[str, Any] = {"max_new_tokens": wanted.max_new_tokens, "temperature": 0.0}
         if wanted.seed is not None:
             sampling |= {"temperature": 1.0, "sampling_seed": wanted.seed}
-        if wanted.sequences > 1:
-            sampling["n"] = wanted.sequences
-        if wanted.stop:
-            sampling["stop_token_ids"] = wanted.stop
-        if wanted.stop_texts:
-            sampling["stop"] = wanted.stop_texts
+        sampling |= given(n=wanted.several, stop_token_ids=wanted.stop, stop=wanted.stop_texts)
         body: dict[str, Any] = {"input_ids": wanted.prompt, "sampling_params": sampling, "stream": True}
-        body |= {"return_logprob": True, "top_logprobs_num": 1}
-        if wanted.priority:
-            body["priority"] = wanted.priority
+        body |= {"return_logprob": True, "top_logprobs_num": 1, **given(priority=wanted.priority)}
         if wanted.is_cold:
             body["logprob_start_len"] = 0
         elif wanted.salt:
@@ -235,18 +236,9 @@ class Sglang(Api):
         return all_decoded(last, answers.SglangPart)
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        for known in (answer, answer[:-1]):
-            reply = Call(address).made(
-                "POST", self.path, self.body(continued(wanted, known), model) | {"stream": False}
-            )
-            if reply.status != NO_ROOM:
-                break
-        if reply.status != OK:
-            return reply
-        part = answers.only(self.parts(reply.chunks))
-        return [*part.in_prompt(len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
+        return as_prompt(self, address, wanted, answer, model)
 
-    def learn(self, address: Address) -> dict[str, Any]:
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
         reported = object_at(address, "/get_server_info", answers.ServerInfo)
         settings: dict[str, Any] = {"model": reported.model_path, "block_size": reported.page_size}
         settings |= {"max_context_len": reported.context_length, "capacity": reported.max_total_num_tokens}
@@ -264,28 +256,18 @@ class LlamaCpp(Api):
         "llamacpp:requests_deferred",
         progress=("llamacpp:tokens_predicted_total", "llamacpp:prompt_tokens_total"),
     )
-    acts: ClassVar[Mapping[str, str]] = {}
     features = frozenset({"abort", "stop_text", "seed", "n"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         body = {"prompt": wanted.prompt, "n_predict": wanted.max_new_tokens, "temperature": 0.0, "stream": True}
         body |= {"n_probs": 2, "return_tokens": True, "cache_prompt": not wanted.is_cold}
-        body |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        if wanted.sequences > 1:
-            body["n_cmpl"] = wanted.sequences
-        if wanted.stop_texts:
-            body["stop"] = wanted.stop_texts
+        body |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0, **given(n_cmpl=wanted.several, stop=wanted.stop_texts)}
         return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.LlamaPart]:
         return [part for part in all_decoded(chunks, answers.LlamaPart) if part.index == index]
 
-    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        """The answer is generated again."""
-        reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True, sequences=1), model))
-        return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
-
-    def learn(self, address: Address) -> dict[str, Any]:
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
         """No page shows whether the slots share one memory (`kv_unified`), so its room is that of one context."""
         context_len = object_at(address, "/props", answers.Props).default_generation_settings.n_ctx
         return {"max_context_len": context_len, "block_size": 1, "capacity": context_len}
@@ -296,29 +278,19 @@ class OpenAI(Api):
 
     name = "openai"
     path = "/v1/completions"
-    metrics = Metrics()
-    acts: ClassVar[Mapping[str, str]] = {}
     features = frozenset({"abort", "stop_text", "seed"})
     has_ids = False
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         text = "".join(map(chr, wanted.prompt))
-        body = {"model": model, "prompt": text, "max_tokens": wanted.max_new_tokens, "temperature": 0.0}
-        if wanted.stop_texts:
-            body["stop"] = wanted.stop_texts
-        return (body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}) | {"stream": True}
+        body = {"model": model, "prompt": text, "max_tokens": wanted.max_new_tokens, "temperature": 0.0, "stream": True}
+        body |= given(stop=wanted.stop_texts)
+        return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[Part]:
-        objects = all_decoded(chunks, answers.OpenAIAnswer)
-        return [part for one in objects for part in one.choices if part.index == index]
+        return [part for one in all_decoded(chunks, answers.Choices[Part]) for part in one.of(index)]
 
-    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        """The answer is generated again, alone; the API cannot ask for an empty cache."""
-        reply = Call(address).made("POST", self.path, self.body(wanted, model))
-        return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
-
-    def learn(self, address: Address) -> dict[str, Any]:
-        model = (object_at(address, "/v1/models", answers.Models).data or [answers.Model()])[0]
+    def learn(self, address: Address, model: Model) -> dict[str, Any]:
         return {"model": model.id, "first_token": ord("a"), "last_token": ord("z")}
 
 

@@ -35,12 +35,16 @@ LAST = (b'"stop":true', b'"finish_reason":"')  # in the last object where no DON
 
 
 class Reply(NamedTuple):
-    """The answer to a call: its status, 0 if the connection has failed; the JSON objects in order, or the error."""
+    """The answer to a call: its status, 0 if there is none; the JSON objects in order, or a page; or the error."""
 
     status: int
     chunks: Sequence[bytes] = ()
     error: str = ""
     is_cut: bool = False  # by this client
+
+    @property
+    def text(self) -> str:
+        return b"".join(self.chunks).decode(errors="replace")
 
 
 @dataclass
@@ -85,11 +89,7 @@ class Address(NamedTuple):
             raise UsageError(f"{option}: has a user or a query; give secrets by --header, which reads the environment")
         try:
             parts = urlsplit(self.url)
-            if (
-                parts.scheme not in ("http", "https")
-                or not parts.hostname
-                or not re.fullmatch(rf"[!-~]{{,{MOST_URL}}}", self.url)
-            ):
+            if not parts.hostname or not re.fullmatch(rf"(?i:https?)://[!-~]{{1,{MOST_URL}}}", self.url):
                 raise ValueError("no URL of a server")
             infos = socket.getaddrinfo(parts.hostname, parts.port)
         except (ValueError, OSError) as error:  # ValueError: also of a name, or a port that is out of range
@@ -125,83 +125,80 @@ class Call:
         With 0 that is at once, before the server has answered.  The whole answer has `limit_s`; without a limit, the
         caller cuts the call.
         """
+        data = None if body is None else msgspec.json.encode(body)
+        return self._done(method, path, data, limit_s, lambda connection: self._read(connection, most_chunks))
+
+    def page(self, path: str, limit_s: float = QUICK_S) -> Reply:
+        """Get a page of any form, as the one chunk of the reply."""
+        return self._done("GET", path, None, limit_s, _page)
+
+    def _done(
+        self, method: str, path: str, data: bytes | None, limit_s: float, read: Callable[[HTTPConnection], Reply]
+    ) -> Reply:
         self._address.calls.open.add(self)
         try:
-            reply = self._done(method, path, body, most_chunks, limit_s)
-            return reply._replace(error=self._address.secrets.masked(reply.error))
-        finally:
-            self._address.calls.open.discard(self)
-
-    def _done(self, method: str, path: str, body: Any, most_chunks: int | None, limit_s: float) -> Reply:
-        self._address.calls.wait()
-        until = monotonic() + limit_s
-        try:
-            with closing(_connected(self._address, until, MOST_BYTES)) as connection:
+            self._address.calls.wait()
+            until = monotonic() + limit_s
+            with closing(_connected(self._address, until)) as connection:
                 self._socket = connection.sock
                 if self._is_cut:  # before there was a socket
                     return Reply(0, error="cut before it was made")
-                data = None if body is None else msgspec.json.encode(body)
                 connection.request(method, self._base + path, data, self._headers)
-                if most_chunks == 0:
-                    return Reply(200, is_cut=True)
-                reply = self._read(connection.getresponse(), most_chunks)
-        except (OSError, HTTPException) as error:
-            reply = Reply(0, error=_text_of(error))
-        return reply if monotonic() < until else Reply(0, error=f"no whole answer in {limit_s:g} s")
+                reply = read(connection)
+        except (OSError, HTTPException) as error:  # with what the server has sent, such as a status line
+            reply = Reply(0, error=f"{type(error).__name__}: {error}"[:300])
+        finally:
+            self._address.calls.open.discard(self)
+        if monotonic() >= until:
+            return Reply(0, error=f"no whole answer in {limit_s:g} s")
+        return reply._replace(error=self._address.secrets.masked(printable(reply.error)))
 
-    def _read(self, response: HTTPResponse, most_chunks: int | None) -> Reply:
-        chunks: list[bytes] = []
+    def _read(self, connection: HTTPConnection, most_chunks: int | None) -> Reply:
+        if most_chunks == 0:
+            return Reply(200, is_cut=True)
+        response, chunks = connection.getresponse(), list[bytes]()
         if response.status != 200:
-            return Reply(response.status, error=printable(response.read(2000).decode(errors="replace")))
+            return Reply(response.status, error=response.read(2000).decode(errors="replace"))
         if self._is_act:
             return Reply(200)
         try:
-            objects = _Objects(response)
-            for data in objects:
+            for data in _objects(response):
                 if most_chunks is not None and len(chunks) >= most_chunks:
                     return Reply(200, chunks, is_cut=True)
                 if (error := bytes(decoded(data, Event).error)) not in NO_ERROR:  # in a stream that has begun
-                    return Reply(_status_of(error), chunks, printable(error[:2000].decode(errors="replace")))
+                    return Reply(_status_of(error), chunks, error[:2000].decode(errors="replace"))
                 chunks.append(data)
                 self._on_chunk()
                 if len(chunks) > MOST_CHUNKS:
                     raise WrongForm(f"more than {MOST_CHUNKS} objects")
         except WrongForm as error:
             return Reply(0, chunks, f"an answer that cannot be read: {error}")
-        if not objects.is_whole:
-            return Reply(0, chunks, "the answer ends before its end")
         return Reply(200, chunks)
 
 
-class _Objects:
-    """The JSON objects of a stream of events, or the one object of another answer; WrongForm if a line is too long.
+def _objects(response: HTTPResponse) -> Iterator[bytes]:
+    """The JSON objects of a stream of events, or the one object of another answer.
 
-    An answer `is_whole` if its last event says so, or if it is one object.
+    WrongForm if a line is too long, or if the stream ends before an event that says that it is the last one.
     """
-
-    def __init__(self, response: HTTPResponse) -> None:
-        self._response = response
-        self.is_whole = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        response = self._response
-        if "event-stream" not in (response.getheader("Content-Type") or ""):
-            body = _whole(response, MOST_BYTES)
-            self.is_whole = True
-            if body.strip():
-                yield body
+    if "event-stream" not in (response.getheader("Content-Type") or ""):
+        if (body := _whole(response, MOST_BYTES)).strip():
+            yield body
+        return
+    is_whole = False
+    for _ in range(MOST_LINES):
+        line = response.readline(MOST_LINE + 1)
+        if len(line) > MOST_LINE:
+            raise WrongForm(f"more than {MOST_LINE} bytes in a line")
+        if not line and is_whole:
             return
-        for _ in range(MOST_LINES):
-            if not (line := response.readline(MOST_LINE + 1)):
-                return
-            if len(line) > MOST_LINE:
-                raise WrongForm(f"more than {MOST_LINE} bytes in a line")
-            if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()):
-                self.is_whole |= data == DONE
-                if data != DONE:
-                    self.is_whole |= any(mark in data for mark in LAST)
-                    yield data
-        raise WrongForm(f"more than {MOST_LINES} lines")
+        if not line:
+            raise WrongForm("it ends before its end")
+        if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()):
+            is_whole |= data == DONE or any(mark in data for mark in LAST)
+            if data != DONE:
+                yield data
+    raise WrongForm(f"more than {MOST_LINES} lines")
 
 
 def _status_of(error: bytes) -> int:
@@ -241,14 +238,14 @@ class _Incoming(RawIOBase):
 class _Response(HTTPResponse):
     """A response whose bytes are counted.  The size of a chunk is digits alone: int() also reads -1, 0x1 and 1_0."""
 
-    def __init__(self, connection: socket.socket, *, until: float, most_bytes: int, **options: Any) -> None:
+    def __init__(self, connection: socket.socket, *, until: float, **options: Any) -> None:
         super().__init__(connection, **options)
-        self._incoming, self._most_bytes, self._num_chunks = _Incoming(connection, until), most_bytes, 0
+        self._incoming, self._num_chunks = _Incoming(connection, until), 0
         self.fp = BufferedReader(self._incoming)
 
     def begin(self) -> None:
         super().begin()
-        self._incoming.begin(self._most_bytes)
+        self._incoming.begin(MOST_BYTES)
 
     def _read_next_chunk_size(self) -> int:
         self._num_chunks += 1
@@ -262,11 +259,6 @@ class _Response(HTTPResponse):
         return size
 
 
-def _text_of(error: Exception) -> str:
-    """An error with what the server has sent, such as a status line."""
-    return printable(f"{type(error).__name__}: {error}"[:300])
-
-
 def _whole(response: HTTPResponse, most_bytes: int) -> bytes:
     """The body; HTTPException if it is too long, or cut off."""
     body = response.read(most_bytes + 1)
@@ -277,38 +269,24 @@ def _whole(response: HTTPResponse, most_bytes: int) -> bytes:
     return body
 
 
-def _connected(address: Address, until: float, most_bytes: int) -> HTTPConnection:
-    """A connection for one answer, which has this time and so many bytes."""
+def _connected(address: Address, until: float) -> HTTPConnection:
+    """A connection for one answer, which has this time."""
     parts = urlsplit(address.url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     limit_s = until - monotonic()
     connection = kind(parts.hostname or "", parts.port, timeout=min(CONNECT_S, limit_s))
-    connection.response_class = partial(_Response, until=until, most_bytes=most_bytes)  # type: ignore[assignment]  # is called
+    connection.response_class = partial(_Response, until=until)  # type: ignore[assignment]  # is called
     connection.connect()
     connection.sock.settimeout(None if limit_s == inf else limit_s)  # to send the request
     return connection
 
 
+def _page(connection: HTTPConnection) -> Reply:
+    response = connection.getresponse()
+    return Reply(response.status, [_whole(response, MOST_OF_PAGE)])
+
+
 def text_at(address: Address, path: str) -> str | None:
     """The text of a page; None if there is none."""
-    page = page_at(address, path, QUICK_S)
+    page = Call(address).page(path)
     return page.text if page.status == 200 else None
-
-
-class Page(NamedTuple):
-    """The status of a page, 0 if there is no answer; and its text, of any form, or the error."""
-
-    status: int
-    text: str = ""
-
-
-def page_at(address: Address, path: str, limit_s: float) -> Page:
-    address.calls.wait()
-    until = monotonic() + limit_s
-    try:
-        with closing(_connected(address, until, MOST_OF_PAGE)) as connection:
-            connection.request("GET", urlsplit(address.url).path.rstrip("/") + path, headers=dict(address.headers))
-            response = connection.getresponse()
-            return Page(response.status, _whole(response, MOST_OF_PAGE).decode(errors="replace"))
-    except (OSError, HTTPException) as error:
-        return Page(0, _text_of(error))

@@ -6,7 +6,7 @@ from math import isnan
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.engines.server.answers import Models, Tokenized
+from swarden.harness.engines.server.answers import Model, Models, Tokenized
 from swarden.harness.engines.server.apis import OK, SLEEP, WAKE, Api, Wanted, from_page, object_at, read
 from swarden.harness.engines.server.client import QUICK_S, Call, Reply
 from swarden.harness.engines.server.comparison import compared
@@ -86,10 +86,10 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
 
 def reported_by(connection: Connection, api: Api) -> dict[str, Any]:
     """The settings that the server reports; raises UsageError, which names the field that is none."""
-    models = object_at(connection.address, "/v1/models", Models).data if api.has_ids else None
-    meta = models[0].meta if models else None
-    told = api.learn(connection.address) | {"vocabulary": meta and meta.n_vocab}
-    reported = {name: value for name, value in told.items() if value is not None}
+    model = (object_at(connection.address, "/v1/models", Models).data or [Model()])[0]
+    vocabulary = model.meta.n_vocab if model.meta and api.has_ids else None
+    settings = api.learn(connection.address, model) | {"vocabulary": vocabulary}
+    reported = {name: value for name, value in settings.items() if value is not None}
     if "max_context_len" in reported:
         reported["max_context_len"] = min(reported["max_context_len"], MOST_TOKENS)
     return reported

@@ -40,7 +40,10 @@ OPTION = re.compile(r"--.*|-\w")
 
 def masked(command: str) -> str:
     """A command of a shell without secrets; a word that is a command itself is masked word by word."""
-    given = _words(command)
+    try:
+        given = shlex.split(command)
+    except ValueError:  # of quotes that are not closed
+        given = command.split()
     words: list[str] = []
     option, before = "", ""  # the option whose values follow, and the word before
     for word in given:
@@ -53,14 +56,6 @@ def masked(command: str) -> str:
             option = word if word.startswith("-") and "=" not in word and NAME.search(name) else ""
         before = word
     return command if words == given else shlex.join(words)
-
-
-def _words(command: str) -> list[str]:
-    """The words of a command; text whose quotes are not closed is split at its spaces."""
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return command.split()
 
 
 def _without_secrets(text: str) -> str:

@@ -25,18 +25,8 @@ from swarden.harness.core.files import opened
 from swarden.harness.core.printable import printable
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server.answers import IsSleeping, Token, WrongForm, figures_in
-from swarden.harness.engines.server.apis import (
-    FLUSH,
-    OK,
-    RESUME,
-    WAKE,
-    Api,
-    Wanted,
-    api_of,
-    from_page,
-    without_parts,
-)
-from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Page, Reply, page_at, text_at
+from swarden.harness.engines.server.apis import FLUSH, OK, RESUME, WAKE, Api, Wanted, api_of, from_page, without_parts
+from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Reply, text_at
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.masking import Secrets, masked
 from swarden.harness.strict.private import FOLDER_VARIABLE
@@ -151,7 +141,7 @@ class Connection:
     @property
     def is_healthy(self) -> bool:
         """Whether it answers at all; a server that is busy, or does not know this client, answers too."""
-        return self.is_running and page_at(self.address, "/health", QUICK_S).status != 0
+        return self.is_running and Call(self.address).page("/health").status != 0
 
     def renew(self, api: Api) -> None:
         """Make the server ready for a run: flushed, or a new one if it cannot be flushed, is not idle or has failed.
@@ -179,8 +169,8 @@ class Connection:
         """A run that was ended from outside may have left the server paused, or asleep."""
         if RESUME in api.acts and self.is_running:
             self.act(api, RESUME)
-        page = page_at(self.address, path := "/is_sleeping", QUICK_S) if WAKE in api.acts else Page(0)
-        if page.status == OK and from_page(self.address, path, page.text.encode(), IsSleeping).is_sleeping:
+        page = text_at(self.address, path := "/is_sleeping") if WAKE in api.acts else None
+        if page is not None and from_page(self.address, path, page.encode(), IsSleeping).is_sleeping:
             self.act(api, WAKE)
 
     def _is_flushed(self, api: Api) -> bool:
@@ -194,7 +184,7 @@ class Connection:
     def start(self) -> None:
         """Start the server with the command of --restart; raises EngineGone if it does not answer in time."""
         self._end()
-        if page_at(self.address, "/health", LOOK_S).status:
+        if Call(self.address).page("/health", LOOK_S).status:
             raise EngineGone(f"--restart: another server answers at {self.address.shown}; end it, or name another port")
         parts = urlsplit(self.server.url)
         self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
@@ -218,7 +208,7 @@ class Connection:
         while monotonic() < until:
             if not self.is_running:
                 raise EngineGone(f"--restart: the server ends at once: {self.last_words()[0]}")
-            if page_at(self.address, "/health", LOOK_S).status in (OK, MISSING):
+            if Call(self.address).page("/health", LOOK_S).status in (OK, MISSING):
                 return
             sleep(POLL_S)
         raise EngineGone(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")
@@ -310,7 +300,7 @@ def figures(connection: Connection) -> dict[str, float]:
     if not connection.looks_s:
         return {}
     until = monotonic() + connection.looks_s
-    page = page_at(connection.address, "/metrics", connection.looks_s)
+    page = Call(connection.address).page("/metrics", connection.looks_s)
     connection.looks_s = max(0.0, until - monotonic())
     return figures_in(page.text) if page.status == OK else {}
 

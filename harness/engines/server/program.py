@@ -1,6 +1,5 @@
 """A failing run of a server as a client that needs no package: it sends the same requests and judges the answers."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +65,6 @@ def _item(config: ServerConfig, item: RoundRequest | str) -> dict[str, Any]:
     api = api_of(config.api)
     if isinstance(item, str):
         return {"path": api.acts[item]}
-    bodies: Sequence[dict[str, Any]] = [
-        _plain(api.body(wanted, config.model)) for wanted in (item.wanted, item.wanted._replace(is_cold=True))
-    ]
-    limits = {"most": item.wanted.max_new_tokens, "stop_texts": list(item.wanted.stop_texts)}
-    return {"body": bodies[0], "cold": bodies[1], "cut_after": item.cut_after, **limits}
-
-
-def _plain(body: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in body.items()}
+    body, cold = [api.body(wanted, config.model) for wanted in (item.wanted, item.wanted._replace(is_cold=True))]
+    limits = {"most": item.wanted.max_new_tokens, "stop_texts": item.wanted.stop_texts}
+    return {"body": body, "cold": cold, "cut_after": item.cut_after, **limits}

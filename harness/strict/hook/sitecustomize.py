@@ -57,13 +57,13 @@ def attach(module: ModuleType, setting: dict[str, str]) -> None:
     status.log_to_standard_error()
     status.report(setting, status.State.IMPORTED)
     try:
-        attachment = importlib.import_module(setting["attachment"])
+        importlib.import_module(setting["attachment"]).wrap(module, setting)
     except ImportError as error:
         [*_, place] = traceback.extract_tb(error.__traceback__)
         what = f"{error} ({place.filename}:{place.lineno})"
         status.refused(setting, f"{what}; install swarden in the environment of the command")
-        return
-    attachment.wrap(module, setting)
+    except Exception as error:
+        status.refused(setting, "internal error of swarden", error)
 
 
 def run_hidden_sitecustomize() -> None:

@@ -35,6 +35,15 @@ def test_missing_package_of_the_attachment_is_named_with_the_file_that_imports_i
     assert MISSING in (tmp_path / f"{os.getpid()}.refused").read_text()
 
 
+def test_error_of_the_attachment_is_a_refusal(tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    sitecustomize.attach(sitecustomize, {"attachment": "failing", status.FOLDER: str(tmp_path)})
+
+    assert (tmp_path / f"{os.getpid()}.refused").read_text() == "internal error of swarden"
+
+
 def test_attachment_is_shown_although_only_the_engine_configures_a_logger(capsys):
     status.log_to_standard_error()
 

@@ -105,19 +105,17 @@ def server_with(
     *,
     metrics: Callable[[], str] | None = None,
     acts: int = 200,
-    health: str = "",
     pages: Mapping[str, str] = {},
 ) -> Iterator[str]:
     """The URL of a server that is healthy, and answers each request for a completion so, and all others with `acts`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            made = {"/health": lambda: health} | ({"/metrics": metrics} if metrics is not None else {})
-            if self.path in {*made, *pages}:
+            shown = {"/health": "", **pages} | ({"/metrics": metrics()} if metrics and self.path == "/metrics" else {})
+            if self.path in shown:
                 self.send_response(200)
                 self.end_headers()
-                text = pages[self.path] if self.path in pages else made[self.path]()
-                self.wfile.write(text.encode(errors="surrogateescape"))
+                self.wfile.write(shown[self.path].encode(errors="surrogateescape"))
             else:
                 self.empty(404)
 

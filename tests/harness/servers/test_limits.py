@@ -12,14 +12,13 @@ from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.ops import Flush
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server import adapter, process
-from swarden.harness.engines.server.answers import MOST_ELEMENTS, VllmAnswer, WrongForm, decoded, figures_in
+from swarden.harness.engines.server.answers import MOST_ELEMENTS, Choices, Part, WrongForm, decoded, figures_in
 from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import Address, Call, Reply
 from swarden.harness.engines.server.config import MOST_TOKENS
 from swarden.harness.engines.server.learning import reported_by
 from swarden.harness.engines.server.process import Connection, Server
-from swarden.harness.front import http
-from tests.harness.servers.some_servers import ONE, our_server, server_with
+from tests.harness.servers.some_servers import ONE, server_with
 from tests.harness.servers.test_misbehaving import CHUNKED, answered, refused, sends
 
 
@@ -66,7 +65,6 @@ def test_all_pages_of_metrics_of_a_round_have_one_time():
         ("vllm", "/metrics", 'vllm:cache_config_info{block_size="0"} 1', "block_size"),
         ("sglang", "/get_server_info", '{"page_size": -1}', "page_size"),
         ("llama.cpp", "/props", '{"default_generation_settings": {"n_ctx": "x"}}', "default_generation_settings.n_ctx"),
-        ("llama.cpp", "/props", '{"total_slots": 100000000}', "total_slots"),
         ("openai", "/v1/models", '{"data": 7}', "data"),
     ],
 )
@@ -86,7 +84,7 @@ def test_length_of_a_context_is_used_up_to_the_limit_of_prompts(reported, used):
 
 def test_elements_of_an_answer_are_counted_before_they_are_made():
     with pytest.raises(WrongForm, match=f"more than {MOST_ELEMENTS} elements"):
-        decoded(b'{"choices": [%s{}]}' % (b"{}," * (MOST_ELEMENTS // 2)), VllmAnswer)
+        decoded(b'{"choices": [%s{}]}' % (b"{}," * (MOST_ELEMENTS // 2)), Choices[Part])
 
 
 def test_metrics_that_are_no_finite_number_are_not_known():
@@ -100,8 +98,6 @@ def test_setting_of_a_wrong_type_is_one_line_before_the_server_is_asked():
         ServerOptions("http://127.0.0.1:1").learn({"left_out": 7}, inf)
 
 
-def test_act_may_answer_with_a_text(run, monkeypatch):
-    whole = http._whole
-    monkeypatch.setattr(http, "_whole", lambda begin, status, value: whole(begin, status, value or "Cache flushed."))
-    with our_server() as url:
+def test_act_may_answer_with_a_text(run):
+    with server_with(refused, pages={"/reset_prefix_cache": "Cache flushed."}) as url:
         assert run(url, (*ONE, Flush(), *ONE)).failure is None

@@ -20,13 +20,21 @@ SECRET = "hun7er2/Q=9"
         ),
         *(f"sh -c 'exec srv {word}'" for word in ("-k X", "--license X", "http://h/?api_key=X", "http://me:X@h/")),
         *("docker run -eK=X image", "env K=X srv", "sshpass -p X srv", "srv --key 123456 --password X"),
+        *(f"sh -c '{line}'" for line in ("srv --token X --foo=1", 'sh -c "srv --token X"', 'srv --api-key X "open')),
+        *(
+            "run --env=T_TOKEN=X --env T_TOKEN=X",
+            "srun --export=ALL,T_TOKEN=X srv",
+            "srv --api-key X X",
+        ),
+        "run --command='srv --api-key X' --header='Y: X' -H 'Authorization: X'",
         *('srv \'{"password": "X"}\'', 'srv \'{"a":{"token":"X"}}\'', "curl 'Authorization: Bearer X'"),
         *("srv hf_Xaaaaaaaaaaaaaaaaaaaa", "srv sk-Xaaaaaaaaaaaaaa", "srv aXa3bYc4dZe5fWg6h", "srv AKIAX12345678"),
     ],
 )
 def test_secret_of_a_command_is_masked(command):
-    shown = masked(command)
+    shown = masked(f"{command} --port 8000")
 
+    assert shown.endswith(" --port 8000")
     assert "X" not in shown
     assert "***" in shown
     assert "123456" not in shown
@@ -35,6 +43,7 @@ def test_secret_of_a_command_is_masked(command):
 @pytest.mark.parametrize(
     "command",
     [
+        "sh -c 'cd /srv && exec serve --port 8000'",
         "serve kv_unified=True swa_full=False n_ctx=4096 dtype=bfloat16 model=Qwen3-0.6B",
         "vllm serve Qwen/Qwen2.5-7B-Instruct --kv-cache-dtype fp8_e4m3 --max-num-batched-tokens 8192 --tokenizer M",
         "env CUDA_VISIBLE_DEVICES=0,1 VLLM_ATTENTION_BACKEND=FLASH_ATTN HF_HOME=/data/hf python -u -m v --keyfile k",

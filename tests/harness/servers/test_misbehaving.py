@@ -31,35 +31,6 @@ from tests.harness.servers.some_servers import ONE, log_at, our_server, server_w
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 
 
-def garbage(handler):
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(b"<html>")
-
-
-def another_object(handler):
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [{}]}')
-
-
-def answers(body):
-    def answer(handler):
-        handler.send_response(200)
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    return answer
-
-
-def only_usage_last(handler):
-    handler.send_response(200)
-    handler.send_header("Content-Type", "text/event-stream")
-    handler.end_headers()
-    handler.wfile.write(b'data: {"choices": [{"token_ids": [5]}]}\n\ndata: {"choices": [], "usage": {}}\n\n')
-    handler.wfile.write(b"data: [DONE]\n\n")
-
-
 def sends(head, piece=b"", *, kind="text/event-stream"):
     """Sends the end of a head and the begin of a body, then a piece without end."""
 
@@ -71,65 +42,46 @@ def sends(head, piece=b"", *, kind="text/event-stream"):
     return send
 
 
-def trickling(handler):
-    handler.send_response(200)
-    handler.end_headers()
-    while True:
-        handler.wfile.write(b" ")
-        Event().wait(0.1)
-
-
-def closed(handler):
-    handler.connection.close()
-
-
-def nothing(handler):
-    handler.send_response(200)
-    handler.end_headers()
-
-
-def cut_short(handler):
-    handler.send_response(200)
-    handler.send_header("Content-Type", "text/event-stream")
-    handler.end_headers()
-    handler.wfile.write(b'data: {"choices": [{"token_ids": [5]}]}\n\n')
-
-
-def talkative(handler):
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [{"text": "more characters than tokens"}]}')
-
-
-def answered(handler, token=5):
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [{"token_ids": [%d], "logprobs": {"token_logprobs": [-1.0]}}]}' % token)
-
-
-def never_judged(handler):
-    refused(handler) if b"prompt_logprobs" in handler.body else answered(handler)
-
-
-def silent_judge(handler):
-    silent(handler) if b"prompt_logprobs" in handler.body else answered(handler)
-
-
-def too_many(handler):
-    two = b'{"choices": [{"token_ids": [5, 5], "logprobs": {"token_logprobs": [-1.0, -1.0]}}]}'
-    refused(handler) if b"prompt_logprobs" in handler.body else answers(two)(handler)
+def answers(body, *, kind="application/json"):
+    return sends(b"\r\n" + body, kind=kind)
 
 
 def error(handler):
     handler.send_error(500, "EngineDeadError")
 
 
-def long_answers_fail(handler):
-    (error if b'"max_tokens":9' in handler.body else refused)(handler)
+def refused(handler):
+    handler.send_error(400)
 
 
 def silent(handler):
     handler.rfile.read(1)
+
+
+def closed(handler):
+    handler.connection.close()
+
+
+def trickling(handler):
+    answers(b"")(handler)
+    while True:
+        handler.wfile.write(b" ")
+        Event().wait(0.1)
+
+
+def judged_by(judge, answer):
+    """Answers requests, but not those of the judge."""
+    return lambda handler: (judge if b"prompt_logprobs" in handler.body else answer)(handler)
+
+
+ONE_TOKEN = b'data: {"choices": [{"token_ids": [5]}]}\n\n'
+answered = answers(b'{"choices": [{"token_ids": [5], "logprobs": {"token_logprobs": [-1.0]}}]}')
+two_tokens = answers(b'{"choices": [{"token_ids": [5, 5], "logprobs": {"token_logprobs": [-1.0, -1.0]}}]}')
+never_judged, silent_judge = judged_by(refused, answered), judged_by(silent, answered)
+
+
+def long_answers_fail(handler):
+    (error if b'"max_tokens":9' in handler.body else refused)(handler)
 
 
 def unchanged():
@@ -141,18 +93,15 @@ def fail(acts, path, _):
     raise EngineDied
 
 
-def refused(handler):
-    handler.send_error(400)
-
-
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (garbage, "unreadable"),
-        (another_object, "unreadable"),
         *(
             pytest.param(answers(body), "unreadable", id=name)
             for name, body in (
+                ("no-json", b"<html>"),
+                ("nothing", b""),
+                ("choice-of-nothing", b'{"choices": [{}]}'),
                 ("choices-5", b'{"choices": 5}'),
                 ("choices-null", b'{"choices": null}'),
                 ("choices-of-text", b'{"choices": ["x"]}'),
@@ -167,7 +116,7 @@ def refused(handler):
             for name, head, piece in (
                 ("endless line", b"\r\n", b"x" * MOST_LINE),
                 ("endless lines", b"\r\n", b":\n" * MOST_LINE),
-                ("endless objects", b"\r\n", b'data: {"choices": [{"token_ids": [5]}]}\n\n' * 1000),
+                ("endless objects", b"\r\n", ONE_TOKEN * 1000),
                 ("endless body", b"Content-Length: 9999999999\r\n\r\n", b" " * MOST_LINE),
                 ("endless interim answers", b"\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
                 ("endless chunks", CHUNKED, b"1\r\n:\r\n" * 1000),
@@ -175,8 +124,7 @@ def refused(handler):
             )
         ),
         (closed, "unreadable"),
-        (nothing, "unreadable"),
-        (cut_short, "unreadable"),
+        pytest.param(sends(b"\r\n" + ONE_TOKEN), "unreadable", id="cut short"),
         (error, "server_error"),
         (never_judged, "refused_again"),
     ],
@@ -322,11 +270,6 @@ def test_server_that_hangs_before_the_first_run_is_one_line(monkeypatch):
         learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
 
 
-def test_health_may_be_a_text():
-    with server_with(refused, health="OK") as url:
-        assert Connection(Server(url)).is_healthy
-
-
 def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):
     monkeypatch.setattr(adapter, "LOOK_S", 0.05)
     monkeypatch.setattr(adapter, "HANG_S", 0.1)
@@ -348,10 +291,8 @@ def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):
 
 
 def test_last_object_may_have_no_choices(run):
-    def judged(handler):
-        refused(handler) if b"prompt_logprobs" in handler.body else only_usage_last(handler)
-
-    with server_with(judged) as url:
+    usage = sends(b"\r\n" + ONE_TOKEN + b'data: {"choices": [], "usage": {}}\n\ndata: [DONE]\n\n')
+    with server_with(judged_by(refused, usage)) as url:
         failure = run(url, ONE).failure
 
     assert failure is not None
@@ -359,7 +300,7 @@ def test_last_object_may_have_no_choices(run):
 
 
 def test_characters_are_no_tokens(run):
-    with server_with(talkative) as url:
+    with server_with(answers(b'{"choices": [{"text": "more characters than tokens"}]}')) as url:
         assert run(url, ONE, api="openai").failure is None
 
 

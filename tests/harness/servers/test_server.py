@@ -26,7 +26,7 @@ from swarden.harness.front.loop import EngineThread, text_of
 from swarden.harness.report.program import program_text
 from tests.harness.servers.front_bugs import front_bug
 from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
-from tests.harness.servers.test_misbehaving import never_judged, refused, too_many
+from tests.harness.servers.test_misbehaving import judged_by, never_judged, refused, two_tokens
 
 WITH_TOKENS = [name for name in APIS if name != "openai"]
 SHARED = Recipe(path=(0, 0, 0, 0), stretch=10)
@@ -110,7 +110,7 @@ def test_client_judges_stop_strings(run, monkeypatch, tmp_path):
 
 def test_client_judges_the_number_of_tokens(monkeypatch, tmp_path):
     client = tmp_path / "client.py"
-    with server_with(too_many) as url:
+    with server_with(judged_by(refused, two_tokens)) as url:
         ops = (Submit(max_new_tokens=1), Step())
         client.write_text(program_text(program_of(log_at(monkeypatch, url, ops))))
         broken = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@ from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
 from tests.harness.servers.some_servers import server_with
-from tests.harness.servers.test_misbehaving import error
+from tests.harness.servers.test_misbehaving import answers, error
 
 SIZE = 97  # of the vocabulary
 VALID, INVALID = (Submit(tokens=(SIZE - 1,)), Step()), (Submit(tokens=(SIZE,)), Step())
@@ -25,9 +25,7 @@ def fives(sent, token=5):
         count = body["max_tokens"]
         choice = {"token_ids": [token] * count, "logprobs": {"token_logprobs": [-1.0] * count}}
         choice["prompt_logprobs"] = [{str(token): {"logprob": -1.0}}] * len(body["prompt"])
-        handler.send_response(200)
-        handler.end_headers()
-        handler.wfile.write(json.dumps({"choices": [choice]}).encode())
+        answers(json.dumps({"choices": [choice]}).encode())(handler)
 
     return answer
 
@@ -41,33 +39,27 @@ def leaves(handler):
     handler.server.server_close()
 
 
+SHOWN = {"/v1/models": {"data": [{"id": "m", "meta": {"n_vocab": SIZE}}]}}
+
+
 @pytest.mark.parametrize(
-    ("pages", "token", "last"),
+    ("pages", "token", "asked", "last", "most"),
     [
-        pytest.param({"/v1/models": {"data": [{"id": "m", "meta": {"n_vocab": SIZE}}]}}, 5, SIZE - 1, id="shown"),
-        pytest.param({"/v1/models": {"data": [{"id": "m"}]}, "/tokenize": {"tokens": [5, 200]}}, 5, 200, id="made"),
-        pytest.param({}, 300, 300, id="answered"),
-        pytest.param({}, 5, 60, id="unknown"),
-        pytest.param({"/v1/models": {"data": [{"meta": {"n_vocab": 1 << 20}}]}}, 5, 20_000, id="large"),
+        pytest.param(SHOWN, 5, {}, SIZE - 1, SIZE - 1, id="shown"),
+        pytest.param(SHOWN, 5, {"last_token": 500}, 500, SIZE - 1, id="asked for others"),
+        pytest.param({"/v1/models": {"data": [{}]}, "/tokenize": {"tokens": [5, 200]}}, 5, {}, 200, 200, id="made"),
+        pytest.param({}, 300, {}, 300, 300, id="answered"),
+        pytest.param({}, 5, {}, 60, 60, id="unknown"),
+        pytest.param({"/v1/models": {"data": [{"meta": {"n_vocab": 1 << 20}}]}}, 5, {}, 20_000, 20_000, id="large"),
     ],
 )
-def test_tokens_of_prompts_are_those_of_the_server(pages, token, last):
+def test_tokens_that_a_server_gets_while_it_is_learned_are_its_own(pages, token, asked, last, most):
     sent: list[int] = []
     with server_with(fives(sent, token), pages=as_json(pages)) as url:
-        found = learned(Connection(Server(url)), api_of("vllm"), {"max_context_len": 64})
+        found = learned(Connection(Server(url)), api_of("vllm"), {"max_context_len": 64, **asked})
 
     assert found.settings["last_token"] == last
-    assert max(sent) <= last
-
-
-def test_server_gets_only_valid_tokens_while_it_is_learned_though_others_are_asked_for():
-    sent: list[int] = []
-    pages = {"/v1/models": {"data": [{"meta": {"n_vocab": SIZE}}]}}
-    with server_with(fives(sent), pages=as_json(pages)) as url:
-        found = learned(Connection(Server(url)), api_of("vllm"), {"max_context_len": 64, "last_token": 500})
-
-    assert (found.settings["last_token"], found.settings["vocabulary"]) == (500, SIZE)
-    assert max(sent) < SIZE
+    assert max(sent) <= most
 
 
 @pytest.mark.parametrize("tokens", [7, "abc", [[1]], ["x"], [1.5]])

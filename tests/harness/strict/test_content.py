@@ -38,8 +38,7 @@ CONFIGS = {
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def _record_content(monkeypatch):
     monkeypatch.setenv(VARIABLE, "content")
 
 

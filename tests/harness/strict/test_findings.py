@@ -15,11 +15,6 @@ from tests.harness.strict.some_traffic import Watched, some_config
 FIRST = request_owner(1)
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def complaint(watched: Watched) -> list[str]:
     """The lines of the violation in the next step, without the line of the op-log."""
     with pytest.raises(AccountingError) as raised:

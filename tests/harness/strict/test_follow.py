@@ -13,9 +13,15 @@ PLACES = ("attaching", "terms", "before", "after", "around", "behind")
 
 
 class Scheduler:
+    error: BaseException
+    num_failed = 0
+
     def take(self, count):
-        """Take some pages, and fail for too many."""
-        return list(range(count))[: 4 // (count < 5)]
+        """Take some pages one by one, and fail for too many."""
+        if count > 4:
+            self.num_failed += 1
+            raise self.error
+        return [*self.take(count - 1), count] if count else []
 
     def step(self, count=2):
         return self.take(count)
@@ -39,8 +45,10 @@ class SomeAttachment(Attachment):
 
     def _around(self, take, count):
         self.reach("around")
-        take(count)
-        self.reach("behind")
+        try:
+            take(count)
+        finally:
+            self.reach("behind")
 
 
 def followed(monkeypatch, tmp_path, failing, reached):
@@ -54,13 +62,11 @@ def followed(monkeypatch, tmp_path, failing, reached):
         starts=True,
     )
     setting = {"level": "sums", "on_violation": "raise", "out": str(tmp_path), "status": str(tmp_path)}
-    wrap(
-        Scheduler,
-        {"step": step},
-        "pytest",
-        setting,
-        lambda _, one, _call, inner: SomeAttachment(one, inner, failing, reached),
-    )
+
+    def attach(_version, scheduler, _call, wrap_method):
+        return SomeAttachment(scheduler, wrap_method, failing, reached)
+
+    wrap(Scheduler, {"step": step}, "pytest", setting, attach)
     return Scheduler()
 
 
@@ -69,17 +75,20 @@ def test_error_of_the_check_ends_it_and_later_calls_are_those_of_the_server(fail
     reached: list[str] = []
     scheduler = followed(monkeypatch, tmp_path, failing, reached)
 
-    assert [scheduler.step() for _ in range(3)] == [[0, 1]] * 3
-    assert reached.index(failing) == len(reached) - 1
+    assert [scheduler.step() for _ in range(3)] == [[1, 2]] * 3
+    assert {*reached[reached.index(failing) :]} == {failing}  # also in the calls around that which ended the check
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert (record.message[:9], record.exc_info[0]) == ("swarden: ", KeyError)
     state = "refused" if failing == "attaching" else "ended"
     assert (tmp_path / f"{os.getpid()}.{state}").read_text() == "internal error of swarden"
 
 
+@pytest.mark.parametrize("kind", [ZeroDivisionError, StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit])
 @pytest.mark.parametrize("failing", [None, *PLACES])
-def test_error_of_the_server_is_its_own_with_and_without_an_error_of_the_check(failing, tmp_path, monkeypatch):
-    with pytest.raises(ZeroDivisionError) as raised:
-        followed(monkeypatch, tmp_path, failing, []).step(count=9)
+def test_error_of_the_server_is_its_own_with_and_without_an_error_of_the_check(failing, kind, tmp_path, monkeypatch):
+    scheduler = followed(monkeypatch, tmp_path, failing, [])
+    scheduler.error = kind()
+    with pytest.raises(kind) as raised:
+        scheduler.step(9)
 
-    assert raised.value.__context__ is None
+    assert (raised.value, raised.value.__context__, scheduler.num_failed) == (scheduler.error, None, 1)

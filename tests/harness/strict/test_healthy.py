@@ -33,11 +33,6 @@ SERVED = [
 ]  # the level "content" checks all that a census of small pools does
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("level", SERVED)
 def test_healthy_engine_has_no_violation(level, config, monkeypatch):

@@ -37,11 +37,6 @@ from tests.harness.strict.some_traffic import CONFIGS, Watched, some_config, tal
 PROMPT = tuple(range(12))
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def test_client_calls_are_recorded_with_their_arguments():
     """Consecutive steps are one op; an abort has the ordinal of its request among the live ones."""
     watched = Watched("sums")

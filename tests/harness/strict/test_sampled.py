@@ -20,11 +20,6 @@ from tests.harness.strict.some_traffic import CONFIGS, served, some_config, talk
 UNITS_PER_STEP = 10  # of 30 units, so every third step is walked
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def few_units_per_step(monkeypatch):
     monkeypatch.setattr(live, "UNITS_PER_STEP", UNITS_PER_STEP)
