@@ -12,7 +12,7 @@ from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.result import Finding, Result, Tallies
-from swarden.harness.search.shards import work_of_lanes
+from swarden.harness.search.shards import runs_of_lanes
 from swarden.harness.search.workers import WorkerGroup
 
 SILENT_S = 5.0  # without a step, before a worker is shown as silent, or as loading its engine
@@ -84,25 +84,22 @@ class ProgressDisplay:
 
 
 class NightDisplay:
-    """Shows the phase of a night with the work of this machine; without a terminal, a line when a phase begins."""
+    """Shows the phase of a night with its jobs; without a terminal, a line when a phase begins."""
 
     def __init__(self, bar: Progress) -> None:
-        self._bar, self._task, self._line, self._before = bar, bar.add_task(""), "", work_of_lanes()
+        self._bar, self._task, self._line = bar, bar.add_task(""), ""
 
     def begin(self, line: str) -> None:
-        self._line, self._before = line, work_of_lanes()
+        self._line = line
         self._bar.reset(self._task, description=line)
         self._bar.start()
         if self._bar.disable:
             ERR.print(line, markup=False)
 
     def update(self, ended: int) -> None:
-        """Show the work of the phase so far, of which so many jobs have ended."""
-        work, before = work_of_lanes(), self._before
-        runs, steps = work.runs - before.runs, work.steps - before.steps
-        failed = f", {work.failed_runs - before.failed_runs} failed"
-        made = f"{counted(runs, 'run')}, {counted(steps, 'step')}{failed}; " if runs > 0 else ""
-        self._bar.update(self._task, description=f"{self._line}\n{made}{counted(ended, 'job')} ended")
+        """Show the number of jobs of the phase that have ended, and the runs of this machine so far."""
+        made = f"{counted(ended, 'job')} ended; {counted(runs_of_lanes(), 'run')} on this machine so far"
+        self._bar.update(self._task, description=f"{self._line}\n{made}")
 
 
 def _is_booting(group: WorkerGroup) -> bool:
