@@ -12,7 +12,6 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.report.story import StoryLine
 from swarden.harness.search.corpus import RareRun
-from swarden.harness.search.fixed_settings import Refusals
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.verification import UNKNOWN, Cause
 
@@ -158,7 +157,8 @@ class Result:
     """The result of one run, or of all runs of a worker or a campaign; `diverged` describes nondeterministic runs.
 
     `rare` are healthy runs for the corpus, `replayed` the names of its logs that passed.  `target_faults` are the
-    exceptions of the target itself, by fingerprint; the runs that they ended count for nothing else.
+    exceptions of the target itself, by fingerprint; the runs that they ended count for nothing else.  `refused` counts
+    by reason the drawn configurations that the engine refused.
     """
 
     tallies: Tallies = field(default_factory=Tallies)
@@ -173,9 +173,14 @@ class Result:
     replayed: set[str] = field(default_factory=set)
     target_faults: dict[str, str] = field(default_factory=dict)
     reached: Reached = NOTHING_REACHED
-    refusals: Refusals = field(default_factory=Refusals)
+    refused: Counter[str] = field(default_factory=Counter)
     gone: str = ""  # why no further run can be made with the engine
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether all draws were refused."""
+        return bool(self.refused) and not self.tallies.runs and not self.target_faults
 
     def add(self, other: "Result") -> None:
         """Add up the counts; two findings with one fingerprint become one."""
@@ -189,7 +194,7 @@ class Result:
         self.rare += other.rare
         self.replayed |= other.replayed
         self.target_faults = other.target_faults | self.target_faults
-        self.refusals.add(other.refusals)
+        self.refused.update(other.refused)
         self.gone = self.gone or other.gone
         for finding in other.findings.values():
             both = (self.findings.get(finding.fingerprint, finding), finding)
