@@ -124,10 +124,9 @@ class Tallies:
     def add(self, other: "Tallies") -> None:
         for name in ("runs", "steps", "failed_runs", "rechecked", "limited_runs"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs"):
-            getattr(self, name).update(getattr(other, name))
-        self.failures.update(other.failures)
-        self.known.update(other.known)
+        for mine, others in zip(vars(self).values(), vars(other).values(), strict=True):
+            if isinstance(mine, Counter):
+                mine.update(others)
 
     def attribute(self, fingerprint: str, bugs: str) -> None:
         """Count one failed run with this fingerprint for known bugs instead; the other runs stay as they are."""
