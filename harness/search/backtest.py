@@ -24,16 +24,7 @@ from swarden.harness.core.replay import Verdict
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.target import Target
 from swarden.harness.search.archive_files import RecordT, read, save
-from swarden.harness.search.backtest_results import (
-    Budget,
-    Cost,
-    Frozen,
-    Judged,
-    Outcome,
-    Pair,
-    Release,
-    Searched,
-)
+from swarden.harness.search.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
