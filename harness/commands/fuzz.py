@@ -206,14 +206,10 @@ def _check_machine(target: Target, machine: str | None, model: str | None) -> No
 
 def _with_folders(plans: Sequence[Plan]) -> Sequence[Plan]:
     """The plans; raises UsageError unless a file can be written to their folders, of the findings and of the corpus."""
-    folders = [
-        (option, folder) for plan in plans for option, folder in (("--out", plan.out), ("--corpus", plan.corpus))
-    ]
-    for option, folder in folders:
-        if folder is None:
-            continue
-        if why := why_not_writable(folder):
-            raise UsageError(f"{option}: {folder} cannot be written: {why}; name another folder")
+    for plan in plans:
+        for option, folder in (("--out", plan.out), ("--corpus", plan.corpus)):
+            if folder is not None and (why := why_not_writable(folder)):
+                raise UsageError(f"{option}: {folder} cannot be written: {why}; name another folder")
     return plans
 
 

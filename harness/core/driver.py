@@ -141,6 +141,7 @@ class Driver:
         self.ops: list[Op] = []
         self.digests: list[str] = []
         self.failure: Failure | None = None
+        self.is_limited = False  # the run has reached the limit of its work
         self._checking = checking
         self._keep = keep
         self._observe = observe
@@ -174,6 +175,7 @@ class Driver:
             return
         except RunTooLarge:
             self.ops.pop()
+            self.is_limited = True
             raise
         self.counts.ops[name_of(op)] += 1
         self.counts.noops[name_of(op)] += not has_effect

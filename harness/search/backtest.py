@@ -56,16 +56,11 @@ class Backtest:
             raise UsageError(f"{path}: is of a backtest with {before}, not {self.budget}; name another folder")
         self._keep(path, self.budget)
 
-    @property
-    def _root(self) -> Path:
-        """The folder out of which no file leads."""
-        return self.folder.parent
-
     def _kept(self, path: Path, kind: type[RecordT]) -> RecordT | None:
-        return read(path, kind, self._root) if path.exists() else None
+        return read(path, kind, self.folder.parent) if path.exists() else None
 
     def _keep(self, path: Path, record: RecordT) -> RecordT:
-        save(path, record, self._root)
+        save(path, record, self.folder.parent)
         return record
 
     def _known_bug(self, version: str, name: str) -> KnownBug:
@@ -214,7 +209,7 @@ class Backtest:
             replays = group.replay(log.as_regression(log.header.expected or bug.fingerprints[0]), 1)
             if replays.verdict is Verdict.FAILED:
                 copy = self.folder / version / f"known-{path.name}"
-                write_whole(copy, path.read_bytes(), inside=self._root)
+                write_whole(copy, path.read_bytes(), inside=self.folder.parent)
                 return _frozen(copy, replays.fingerprints[0], name)
         return None
 
@@ -226,7 +221,7 @@ class Backtest:
         The known bug of a log that fails there is added to `bugs`.
         """
         path, name = self.folder / old / finding.log, f"{self.engine}=={new}"
-        content = read_whole(path, most=MAX_OPLOG_BYTES, inside=self._root)
+        content = read_whole(path, most=MAX_OPLOG_BYTES, inside=self.folder.parent)
         if _hash_of(content) != finding.blake2b:
             raise UsageError(f"{path}: was changed after it was frozen; remove {self.folder} and begin again")
         try:

@@ -243,9 +243,6 @@ class Worker(RunListener):
         self._run.features.begin(op)
         return True
 
-    def on_limit(self) -> None:
-        self._run = self._run._replace(is_limited=True)
-
     def leave_uncounted(self) -> None:
         self._run = self._run._replace(is_counted=False)
 
@@ -272,7 +269,7 @@ class Worker(RunListener):
             self._steering.end_run()
             self._keep(result, log)
             is_due = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
-            is_rechecked = is_due and not self._run.is_limited
+            is_rechecked = is_due and not driver.is_limited
         if is_rechecked and self._run.replays in ("", CHANGED) and self.target.is_repeatable:
             self._recheck(result, log)
         self._send(result)

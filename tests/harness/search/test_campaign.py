@@ -363,7 +363,7 @@ def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, re
 
 def test_worker_whose_draws_are_refused_is_not_silent_and_ends_when_it_is_stopped(monkeypatch, tmp_path):
     """No log of a run is left: a worker that is slow to draw the next configuration does not hang in that run."""
-    plan, left = Plan(OWN, TINY, seed=11, seconds=60, machine="engine", settings={"page_size": 2}), []
+    plan, left = Plan(OWN, TINY, seed=11, seconds=60, machine="engine", settings={"page_size": 2}), list[OpLog | None]()
     running = RunningLog(tmp_path / "running.oplog")
 
     def refuse(*_):
