@@ -92,7 +92,7 @@ def fuzz(
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     engines, machine = engine or [OWN], machine or (ENGINE if twin or settings else None)
     check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())), twin)
-    chosen, seconds = PROFILES[profile], 60 * _minutes(minutes, runs, profile)
+    chosen, seconds = PROFILES[profile], 60 * (minutes or (inf if runs else PROFILES[profile].minutes))
     drawn_seed, processes = secrets.randbits(32) if seed is None else seed, workers or os.cpu_count() or 1
     limits = (runs, machine, mutant, stop_on_first, out, model or "", processes)
     shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus, twin=twin)
@@ -103,11 +103,6 @@ def fuzz(
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
     asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds), events, server)
     raise typer.Exit(_campaigns(shared, engines, asked, as_json=as_json))
-
-
-def _minutes(asked: float | None, runs: int | None, profile: str) -> float:
-    """The time limit of the traffic: the one asked for, none with --runs, or that of the profile."""
-    return asked if asked is not None else PROFILES[profile].minutes if runs is None else inf
 
 
 class Asked(NamedTuple):

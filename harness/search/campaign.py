@@ -269,7 +269,7 @@ class Worker(RunListener):
             self._steering.end_run()
             self._keep(result, log)
             is_due = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
-            is_rechecked = is_due and not driver.is_limited
+            is_rechecked = is_due and not driver.counts.is_limited
         if is_rechecked and self._run.replays in ("", CHANGED) and self.target.is_repeatable:
             self._recheck(result, log)
         self._send(result)

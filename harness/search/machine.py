@@ -95,7 +95,7 @@ class Player:
     def apply(self, op: Op) -> None:
         if self.driver is None or self.driver.failure is not None or self.listener.is_over:
             return
-        if (self.driver.is_limited and not self.is_ending) or not self.listener.before_op(op):
+        if (self.driver.counts.is_limited and not self.is_ending) or not self.listener.before_op(op):
             return
         self._execute(self.driver, op)
         if self.driver is not None:
@@ -143,11 +143,11 @@ class Machine(Player, RuleBasedStateMachine):
     def apply(self, op: Op) -> None:
         super().apply(op)
         if self.driver is not None and _is_large(self.driver):
-            self.driver.is_limited = True
+            self.driver.counts.is_limited = True
 
     def teardown(self) -> None:
         self.is_ending = True
-        if self.driver is not None and (self.driver.is_limited or self.listener.aborts_at_end):
+        if self.driver is not None and (self.driver.counts.is_limited or self.listener.aborts_at_end):
             self.apply_all(_aborts(self.driver))
         self.end()
 

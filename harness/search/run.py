@@ -28,7 +28,7 @@ class Run(NamedTuple):
         counts, machine = driver.counts, self.header.machine
         tallies.steps = counts.engine_steps
         tallies.failed_runs = int(driver.failure is not None)
-        tallies.limited_runs = int(driver.is_limited)
+        tallies.limited_runs = int(driver.counts.is_limited)
         for name, judged in counts.tally.items():
             tallies.evaluated[name] += judged.evaluated
             if machine in (ENGINE, only_machine):  # fewer invariants apply to a part of an engine
