@@ -24,16 +24,18 @@ class ProgressDisplay:
     def __init__(self, plan: Plan, bar: Progress, lines: EventLines) -> None:
         self._plan = plan
         self._bar = bar
-        self._task = bar.add_task(f"{plan.engine}: starting the workers")
+        self._boot = f"starting {counted(plan.workers, 'worker')}: loading {plan.engine} (this can take a minute)"
+        self._task = bar.add_task(self._boot)
         self._lines = lines
         self._written_runs = [0] * plan.workers
         self._shrunk: set[str] = set()  # fingerprints, printed in a pipe too
-        self._has_named_boot = False
 
     def update(self, group: WorkerGroup) -> None:
-        if self._bar.disable and not self._has_named_boot and _is_booting(group):
-            self._has_named_boot = True
-            ERR.print(self._boot_line, markup=False)
+        if not group.result.boots:
+            if self._bar.disable and self._boot and time.monotonic() - group.started_at > SILENT_S:
+                ERR.print(self._boot, markup=False)
+                self._boot = ""
+            return
         for index, tallies in enumerate(group.tallies):
             if tallies.runs > self._written_runs[index]:
                 self._written_runs[index] = tallies.runs
@@ -53,13 +55,7 @@ class ProgressDisplay:
         if not self._bar.disable:
             self._bar.update(self._task, description=self._text(group))
 
-    @property
-    def _boot_line(self) -> str:
-        return f"starting {counted(self._plan.workers, 'worker')}: loading {self._plan.engine} (this can take a minute)"
-
     def _text(self, group: WorkerGroup) -> str:
-        if _is_booting(group):
-            return self._boot_line
         result, silent = group.result, [(n, one.silent_s) for n, one in enumerate(group.workers)]
         lines = [
             f"{self._plan.engine}: {self._amount(group)}",
@@ -100,11 +96,6 @@ class NightDisplay:
         """Show the number of jobs of the phase that have ended, and the runs of this machine so far."""
         made = f"{counted(ended, 'job')} ended; {counted(runs_of_lanes(), 'run')} on this machine so far"
         self._bar.update(self._task, description=f"{self._line}\n{made}")
-
-
-def _is_booting(group: WorkerGroup) -> bool:
-    """Whether the workers have been loading the engine for long."""
-    return not group.result.boots and time.monotonic() - group.started_at > SILENT_S
 
 
 def found_line(result: Result) -> str:

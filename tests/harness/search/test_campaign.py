@@ -369,16 +369,13 @@ def test_worker_whose_draws_are_refused_is_not_silent_and_ends_when_it_is_stoppe
     def refuse(*_):
         raise InvalidConfig("overlap is true")
 
-    monkeypatch.setattr(OwnTarget, "systems", refuse)
-    result = Worker(
-        plan,
-        lambda _: None,
-        lambda: len(left) > 8,
-        heartbeat=lambda _: left.append(last_run(running.path)),
-        running=running,
-    ).work()
+    def beat(_):
+        left.append(last_run(running.path))
 
-    outcome = Outcome(plan, "", result)
+    monkeypatch.setattr(OwnTarget, "systems", refuse)
+    worker = Worker(plan, lambda _: None, lambda: len(left) > 8, heartbeat=beat, running=running)
+
+    outcome = Outcome(plan, "", worker.work())
     assert left[1::2] == [None] * 4
     assert outcome.summary()["refused"] == {"draws": 5, "most_frequent": "overlap is true"}
     assert "5 drawn configurations refused, most often: overlap is true" in outcome.lines()

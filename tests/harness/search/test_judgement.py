@@ -25,18 +25,9 @@ def of_campaign(new, known):
 def of_night(new, known):
     sighting = Sighting(night="2026-11-25-01-aaaa", engine=OWN, status=Status.NEW)
     engine = EngineOfNight(engine=OWN, version="1", source_hash="", tallies=Tallies(known=Counter(known)))
-    return judgement_of(
-        Night(
-            name=sighting.night,
-            command="",
-            swarden="1",
-            seed=1,
-            profile="smoke",
-            started="2026-11-25T00:00:00Z",
-            engines=[engine],
-            findings=[FindingOfNight(folder="a", fingerprint=name, sighting=sighting) for name in new],
-        )
-    )
+    findings = [FindingOfNight(folder="a", fingerprint=name, sighting=sighting) for name in new]
+    unused = dict.fromkeys(("command", "swarden", "profile", "started"), "")
+    return judgement_of(Night(name=sighting.night, seed=1, engines=[engine], findings=findings, **unused))
 
 
 def of_backtest(new, known):
