@@ -140,7 +140,7 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
             _print_outcomes(outcomes)
         else:
             print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
-    return worst(one.exit_code for one in outcomes)
+    return worst(one.judgement.exit_code for one in outcomes)
 
 
 def check_engines(

@@ -67,9 +67,7 @@ class Backtest:
         """A known bug that a file names; raises UsageError if there is none."""
         bugs = target_of(f"{self.engine}=={version}").known_bugs()
         if name not in bugs:
-            raise UsageError(
-                f"{self.folder}: names {name!r}, which is no known bug of {self.engine}; remove the folder"
-            )
+            raise UsageError(f"{self.folder}: {name!r} is no known bug of {self.engine}; remove the folder")
         return bugs[name]
 
     def pair(self, old: str, new: str) -> Pair | None:
@@ -250,12 +248,8 @@ class Backtest:
                 return Outcome.NOT_JUDGED, f"{seed}: {faults[0]}"
             if finding.fingerprint in one.fingerprints:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {finding.fingerprint}"
-            same = [
-                bug
-                for bug in one.known
-                if bug == finding.bug or finding.fingerprint in self._known_bug(new, bug).fingerprints
-            ]
-            if same:
+            known = {name: self._known_bug(new, name).fingerprints for name in one.known}
+            if same := [name for name in known if name == finding.bug or finding.fingerprint in known[name]]:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {same[0]}"
         return Outcome.FOUND, ""
 

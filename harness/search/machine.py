@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint
 from typing import Any, Protocol
@@ -104,12 +105,11 @@ class Player:
     def _execute(self, driver: Driver, op: Op) -> None:
         self.driver = None  # an interrupt leaves an undefined state, which is not checked
         try:
-            driver.apply(op)
+            with suppress(RunTooLarge):  # the run is limited now
+                driver.apply(op)
         except TargetFault as fault:
             self.listener.on_fault(fault, driver)
             return
-        except RunTooLarge:  # the run is limited now
-            pass
         self.driver = driver
 
     def apply_all(self, ops: Iterable[Op]) -> None:

@@ -56,10 +56,6 @@ class Outcome:
         return judged(codes, has_known=bool(self.result.tallies.known), is_judged=not self.why_not_judged)
 
     @property
-    def exit_code(self) -> ExitCode:
-        return self.judgement.exit_code
-
-    @property
     def verdict(self) -> str:
         return self.judgement.verdict
 

@@ -26,8 +26,8 @@ def of_night(new, known):
     sighting = Sighting(night="2026-11-25-01-aaaa", engine=OWN, status=Status.NEW)
     engine = EngineOfNight(engine=OWN, version="1", source_hash="", tallies=Tallies(known=Counter(known)))
     findings = [FindingOfNight(folder="a", fingerprint=name, sighting=sighting) for name in new]
-    unused = dict.fromkeys(("command", "swarden", "profile", "started"), "")
-    return judgement_of(Night(name=sighting.night, seed=1, engines=[engine], findings=findings, **unused))
+    night = Night(name="a", command="", swarden="", seed=1, profile="", started="", engines=[engine], findings=findings)
+    return judgement_of(night)
 
 
 def of_backtest(new, known):
