@@ -124,7 +124,7 @@ class Outcome:
 
     def summary(self) -> dict[str, Any]:
         """The figures for scripts; shares are from 0 to 1."""
-        tallies, seconds = self.result.tallies, self.result.seconds
+        tallies, seconds, refused = self.result.tallies, self.result.seconds, self.result.refused
         names = sorted({*tallies.evaluated, *tallies.not_applicable})
         return {
             "version": version("swarden"),
@@ -161,10 +161,7 @@ class Outcome:
             "not_exercised": dict(zip(("laws", "faults"), not_exercised(tallies, self.target), strict=True)),
             "never_due": self.never_due,
             "runs_since_new": self.result.reached.runs_since_new,
-            "refused": {
-                "draws": self.result.refused.total(),
-                "most_frequent": most_frequent(self.result.refused),
-            },
+            "refused": {"draws": refused.total(), "most_frequent": most_frequent(refused)},
             "diverged": self.diverged,
             "target_faults": [*self.result.target_faults.values()],
         }

@@ -36,10 +36,7 @@ def test_canaries_of_all_engines_take_a_quarter_of_the_minutes(tmp_path, minutes
 
 def test_release_that_no_planted_bug_fits_is_not_judged(tmp_path):
     """The night is not red, but nothing shows that the laws would find a bug."""
-    with_none = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
-    with_one = night_of(tmp_path, table())
+    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
 
-    reasons = [night.engines[0].why_not_judged.split("; ") for night in (with_none, with_one)]
-    assert "no planted bug fits this release" in reasons[0]
-    assert "no planted bug fits this release" not in reasons[1]
-    assert judgement_of(with_none) == (ExitCode.CLEAN, "not judged")
+    assert "no planted bug fits this release" in night.engines[0].why_not_judged
+    assert judgement_of(night) == (ExitCode.CLEAN, "not judged")
