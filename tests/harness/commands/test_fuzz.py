@@ -41,6 +41,7 @@ def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
         "never_due",
         "not_exercised",
         "runs_since_new",
+        "refused",
         "diverged",
         "target_faults",
         "engine",
