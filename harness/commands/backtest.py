@@ -72,9 +72,8 @@ def backtest(
     for pair in _pairs(test, releases, versions, install=install):
         pairs.append(pair)
         ERR.print(_line(pair), markup=False, soft_wrap=True)
-    write_whole(
-        test.folder / RESULTS, msgspec.json.format(msgspec.json.encode(pairs)) + b"\n", inside=test.folder.parent
-    )
+    content = msgspec.json.format(msgspec.json.encode(pairs)) + b"\n"
+    write_whole(test.folder / RESULTS, content, inside=test.folder.parent)
     _print_table(engine, pairs)
     code, verdict = judgement_of(pairs)
     ERR.print(f"{engine} {versions[-1]}: {verdict}, by the findings that are still there", markup=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from types import ModuleType
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -80,14 +81,14 @@ def bench(
     prepare(target_of(OWN))
     measures: dict[Benchmark, Callable[[], Measured]] = {
         Benchmark.STEP: lambda: _step(pairs),
-        Benchmark.PARTS: lambda: _parts(list(dict.fromkeys((OWN, engine)))),
+        Benchmark.PARTS: lambda: _measured(step_parts, step_parts.measure(list(dict.fromkeys((OWN, engine))))),
         Benchmark.STRICT: lambda: _strict(pairs, strict_seconds),
-        Benchmark.SHRINKING: _shrinking,
-        Benchmark.COLD: _from_cold,
-        Benchmark.GENERATION: lambda: _generation(pairs),
+        Benchmark.SHRINKING: lambda: _measured(shrinking, [shrinking.compare(one) for one in shrinking.MUTANTS]),
+        Benchmark.COLD: lambda: _measured(from_cold, from_cold.measure()),
+        Benchmark.GENERATION: lambda: _compared(generation, generation.race_all(rounds=pairs)),
         Benchmark.HOST: lambda: _host(pairs),
-        Benchmark.SPECULATION: lambda: _speculation(pairs),
-        Benchmark.DISAGGREGATION: lambda: _disaggregation(pairs),
+        Benchmark.SPECULATION: lambda: _compared(speculation, speculation.measure_all(rounds=pairs)),
+        Benchmark.DISAGGREGATION: lambda: _compared(disaggregation, disaggregation.measure_all(rounds=pairs)),
     }
     measured = []
     with progress() as bar:
@@ -107,32 +108,10 @@ def _step(pairs: int) -> Measured:
     return Measured(figures(cost), _text(cost))
 
 
-def _parts(engines: Sequence[str]) -> Measured:
-    measured = step_parts.measure(engines)
-    return Measured(step_parts.figures(measured), step_parts.text(measured))
-
-
 def _strict(pairs: int, seconds: float) -> Measured:
     overheads = strict_overhead.measure_all(cpu_seconds=seconds)
     growths = pool_growth.measure_all(pairs=pairs)
     return Measured(strict_figures(overheads, growths), _strict_text(overheads, growths))
-
-
-def _shrinking() -> Measured:
-    comparisons = [shrinking.compare(mutant) for mutant in shrinking.MUTANTS]
-    return Measured(shrinking.figures(comparisons), shrinking.text(comparisons))
-
-
-def _from_cold() -> Measured:
-    duels = from_cold.measure()
-    return Measured(from_cold.figures(duels), from_cold.text(duels))
-
-
-def _generation(rounds: int) -> Measured:
-    races = generation.race_all(rounds=rounds)
-    names = [f"generation, {one.checkpoint}{' shared' * one.is_shared}" for one in races]
-    wrong = _wrong(names, [one.equal_outputs for one in races], generation.REQUESTS)
-    return Measured(generation.figures(races), generation.text(races), wrong)
 
 
 def _host(pairs: int) -> Measured:
@@ -147,26 +126,15 @@ def _host(pairs: int) -> Measured:
     )
 
 
-def _speculation(rounds: int) -> Measured:
-    savings = speculation.measure_all(rounds=rounds)
-    names = [f"speculation, {one.checkpoint}" for one in savings]
-    wrong = _wrong(names, [one.equal_outputs for one in savings], speculation.REQUESTS)
-    return Measured(speculation.figures(savings), speculation.text(savings), wrong)
+def _compared(part: ModuleType, results: Sequence[Any]) -> Measured:
+    """The figures of a part that compares outputs, which must be equal."""
+    name = part.__name__.rpartition(".")[2]
+    wrong = [f"wrong: {name}, {one}; want equal outputs" for one in results if one.equal_outputs < part.REQUESTS]
+    return _measured(part, results)._replace(wrong=wrong)
 
 
-def _disaggregation(rounds: int) -> Measured:
-    costs = disaggregation.measure_all(rounds=rounds)
-    names = [f"disaggregation, {one.checkpoint}" for one in costs]
-    wrong = _wrong(names, [one.equal_outputs for one in costs], disaggregation.REQUESTS)
-    return Measured(disaggregation.figures(costs), disaggregation.text(costs), wrong)
-
-
-def _wrong(names: Sequence[str], num_equal: Sequence[int], requests: int) -> list[str]:
-    return [
-        f"wrong: {name}: {requests - equal} of {requests} outputs are unequal"
-        for name, equal in zip(names, num_equal, strict=True)
-        if equal < requests
-    ]
+def _measured(part: ModuleType, results: Any) -> Measured:
+    return Measured(part.figures(results), part.text(results))
 
 
 def figures(cost: CheckedStepCost) -> dict[str, Any]:

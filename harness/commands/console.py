@@ -132,13 +132,3 @@ def progress() -> Progress:
     """Live lines on standard error; nothing is printed if that is not a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}", table_column=Column()), TimeElapsedColumn())
     return Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal)
-
-
-@contextmanager
-def phase(text: str) -> Iterator[None]:
-    """A live line for the length of the body; a plain one if standard error is not a terminal."""
-    with progress() as bar:
-        bar.add_task(text)
-        if bar.disable:
-            ERR.print(text, markup=False)
-        yield

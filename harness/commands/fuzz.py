@@ -92,7 +92,7 @@ def fuzz(
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     engines, machine = engine or [OWN], machine or (ENGINE if twin or settings else None)
     check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())), twin)
-    chosen, seconds = PROFILES[profile], 60 * _minutes(minutes, runs, profile)
+    chosen, seconds = PROFILES[profile], 60 * (minutes or (inf if runs else PROFILES[profile].minutes))
     drawn_seed, processes = secrets.randbits(32) if seed is None else seed, workers or os.cpu_count() or 1
     limits = (runs, machine, mutant, stop_on_first, out, model or "", processes)
     shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus, twin=twin)
@@ -103,11 +103,6 @@ def fuzz(
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
     asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds), events, server)
     raise typer.Exit(_campaigns(shared, engines, asked, as_json=as_json))
-
-
-def _minutes(asked: float | None, runs: int | None, profile: str) -> float:
-    """The time limit of the traffic: the one asked for, none with --runs, or that of the profile."""
-    return asked if asked is not None else PROFILES[profile].minutes if runs is None else inf
 
 
 class Asked(NamedTuple):
@@ -145,7 +140,7 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
             _print_outcomes(outcomes)
         else:
             print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
-    return worst(one.exit_code for one in outcomes)
+    return worst(one.judgement.exit_code for one in outcomes)
 
 
 def check_engines(
@@ -206,14 +201,10 @@ def _check_machine(target: Target, machine: str | None, model: str | None) -> No
 
 def _with_folders(plans: Sequence[Plan]) -> Sequence[Plan]:
     """The plans; raises UsageError unless a file can be written to their folders, of the findings and of the corpus."""
-    folders = [
-        (option, folder) for plan in plans for option, folder in (("--out", plan.out), ("--corpus", plan.corpus))
-    ]
-    for option, folder in folders:
-        if folder is None:
-            continue
-        if why := why_not_writable(folder):
-            raise UsageError(f"{option}: {folder} cannot be written: {why}; name another folder")
+    for plan in plans:
+        for option, folder in (("--out", plan.out), ("--corpus", plan.corpus)):
+            if folder is not None and (why := why_not_writable(folder)):
+                raise UsageError(f"{option}: {folder} cannot be written: {why}; name another folder")
     return plans
 
 

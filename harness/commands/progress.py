@@ -12,7 +12,7 @@ from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.result import Finding, Result, Tallies
-from swarden.harness.search.shards import work_of_lanes
+from swarden.harness.search.shards import runs_of_lanes
 from swarden.harness.search.workers import WorkerGroup
 
 SILENT_S = 5.0  # without a step, before a worker is shown as silent, or as loading its engine
@@ -24,16 +24,18 @@ class ProgressDisplay:
     def __init__(self, plan: Plan, bar: Progress, lines: EventLines) -> None:
         self._plan = plan
         self._bar = bar
-        self._task = bar.add_task(f"{plan.engine}: starting the workers")
+        self._boot = f"starting {counted(plan.workers, 'worker')}: loading {plan.engine} (this can take a minute)"
+        self._task = bar.add_task(self._boot)
         self._lines = lines
         self._written_runs = [0] * plan.workers
         self._shrunk: set[str] = set()  # fingerprints, printed in a pipe too
-        self._has_named_boot = False
 
     def update(self, group: WorkerGroup) -> None:
-        if self._bar.disable and not self._has_named_boot and _is_booting(group):
-            self._has_named_boot = True
-            ERR.print(self._boot_line, markup=False)
+        if not group.result.boots:
+            if self._bar.disable and self._boot and time.monotonic() - group.started_at > SILENT_S:
+                ERR.print(self._boot, markup=False)
+                self._boot = ""
+            return
         for index, tallies in enumerate(group.tallies):
             if tallies.runs > self._written_runs[index]:
                 self._written_runs[index] = tallies.runs
@@ -53,13 +55,7 @@ class ProgressDisplay:
         if not self._bar.disable:
             self._bar.update(self._task, description=self._text(group))
 
-    @property
-    def _boot_line(self) -> str:
-        return f"starting {counted(self._plan.workers, 'worker')}: loading {self._plan.engine} (this can take a minute)"
-
     def _text(self, group: WorkerGroup) -> str:
-        if _is_booting(group):
-            return self._boot_line
         result, silent = group.result, [(n, one.silent_s) for n, one in enumerate(group.workers)]
         lines = [
             f"{self._plan.engine}: {self._amount(group)}",
@@ -84,30 +80,22 @@ class ProgressDisplay:
 
 
 class NightDisplay:
-    """Shows the phase of a night with the work of this machine; without a terminal, a line when a phase begins."""
+    """Shows the phase of a night with its jobs; without a terminal, a line when a phase begins."""
 
     def __init__(self, bar: Progress) -> None:
-        self._bar, self._task, self._line, self._before = bar, bar.add_task(""), "", work_of_lanes()
+        self._bar, self._task, self._line = bar, bar.add_task(""), ""
 
     def begin(self, line: str) -> None:
-        self._line, self._before = line, work_of_lanes()
+        self._line = line
         self._bar.reset(self._task, description=line)
         self._bar.start()
         if self._bar.disable:
             ERR.print(line, markup=False)
 
     def update(self, ended: int) -> None:
-        """Show the work of the phase so far, of which so many jobs have ended."""
-        work, before = work_of_lanes(), self._before
-        runs, steps = work.runs - before.runs, work.steps - before.steps
-        failed = f", {work.failed_runs - before.failed_runs} failed"
-        made = f"{counted(runs, 'run')}, {counted(steps, 'step')}{failed}; " if runs > 0 else ""
-        self._bar.update(self._task, description=f"{self._line}\n{made}{counted(ended, 'job')} ended")
-
-
-def _is_booting(group: WorkerGroup) -> bool:
-    """Whether the workers have been loading the engine for long."""
-    return not group.result.boots and time.monotonic() - group.started_at > SILENT_S
+        """Show the number of jobs of the phase that have ended, and the runs of this machine so far."""
+        made = f"{counted(ended, 'job')} ended; {counted(runs_of_lanes(), 'run')} on this machine so far"
+        self._bar.update(self._task, description=f"{self._line}\n{made}")
 
 
 def found_line(result: Result) -> str:

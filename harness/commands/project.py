@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.files import MAX_TOML_BYTES, read_toml, read_whole, resolved
+from swarden.harness.core.files import MAX_TOML_BYTES, read_toml, read_whole
 from swarden.harness.core.registry import installed
 from swarden.harness.core.validation import shortened, validation_text
 
@@ -36,7 +36,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     set: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        if self.archive is not None and (PurePath(self.archive).is_absolute() or ".." in PurePath(self.archive).parts):
+        if self.archive is not None and not Path(self.archive).resolve().is_relative_to(Path.cwd().resolve()):
             raise ValueError(f"archive: {self.archive!r} is not below this folder; name a folder in it")
         if bad := [name for name in self.set if not SETTING.fullmatch(name)]:
             raise ValueError(f"set has {bad[0]!r}, want the name of a setting")
@@ -54,8 +54,6 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             return list(self.engines)
         if option == "set":
             return [f"{name}={_json(name, value)}" for name, value in self.set.items()]
-        if option == "archive" and self.archive is not None:
-            _check_link(self.archive)
         value = getattr(self, option)  # one of OPTIONS
         return [] if value is None else [f"{value:g}" if isinstance(value, float) else str(value)]
 
@@ -83,13 +81,6 @@ def _json(name: str, value: Any) -> str:
         return json.dumps(value)
     except (TypeError, RecursionError) as error:  # TOML has dates
         raise ValueError(f"set.{name} is {shortened(value)}, want a value of JSON") from error
-
-
-def _check_link(archive: str) -> None:
-    try:
-        resolved(Path(archive), Path.cwd())
-    except OSError as error:
-        raise ValueError(f"archive: {archive!r} {error.strerror}; name a folder in it") from error
 
 
 def _read(path: Path) -> Project:

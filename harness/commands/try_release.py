@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns
-from swarden.harness.commands.console import ERR, phase
+from swarden.harness.commands.console import ERR
 from swarden.harness.commands.events import EventLines
 from swarden.harness.commands.release_day import lines_of, released
 from swarden.harness.core.errors import UsageError
@@ -191,8 +191,8 @@ def trial_of(name: str, logs: Mapping[str, Path], plan: Plan) -> Trial:
     if outcome.is_interrupted:
         raise KeyboardInterrupt
     why_broken = [*outcome.result.target_faults.values(), *outcome.result.unexplained_deaths]
-    replaying = phase(f"{name}: {counted(len(logs), 'known op-log')} replayed")
-    with replaying, WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+    ERR.print(f"{name}: {counted(len(logs), 'known op-log')} to replay", markup=False)
+    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
         return Trial(outcome, why_broken, {label: end_on(group, name, path) for label, path in logs.items()})
 
 
@@ -222,7 +222,7 @@ def tried(target: ReleasedTarget[Any], comparison: Comparison, campaigns: Campai
         trials.append(trial_of(name, known_logs(released(name), archive), plan))
     older, [old, new] = f"{target.name}=={comparison.version}", trials
     saved = {one.path: one.fingerprint for one in new.findings if one.path is not None}
-    replaying = phase(f"{older}: {counted(len(saved), 'finding')} replayed")
-    with replaying, WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+    ERR.print(f"{older}: {counted(len(saved), 'finding')} to replay", markup=False)
+    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
         before = {path: end_on(group, older, path, name) for path, name in saved.items()}
     return Page(target, comparison, (old, new), before)

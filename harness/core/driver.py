@@ -116,6 +116,7 @@ class Counts:
     """The counts of one run, for the coverage of a campaign."""
 
     engine_steps: int = 0
+    is_limited: bool = False  # the run has reached the limit of its work
     ops: Counter[str] = field(default_factory=Counter)
     noops: Counter[str] = field(default_factory=Counter)
     tally: Tally = field(default_factory=Tally)
@@ -174,6 +175,7 @@ class Driver:
             return
         except RunTooLarge:
             self.ops.pop()
+            self.counts.is_limited = True
             raise
         self.counts.ops[name_of(op)] += 1
         self.counts.noops[name_of(op)] += not has_effect

@@ -12,8 +12,6 @@ import select
 import stat
 import time
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Literal
@@ -40,10 +38,12 @@ class PolledFile(io.FileIO):
     def write(self, content: Any) -> int:
         """Write the whole content."""
         left = memoryview(content)
-        with _naming(str(self.name)):
+        try:
             while left:
                 self._wait(select.POLLOUT)
                 left = left[super().write(left) or 0 :]
+        except OSError as error:  # one of a write, as on a full disk, does not name the file
+            raise OSError(error.errno, error.strerror, str(self.name)) from error
         return len(content)
 
     def _wait(self, event: int) -> None:
@@ -109,10 +109,7 @@ def write_whole(path: Path, content: bytes, *, mode: int = EVERYBODY, inside: Pa
         return
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with (
-            _naming(str(path)),
-            os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
-        ):
+        with PolledFile(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
         os.replace(unfinished, target)
     finally:
@@ -128,15 +125,6 @@ def why_not_writable(folder: Path) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Name the file in an OSError of the body: one of a write, as on a full disk, does not."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from error
 
 
 def check_target(option: str, path: Path | None) -> None:

@@ -17,8 +17,8 @@ class IdleSteps:
     def note(self, events: Iterable[NamedTuple]) -> None:
         """Count a step with work; a launch restarts the count.
 
-        A step is not counted if a pass completed, was late or failed, a request ended that no client has aborted, a
-        fault fired, or a pool refused although enough units were free.
+        A step is not counted if a pass completed, was late or failed, a request ended (but by an abort or its
+        timeout), a fault fired, or a pool refused although enough units were free.
         """
         events = list(events)
         if any(isinstance(event, Launched) for event in events):
@@ -32,5 +32,5 @@ class IdleSteps:
 
 def _is_excuse(event: NamedTuple) -> bool:
     if isinstance(event, Finished):
-        return event.reason != FinishReason.ABORT
+        return event.reason not in (FinishReason.ABORT, FinishReason.TIMEOUT)
     return isinstance(event, EXCUSES) or (isinstance(event, Refused) and event.want <= event.free)

@@ -43,8 +43,8 @@ class System(Protocol):
     """One system under test: the driver applies ops to it and captures its state after each.
 
     `steps_without_forward` counts, since the last launch, the engine steps in which no pass was launched or completed
-    and no request ended that its client had not aborted, although there were live requests, no fault fired and the
-    engine was not paused.  Pressure restarts the count, as does `heal`, which releases pressure.
+    and no request ended, other than by an abort or its timeout, although there were live requests, no fault fired and
+    the engine was not paused.  Pressure restarts the count, as does `heal`, which releases pressure.
     """
 
     reference: Reference

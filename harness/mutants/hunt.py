@@ -186,11 +186,7 @@ def _end_after(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
-def _unlimited(seconds: float) -> None:
-    """Set no limit of CPU time."""
-
-
-def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimited) -> HuntResult:
+def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = lambda _: None) -> HuntResult:
     """Plant a bug, search for it within the CPU seconds of the scope, and shrink the finding within as many again.
 
     Failures that the engine has without the mutant do not count. For a checker bug, the search is for the mutant that

@@ -12,6 +12,7 @@ from swarden.harness.mutants.verdict import detecting_laws
 from swarden.invariants.catalog import ALL
 
 DETECTED, CASE, UNDETECTED = "#", "c", "."
+BUG = ("bug", "source and description")  # the heads of the first columns
 HEAD = """# Kill matrix
 
 Which invariant detects which planted bug. `swarden mutants matrix` writes this page: it plants each bug and replays
@@ -79,40 +80,36 @@ def _marks(matrix: KillMatrix) -> str:
 
 
 def _by_invariant(matrix: KillMatrix) -> str:
-    lines = ["## By invariant", "", "| invariant | detects |", "| --- | --- |"]
-    lines += [f"| {law} | {', '.join(matrix.mutants_detected_by(law))} |" for law in matrix.laws]
-    return "\n".join([*lines, ""])
+    rows = [(law, ", ".join(matrix.mutants_detected_by(law))) for law in matrix.laws]
+    return _section("By invariant", ("invariant", "detects"), rows)
 
 
 def _by_mutant(matrix: KillMatrix) -> str:
-    lines = ["## By bug", "", "| bug | source and description | detected by |", "| --- | --- | --- |"]
+    rows = []
     for bug in matrix.bugs:
         if isinstance(bug, Mutant):
             where = f"{bug.source} (a checker bug, which overlooks {bug.overlooks.id})" if bug.overlooks else bug.source
-            lines.append(f"| {bug.id} | {where} | {', '.join(matrix.laws_by_mutant[bug.id])} |")
-    return "\n".join([*lines, ""])
+            rows.append((bug.id, where, ", ".join(matrix.laws_by_mutant[bug.id])))
+    return _section("By bug", (*BUG, "detected by"), rows)
 
 
 def _detected_by_test(bugs: Sequence[Bug]) -> str:
-    lines = ["## Detected by a test only", "", "| bug | source and description | detected by |", "| --- | --- | --- |"]
-    lines += [f"| {bug.id} | {bug.source} | {bug.detected_by} |" for bug in bugs if isinstance(bug, DetectedByTest)]
-    return "\n".join([*lines, ""])
+    rows = [(bug.id, bug.source, bug.detected_by) for bug in bugs if isinstance(bug, DetectedByTest)]
+    return _section("Detected by a test only", (*BUG, "detected by"), rows)
 
 
 def _excluded(bugs: Sequence[Bug]) -> str:
-    lines = [
-        "## Excluded by design",
-        "",
-        "| bug | source and description | why it is impossible here | case |",
-        "| --- | --- | --- | --- |",
-    ]
-    for bug in bugs:
-        if isinstance(bug, Excluded):
-            lines.append(f"| {bug.id} | {bug.source} | {bug.because} | {bug.invariant}-{bug.case} |")
-    return "\n".join([*lines, ""])
+    excluded = [bug for bug in bugs if isinstance(bug, Excluded)]
+    rows = [(bug.id, bug.source, bug.because, f"{bug.invariant}-{bug.case}") for bug in excluded]
+    return _section("Excluded by design", (*BUG, "why it is impossible here", "case"), rows)
 
 
 def _waiting(bugs: Sequence[Bug]) -> str:
-    lines = ["## Waiting", "", "| bug | source and description | waits for |", "| --- | --- | --- |"]
-    lines += [f"| {bug.id} | {bug.source} | {bug.capability} |" for bug in bugs if isinstance(bug, Waiting)]
-    return "\n".join([*lines, ""])
+    rows = [(bug.id, bug.source, bug.capability) for bug in bugs if isinstance(bug, Waiting)]
+    return _section("Waiting", (*BUG, "waits for"), rows)
+
+
+def _section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A section with a table."""
+    lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+    return "\n".join([f"## {title}", "", *lines, ""])

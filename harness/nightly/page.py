@@ -12,12 +12,13 @@ from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
-from swarden.harness.nightly.reports import ORDER, about_server, known_of
+from swarden.harness.nightly.reports import about_server, known_of
 from swarden.harness.nightly.verdict import judgement_of, next_step, red_reasons
 from swarden.harness.report.page import page_of_report
 from swarden.harness.search.archive import (
     FAILING,
     IMPORT,
+    URGENCY,
     Archive,
     Archived,
     EngineOfNight,
@@ -84,7 +85,7 @@ class NightView(NamedTuple):
     def statuses(self) -> dict[str, int]:
         """The number of findings by status."""
         found = [one.sighting.status for one in self.record.findings]
-        return {status.value: found.count(status) for status in ORDER if status in found}
+        return {status.value: found.count(status) for status in URGENCY if status in found}
 
 
 class Probe(NamedTuple):
@@ -150,7 +151,7 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
     return page_of_report(
         name=root.resolve().name,
         nights=views[-MAX_NIGHTS:],
-        columns=_columns(views[-MAX_NIGHTS:], shown),
+        columns=_columns(views, shown),
         known=known_of(last.record) if last is not None else [],
         last=last,
         findings=shown,
@@ -172,12 +173,12 @@ def _logs_of_campaign(root: Path) -> list[Path]:
 
 
 def _view_of(night: Night) -> NightView:
-    code, verdict = judgement_of(night)
+    (code, verdict), step = judgement_of(night), next_step(night)
     if night.exit_code is None:
-        return NightView(night, NOT_ENDED, code, red_reasons(night), about_server(night), "")
+        verdict, step = NOT_ENDED, ""
     reasons = red_reasons(night)
     reasons += [f"{one.engine} is not judged: {one.why_not_judged}" for one in night.engines if one.why_not_judged]
-    return NightView(night, verdict, code, reasons, about_server(night), next_step(night))
+    return NightView(night, verdict, code, reasons, about_server(night), step)
 
 
 def _columns(nights: Sequence[NightView], findings: Iterable[FindingView]) -> dict[str, NightView | None]:
@@ -186,7 +187,7 @@ def _columns(nights: Sequence[NightView], findings: Iterable[FindingView]) -> di
     names = [*by_name]
     for name in sorted((one for one in imports if one.endswith(IMPORT)), reverse=True):
         names.insert(sum(one < name for one in by_name), name)
-    return {name: by_name.get(name) for name in names}
+    return {name: by_name.get(name) for name in names[-MAX_NIGHTS:]}
 
 
 def _of_archive(archived: Archived, date: str) -> FindingView:
@@ -218,18 +219,17 @@ def _of_log(path: Path) -> FindingView:
     return FindingView(log.header.expected or path.stem, log.header.engine, path, len(log.ops), version=version)
 
 
-def _by_night(sightings: Iterable[Sighting]) -> dict[str, str]:
+def _by_night(sightings: Iterable[Sighting]) -> Mapping[str, Status]:
     """The worst status of each night."""
-    by_night: dict[str, str] = {}
+    by_night: dict[str, Status] = {}
     for one in sightings:
-        statuses = [*filter(None, [by_night.get(one.night)]), one.status.value]
-        by_night[one.night] = min(statuses, key=[status.value for status in ORDER].index)
+        by_night[one.night] = min(by_night.get(one.night, one.status), one.status, key=URGENCY.index)
     return by_night
 
 
 def _urgency(finding: FindingView) -> tuple[bool, int, str]:
     """The sort key of a finding, the most urgent first; findings in quarantine come last."""
-    return bool(finding.quarantine), [one.value for one in ORDER].index(finding.status), finding.fingerprint
+    return bool(finding.quarantine), URGENCY.index(Status(finding.status)), finding.fingerprint
 
 
 def _num_ops(archived: Archived) -> int | None:

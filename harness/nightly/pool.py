@@ -61,11 +61,10 @@ class JobPool:
                 running[self._submitted(job)] = job
             if not running:
                 return
-            done = wait(running, timeout=WAIT_S, return_when=FIRST_COMPLETED).done
-            if not done:
+            future = next(iter(wait(running, timeout=WAIT_S, return_when=FIRST_COMPLETED).done), None)
+            if future is None:
                 on_wait(ended)
                 continue
-            future = done.pop()
             job = running.pop(future)
             try:
                 result = future.result()

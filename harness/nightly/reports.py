@@ -16,19 +16,10 @@ from swarden.harness.nightly.verdict import code_of, excuse_of, judgement_of, ne
 from swarden.harness.report.known_bug import BugView, view_of
 from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
-from swarden.harness.search.archive import EngineOfNight, FindingOfNight, Night, Status
+from swarden.harness.search.archive import URGENCY, EngineOfNight, FindingOfNight, Night, Status
 from swarden.harness.search.archive_files import write
 from swarden.harness.search.verification import names_in
 
-ORDER = [
-    Status.NEW,
-    Status.REOPENED,
-    Status.CHANGED,
-    Status.FLAKY,
-    Status.ERROR,
-    Status.RECURRING,
-    Status.FIXED,
-]
 MAX_STORY_BYTES = 1 << 20  # in junit.xml
 KNOWN_HEADS = ("known bug", "engine", "failed runs", "effect", "upstream")
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
@@ -145,7 +136,7 @@ def _known_row(known: KnownFailures) -> Sequence[str]:
 
 
 def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:
-    return sorted(findings, key=lambda one: (ORDER.index(one.sighting.status), one.sighting.engine, one.fingerprint))
+    return sorted(findings, key=lambda one: (URGENCY.index(one.sighting.status), one.sighting.engine, one.fingerprint))
 
 
 def _row(night: Night, finding: FindingOfNight) -> Sequence[str]:
@@ -265,7 +256,7 @@ def metrics(night: Night) -> str:
             ),
         )
         for engine in night.engines
-        for status in ORDER
+        for status in URGENCY
         for quarantined in (False, True)
     ]
     gauge("findings", "Findings by status.", findings)

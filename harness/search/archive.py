@@ -55,7 +55,7 @@ class Status(StrEnum):
         return cls.RECURRING if value == "known" else None  # of earlier builds
 
 
-FAILING = (Status.NEW, Status.RECURRING, Status.REOPENED, Status.CHANGED, Status.FLAKY)
+FAILING = (Status.NEW, Status.REOPENED, Status.CHANGED, Status.FLAKY, Status.RECURRING)
 URGENCY = [*FAILING, Status.ERROR, Status.FIXED]  # the worst first
 
 

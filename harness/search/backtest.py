@@ -24,16 +24,7 @@ from swarden.harness.core.replay import Verdict
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.target import Target
 from swarden.harness.search.archive_files import RecordT, read, save
-from swarden.harness.search.backtest_results import (
-    Budget,
-    Cost,
-    Frozen,
-    Judged,
-    Outcome,
-    Pair,
-    Release,
-    Searched,
-)
+from swarden.harness.search.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
@@ -65,25 +56,18 @@ class Backtest:
             raise UsageError(f"{path}: is of a backtest with {before}, not {self.budget}; name another folder")
         self._keep(path, self.budget)
 
-    @property
-    def _root(self) -> Path:
-        """The folder out of which no file leads."""
-        return self.folder.parent
-
     def _kept(self, path: Path, kind: type[RecordT]) -> RecordT | None:
-        return read(path, kind, self._root) if path.exists() else None
+        return read(path, kind, self.folder.parent) if path.exists() else None
 
     def _keep(self, path: Path, record: RecordT) -> RecordT:
-        save(path, record, self._root)
+        save(path, record, self.folder.parent)
         return record
 
     def _known_bug(self, version: str, name: str) -> KnownBug:
         """A known bug that a file names; raises UsageError if there is none."""
         bugs = target_of(f"{self.engine}=={version}").known_bugs()
         if name not in bugs:
-            raise UsageError(
-                f"{self.folder}: names {name!r}, which is no known bug of {self.engine}; remove the folder"
-            )
+            raise UsageError(f"{self.folder}: {name!r} is no known bug of {self.engine}; remove the folder")
         return bugs[name]
 
     def pair(self, old: str, new: str) -> Pair | None:
@@ -223,7 +207,7 @@ class Backtest:
             replays = group.replay(log.as_regression(log.header.expected or bug.fingerprints[0]), 1)
             if replays.verdict is Verdict.FAILED:
                 copy = self.folder / version / f"known-{path.name}"
-                write_whole(copy, path.read_bytes(), inside=self._root)
+                write_whole(copy, path.read_bytes(), inside=self.folder.parent)
                 return _frozen(copy, replays.fingerprints[0], name)
         return None
 
@@ -235,7 +219,7 @@ class Backtest:
         The known bug of a log that fails there is added to `bugs`.
         """
         path, name = self.folder / old / finding.log, f"{self.engine}=={new}"
-        content = read_whole(path, most=MAX_OPLOG_BYTES, inside=self._root)
+        content = read_whole(path, most=MAX_OPLOG_BYTES, inside=self.folder.parent)
         if _hash_of(content) != finding.blake2b:
             raise UsageError(f"{path}: was changed after it was frozen; remove {self.folder} and begin again")
         try:
@@ -264,12 +248,8 @@ class Backtest:
                 return Outcome.NOT_JUDGED, f"{seed}: {faults[0]}"
             if finding.fingerprint in one.fingerprints:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {finding.fingerprint}"
-            same = [
-                bug
-                for bug in one.known
-                if bug == finding.bug or finding.fingerprint in self._known_bug(new, bug).fingerprints
-            ]
-            if same:
+            known = {name: self._known_bug(new, name).fingerprints for name in one.known}
+            if same := [name for name in known if name == finding.bug or finding.fingerprint in known[name]]:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {same[0]}"
         return Outcome.FOUND, ""
 

@@ -128,10 +128,11 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 def judgement_of(pairs: Sequence[Pair]) -> Judgement:
     """The judgement of the newest release: only findings that are still there count, as in a campaign."""
-    newest = next((one for one in reversed(pairs) if not one.is_same), None)
-    still = [one for one in newest.judged if one.outcome is Outcome.STILL] if newest is not None else []
+    newest = next((one.judged for one in reversed(pairs) if not one.is_same), [])
+    still = [one for one in newest if one.outcome is Outcome.STILL]
     codes = [code_of_failure(one.finding.fingerprint) for one in still if not one.bug]
-    return judged(codes, has_known=bool(still))
+    is_judged = all(one.outcome is not Outcome.NOT_JUDGED for one in newest)
+    return judged(codes, has_known=bool(still), is_judged=is_judged)
 
 
 def cost_of(pairs: Iterable[Pair]) -> Cost:

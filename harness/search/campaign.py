@@ -1,6 +1,7 @@
 """A campaign: batches of random runs from seeds, their counts and their findings."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from swarden.harness.report.story import story_lines
 from swarden.harness.search.corpus import CHANGED, CorpusPart, RareRun, Share, logs_of
 from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
-from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
+from swarden.harness.search.fixed_settings import Settings, have_settings, with_settings
 from swarden.harness.search.judge import Deaths, Trials
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
@@ -149,17 +150,15 @@ class Worker(RunListener):
     def work(self) -> Result:
         """Make batches until the time or the runs are used up, or the first finding ends the work.
 
-        Raises EachRefused if the engine has refused all draws, after a batch for each machine at the latest.
+        The work also ends if the engine has refused all draws of a batch for each machine.
         """
         self.next_run = RunIndex(self.plan.first_run.batch)
         num_unfit, num_turns = 0, len(turns_of(self.target, self.plan.machine))
         with self.plan.changes.planted(self.target):
             while self._quota and not self.is_over and num_unfit < num_turns:
                 self._run_batch()
-                num_unfit += bool(self.result.refusals.draws) and not self.result.tallies.runs
+                num_unfit += self.result.is_refused
                 self.next_run = RunIndex(self.next_run.batch + self.plan.workers)
-        if self.result.refusals.draws and not self.result.tallies.runs and not self._is_stopped():
-            raise refusal(self.result.refusals, self.plan.settings, self.plan.model)
         self.result.seconds = time.monotonic() - self._started.wall_s
         return self.result
 
@@ -177,9 +176,7 @@ class Worker(RunListener):
 
     def _refuse(self, error: InvalidConfig) -> NoReturn:
         """Count and report a refused draw; another one follows."""
-        result = Result()
-        result.refusals.note(str(error))
-        self._send(result)
+        self._send(Result(refused=Counter([str(error)])))
         self._beat(self.next_run)
         reject()
 
@@ -246,9 +243,6 @@ class Worker(RunListener):
         self._run.features.begin(op)
         return True
 
-    def on_limit(self) -> None:
-        self._run = self._run._replace(is_limited=True)
-
     def leave_uncounted(self) -> None:
         self._run = self._run._replace(is_counted=False)
 
@@ -275,7 +269,7 @@ class Worker(RunListener):
             self._steering.end_run()
             self._keep(result, log)
             is_due = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
-            is_rechecked = is_due and not self._run.is_limited
+            is_rechecked = is_due and not driver.counts.is_limited
         if is_rechecked and self._run.replays in ("", CHANGED) and self.target.is_repeatable:
             self._recheck(result, log)
         self._send(result)
@@ -347,7 +341,7 @@ class Worker(RunListener):
         try:
             search(machine, self, from_seed=from_seed, max_runs=self._quota, calls=calls)
         except Unsatisfiable:  # of several hundred draws, none fits
-            if not self.result.refusals.draws:
+            if not self.result.refused:
                 raise
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None

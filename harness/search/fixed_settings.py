@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,35 +14,6 @@ from swarden.harness.core.validation import shortened
 
 Settings = Mapping[str, Any]
 NUMBER = re.compile(r"\d+")
-
-
-class EachRefused(UsageError):
-    """The engine refuses each configuration that is drawn with the settings or the model of a campaign."""
-
-
-@dataclass
-class Refusals:
-    """The number of refused draws, by reason; reasons that differ in numbers only are one, with its first text."""
-
-    draws: Counter[str] = field(default_factory=Counter)
-    texts: dict[str, str] = field(default_factory=dict)
-
-    def note(self, reason: str) -> None:
-        name = NUMBER.sub("", reason)
-        self.draws[name] += 1
-        self.texts.setdefault(name, reason)
-
-    def add(self, other: "Refusals") -> None:
-        self.draws.update(other.draws)
-        self.texts = other.texts | self.texts
-
-    def __str__(self) -> str:
-        """The most frequent reason; "" if no draw was refused."""
-        return self.texts[self.draws.most_common(1)[0][0]] if self.draws else ""
-
-    def figures(self) -> dict[str, Any]:
-        """The figures for scripts."""
-        return {"draws": self.draws.total(), "most_frequent": str(self)}
 
 
 def with_settings(target: Target, configs: Sequence[Any], settings: Settings) -> Sequence[Any]:
@@ -59,12 +29,20 @@ def have_settings(target: Target, configs: Sequence[Settings], settings: Setting
     return all(settings.items() <= {**target.defaults, **config}.items() for config in configs)
 
 
-def refusal(refusals: Refusals, settings: Settings, model: str) -> EachRefused:
-    """The error that all draws were refused."""
+def most_frequent(refused: Counter[str]) -> str:
+    """The most frequent reason for which draws were refused; reasons that differ in numbers only are one."""
+    kinds = Counter[str]()
+    for reason, times in refused.items():
+        kinds[NUMBER.sub("", reason)] += times
+    return max(refused, key=lambda reason: kinds[NUMBER.sub("", reason)], default="")
+
+
+def refusal(refused: Counter[str], settings: Settings, model: str) -> UsageError:
+    """The error that the engine refuses each draw with these settings, or with this model."""
     fixed = ", ".join(f"{name}={shortened(value)}" for name, value in settings.items()) or model
-    where = f"{'--set' if settings else '--model'}: the engine refuses each of {refusals.draws.total()} draws with"
+    where = f"{'--set' if settings else '--model'}: the engine refuses each of {refused.total()} draws with"
     remedy = "choose another value, set further ones that it needs, or name another machine"
-    return EachRefused(f"{where} {cut(fixed, 150)}, most often: {refusals}; {remedy}")
+    return UsageError(f"{where} {cut(fixed, 150)}, most often: {most_frequent(refused)}; {remedy}")
 
 
 def assignments(settings: Settings) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint
 from typing import Any, Protocol
@@ -54,10 +55,6 @@ class RunListener(Protocol):
 
     def on_op(self, driver: Driver) -> None: ...
 
-    def on_limit(self) -> None:
-        """Called when the current run has reached the limit of its work; only the ops that end it follow."""
-        return
-
     def on_end(self, header: Header, driver: Driver) -> None: ...
 
     def on_fault(self, fault: TargetFault, driver: Driver | None) -> None:
@@ -72,7 +69,6 @@ class Player:
     """
 
     machine = ""
-    is_full = False  # the run has reached its limit
     is_ending = False
 
     def __init__(self, listener: RunListener) -> None:
@@ -100,7 +96,7 @@ class Player:
     def apply(self, op: Op) -> None:
         if self.driver is None or self.driver.failure is not None or self.listener.is_over:
             return
-        if (self.is_full and not self.is_ending) or not self.listener.before_op(op):
+        if (self.driver.counts.is_limited and not self.is_ending) or not self.listener.before_op(op):
             return
         self._execute(self.driver, op)
         if self.driver is not None:
@@ -109,19 +105,12 @@ class Player:
     def _execute(self, driver: Driver, op: Op) -> None:
         self.driver = None  # an interrupt leaves an undefined state, which is not checked
         try:
-            driver.apply(op)
+            with suppress(RunTooLarge):  # the run is limited now
+                driver.apply(op)
         except TargetFault as fault:
             self.listener.on_fault(fault, driver)
             return
-        except RunTooLarge:
-            self.reach_limit()
         self.driver = driver
-
-    def reach_limit(self) -> None:
-        """Apply only the ops that end the run from now on."""
-        if not self.is_full:
-            self.is_full = True
-            self.listener.on_limit()
 
     def apply_all(self, ops: Iterable[Op]) -> None:
         """Apply several ops in order."""
@@ -153,12 +142,12 @@ class Machine(Player, RuleBasedStateMachine):
 
     def apply(self, op: Op) -> None:
         super().apply(op)
-        if self.driver is not None and not self.is_ending and _is_large(self.driver):
-            self.reach_limit()
+        if self.driver is not None and _is_large(self.driver):
+            self.driver.counts.is_limited = True
 
     def teardown(self) -> None:
         self.is_ending = True
-        if self.driver is not None and (self.is_full or self.listener.aborts_at_end):
+        if self.driver is not None and (self.driver.counts.is_limited or self.listener.aborts_at_end):
             self.apply_all(_aborts(self.driver))
         self.end()
 

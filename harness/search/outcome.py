@@ -12,6 +12,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
+from swarden.harness.search.fixed_settings import most_frequent
 from swarden.harness.search.floors import never_due, not_exercised, why_not_green
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS, Judgement, code_of_failure, judged
 from swarden.harness.search.profiles import PROFILES
@@ -53,10 +54,6 @@ class Outcome:
         codes += [ExitCode.MISUSE] * bool(self.result.target_faults)
         codes += [_code_of(finding) for finding in self.findings] + [ExitCode.INTERRUPTED] * self.is_interrupted
         return judged(codes, has_known=bool(self.result.tallies.known), is_judged=not self.why_not_judged)
-
-    @property
-    def exit_code(self) -> ExitCode:
-        return self.judgement.exit_code
 
     @property
     def verdict(self) -> str:
@@ -127,7 +124,7 @@ class Outcome:
 
     def summary(self) -> dict[str, Any]:
         """The figures for scripts; shares are from 0 to 1."""
-        tallies, seconds = self.result.tallies, self.result.seconds
+        tallies, seconds, refused = self.result.tallies, self.result.seconds, self.result.refused
         names = sorted({*tallies.evaluated, *tallies.not_applicable})
         return {
             "version": version("swarden"),
@@ -164,7 +161,7 @@ class Outcome:
             "not_exercised": dict(zip(("laws", "faults"), not_exercised(tallies, self.target), strict=True)),
             "never_due": self.never_due,
             "runs_since_new": self.result.reached.runs_since_new,
-            "refused": self.result.refusals.figures(),
+            "refused": {"draws": refused.total(), "most_frequent": most_frequent(refused)},
             "diverged": self.diverged,
             "target_faults": [*self.result.target_faults.values()],
         }
@@ -187,8 +184,9 @@ class Outcome:
         since_new = self.result.reached.runs_since_new
         if tallies.runs >= self.plan.profile.min_runs and since_new >= PLATEAU_SHARE * tallies.runs:
             lines.append(f"plateau: no new event or move of a request in {counted(since_new, 'run')}")
-        if (refusals := self.result.refusals).draws:
-            lines.append(f"{counted(refusals.draws.total(), 'drawn configuration')} refused, most often: {refusals}")
+        if refused := self.result.refused:
+            draws = counted(refused.total(), "drawn configuration")
+            lines.append(f"{draws} refused, most often: {most_frequent(refused)}")
         boot = max(self.result.boots, default=0.0)
         lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0

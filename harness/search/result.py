@@ -12,7 +12,6 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.report.story import StoryLine
 from swarden.harness.search.corpus import RareRun
-from swarden.harness.search.fixed_settings import Refusals
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.verification import UNKNOWN, Cause
 
@@ -125,10 +124,9 @@ class Tallies:
     def add(self, other: "Tallies") -> None:
         for name in ("runs", "steps", "failed_runs", "rechecked", "limited_runs"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs"):
-            getattr(self, name).update(getattr(other, name))
-        self.failures.update(other.failures)
-        self.known.update(other.known)
+        for mine, others in zip(vars(self).values(), vars(other).values(), strict=True):
+            if isinstance(mine, Counter):
+                mine.update(others)
 
     def attribute(self, fingerprint: str, bugs: str) -> None:
         """Count one failed run with this fingerprint for known bugs instead; the other runs stay as they are."""
@@ -158,7 +156,8 @@ class Result:
     """The result of one run, or of all runs of a worker or a campaign; `diverged` describes nondeterministic runs.
 
     `rare` are healthy runs for the corpus, `replayed` the names of its logs that passed.  `target_faults` are the
-    exceptions of the target itself, by fingerprint; the runs that they ended count for nothing else.
+    exceptions of the target itself, by fingerprint; the runs that they ended count for nothing else.  `refused` counts
+    by reason the drawn configurations that the engine refused.
     """
 
     tallies: Tallies = field(default_factory=Tallies)
@@ -173,9 +172,14 @@ class Result:
     replayed: set[str] = field(default_factory=set)
     target_faults: dict[str, str] = field(default_factory=dict)
     reached: Reached = NOTHING_REACHED
-    refusals: Refusals = field(default_factory=Refusals)
+    refused: Counter[str] = field(default_factory=Counter)
     gone: str = ""  # why no further run can be made with the engine
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether all draws were refused."""
+        return bool(self.refused) and not self.tallies.runs and not self.target_faults
 
     def add(self, other: "Result") -> None:
         """Add up the counts; two findings with one fingerprint become one."""
@@ -189,7 +193,7 @@ class Result:
         self.rare += other.rare
         self.replayed |= other.replayed
         self.target_faults = other.target_faults | self.target_faults
-        self.refusals.add(other.refusals)
+        self.refused.update(other.refused)
         self.gone = self.gone or other.gone
         for finding in other.findings.values():
             both = (self.findings.get(finding.fingerprint, finding), finding)

@@ -14,7 +14,7 @@ class Run(NamedTuple):
     """The current run: its header, the probes that it has reached, and its features.
 
     `replays` names the log of the corpus that is run; "" for a random run.  The ops and the probes of a run that is not
-    counted are not added to the tallies.  A run that `is_limited` has reached the limit of its work.
+    counted are not added to the tallies.
     """
 
     header: Header
@@ -22,14 +22,13 @@ class Run(NamedTuple):
     features: Features
     replays: str = ""
     is_counted: bool = True
-    is_limited: bool = False
 
     def add_to(self, tallies: Tallies, driver: Driver, only_machine: str | None) -> None:
         """Add this run to the tallies; `only_machine` is the machine of a campaign that has only one."""
         counts, machine = driver.counts, self.header.machine
         tallies.steps = counts.engine_steps
         tallies.failed_runs = int(driver.failure is not None)
-        tallies.limited_runs = int(self.is_limited)
+        tallies.limited_runs = int(driver.counts.is_limited)
         for name, judged in counts.tally.items():
             tallies.evaluated[name] += judged.evaluated
             if machine in (ENGINE, only_machine):  # fewer invariants apply to a part of an engine

@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
 from math import inf
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
 from swarden.harness.search.deaths import is_death
 from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
-from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.workers import WorkerGroup
 
@@ -273,11 +272,9 @@ def _group(limits: ProcessLimits) -> Iterator[WorkerGroup]:
         yield group
 
 
-def work_of_lanes() -> Tallies:
-    """The runs, the steps and the failed runs of the worker processes of all threads of this process."""
-    made = [one for lane in [*_LANES.values()] for one in lane.group.tallies]
-    runs, steps, failed_runs = (sum(map(attrgetter(name), made)) for name in ("runs", "steps", "failed_runs"))
-    return Tallies(runs=runs, steps=steps, failed_runs=failed_runs)
+def runs_of_lanes() -> int:
+    """The random runs of the worker processes of all threads of this process."""
+    return sum(tallies.runs for lane in [*_LANES.values()] for tallies in lane.group.tallies)
 
 
 def interrupt_lanes() -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import compress
 from traceback import walk_tb
 from typing import Any
 
@@ -20,7 +19,6 @@ from swarden.harness.core.origins import UNKNOWN_CODE
 from swarden.harness.core.replay import driver_of, log_of, replay, run_log
 from swarden.harness.core.target import Target, prepare
 from swarden.harness.core.target_fault import TargetFault
-from swarden.harness.report.history import nearest
 from swarden.harness.report.wording import counted, evidence_text, subject_text
 from swarden.harness.search.campaign import FINISHED_EVERY
 from swarden.harness.search.declared_settings import changed_settings, setting_problems, shrunken_configs
@@ -28,7 +26,7 @@ from swarden.harness.search.further_data import lacking
 from swarden.harness.search.machine import RunListener, turns_of
 from swarden.harness.search.search import search
 from swarden.invariants.catalog import catalog_of
-from swarden.invariants.events import ALL_EVENTS, TREE_KIND, Finished, FinishReason, Freed, Taken
+from swarden.invariants.events import ALL_EVENTS, TREE_KIND, Finished, FinishReason
 from swarden.invariants.invariant import Invariant
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.transition import Transition
@@ -145,7 +143,7 @@ class TargetCheck(RunListener):
         return lines
 
     def remarks(self, engine: str) -> Iterator[str]:
-        """The failures of some runs, which can be bugs of the engine, and what its stories and its laws lack."""
+        """The failures of some runs, which can be bugs of the engine, and conditions of laws that were never met."""
         for name, count in self.failures.most_common():
             if count < EACH_RUN_FAILS * self.num_runs:
                 fail = f"{counted(count, 'run')} failed: {self.examples[name]}"
@@ -155,9 +153,6 @@ class TargetCheck(RunListener):
             yield f"build refused {refused} that decode accepts; decode could refuse them, and earlier"
         for name in self._silent_events()[1]:
             yield f"event {name}: never came; add it to unreported, unless the engine never does what it reports"
-        if reporters := self._reporters():
-            told = f"stories show {', '.join(reporters)} of the target as the place where units are taken and freed"
-            yield f"{told}; if these only report it, add them to the emitters of EngineCode, to see the engine's places"
         if unmet := self.unmet():
             yield "laws that were not judged, which is no error, with the condition that no run has met:"
             yield from (f"  {name}: {condition}" for name, condition in unmet.items())
@@ -194,22 +189,6 @@ class TargetCheck(RunListener):
     @property
     def _catalog(self) -> Sequence[Invariant]:
         return catalog_of(self.target.contracts).invariants
-
-    def _reporters(self) -> list[str]:
-        """The functions that take and free units, if all are in the module of the target; [] if one is elsewhere."""
-        places = set[str]()
-
-        def look(driver: Driver, change: Transition) -> None:
-            origins = driver.systems[driver.acting_system].log.origins
-            moves = [isinstance(event, Taken | Freed) for event in change.events]
-            places.update(map(nearest, compress(origins, moves)))
-
-        for log in self.logs[:RUNS_PER_SEARCH]:
-            with suppress(TargetFault):  # which is in `problems`
-                run_log(log, observe=look, trace_origins=True)
-        module = type(self.target).__module__.removeprefix(f"{self.target.code.package}.")
-        is_own = all(place.startswith(f"{module.replace('.', '/')}.py:") for place in places)
-        return sorted({place.rpartition(" ")[2] for place in places}) if is_own else []
 
     def _run_shrunken(self, header: Header, ops: Sequence[Op]) -> None:
         try:

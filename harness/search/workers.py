@@ -23,7 +23,7 @@ from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.running_log import last_run
 from swarden.harness.search.campaign import Plan, RunIndex
 from swarden.harness.search.findings import save_unshrunk, write_unshrunk
-from swarden.harness.search.fixed_settings import EachRefused
+from swarden.harness.search.fixed_settings import refusal
 from swarden.harness.search.judge import Trial
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shrink import ShrinkBudget
@@ -125,12 +125,12 @@ class WorkerGroup:
     def running(self, plan: Plan) -> Iterator[None]:
         """Make the plan's runs; `result` has the merged result of all workers when the iterator ends.
 
-        Raises UsageError if a worker cannot boot the engine, or the plan's mutant does not fit it, or EachRefused.
+        Raises UsageError if a worker cannot boot the engine, or the plan's mutant does not fit it, or if the
+        engine refuses all draws.
         """
         plan = replace(plan, workers=len(self.workers))
         self.result, self.started_at = Result(), time.monotonic()
         self._past.in_trials.clear()
-        refused: EachRefused | None = None
         for index in range(len(self.workers)):
             self._give_runs(index, replace(plan, first_run=RunIndex(plan.first_run.batch + index)))
         for received in self._messages():
@@ -144,12 +144,10 @@ class WorkerGroup:
                     self.stop()
             elif isinstance(message, Death):
                 self._replace_dead(index, message, plan)
-            elif isinstance(message.result, EachRefused):
-                refused = message.result
             elif isinstance(message.result, UsageError):
                 raise message.result
-        if refused is not None and not self.result.tallies.runs:
-            raise refused
+        if self.result.is_refused and not self._is_stopped:
+            raise refusal(self.result.refused, plan.settings, plan.model)
         self.result.seconds = time.monotonic() - self.started_at
         self._go_on()
 

@@ -10,7 +10,6 @@ from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.registry import target_of
 from swarden.harness.search.target_check import TargetCheck
 from tests.budget import num_code_lines
-from tests.examples.cacheserve.pools import CODE
 from tests.tidy import Module
 
 ROOT = Path(__file__).parents[2]
@@ -81,13 +80,3 @@ def test_bug_is_found_at_its_level(level, tmp_path):
 )
 def test_bug_is_not_found_below_its_level(bug, below, tmp_path):
     assert BUGS[bug][-1] not in laws_that_find(bug, below, tmp_path)
-
-
-@pytest.mark.parametrize(("code", "named"), [(CODE, False), (kit.EngineCode(CODE.package), True)], ids=["are", "not"])
-def test_functions_of_the_target_that_report_moves_are_to_be_emitters(monkeypatch, code, named):
-    """Else a story names them in place of the engine's code."""
-    monkeypatch.setattr("tests.examples.cacheserve.records.CODE", code)
-    check = TargetCheck(target_of("cacheserve"))
-    check.run(4, seed=1)
-
-    assert any("stories show _report of the target" in line for line in check.remarks("cacheserve")) is named

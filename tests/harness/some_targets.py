@@ -11,6 +11,28 @@ from swarden.harness.core.mutant import Hunk, Mutant
 LEAK = Hunk("swarden.harness.engines.demo.engine:Engine.abort", "request.blocks[:num_full]", "request.blocks")
 FIXED = Mutant("fixed", "the leak is fixed", (LEAK,), ("stuck",))
 """
+TINYSERVE = """
+from contextlib import ExitStack
+from pathlib import Path
+from swarden.harness.core.releases import Releases
+from swarden.harness.engines.demo.target import DemoTarget
+
+PLANTED = ExitStack()
+RELEASES = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
+
+class TinyTarget(DemoTarget):
+    name = "tinyserve"
+    releases = RELEASES
+
+    def __init__(self, release=""):
+        self.release = release
+
+    def at(self, version):
+        return TinyTarget(version) if version in RELEASES.installed() else None
+
+    def version(self):
+        return self.release
+"""  # releases of the demo's engine; what follows are further functions of the class
 
 
 def swarden_with(folder, source, targets):

@@ -54,8 +54,8 @@ def work_makes_progress(change: Transition) -> Evidence:
     """While there is work, the engine computes something within a few steps.
 
     Idle steps are allowed in a pause, during a copy, while units are taken from outside the engine, and while the
-    session time-out will free the KV of an idle session.  A step in which a request ends, other than by an abort, is
-    not idle: its units serve the next one.
+    session time-out will free the KV of an idle session.  A step in which a request ends, other than by an abort or
+    its timeout, is not idle: its units serve the next one.
     """
     if change.steps_without_forward >= MOST_IDLE_STEPS:
         requests = tuple(request_ref(request.id) for request in change.after.requests or ())

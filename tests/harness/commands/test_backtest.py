@@ -6,40 +6,21 @@ import shutil
 import pytest
 
 from swarden.harness.search.backtest_results import Cost, Pair, cost_of, pairs_in
-from tests.harness.some_targets import swarden_in, swarden_with
+from tests.harness.some_targets import TINYSERVE, swarden_in, swarden_with
 from tests.harness.some_wheels import wheel
 
-TARGET = """
-from contextlib import ExitStack
-from pathlib import Path
-from swarden.harness.core.releases import Releases
-from swarden.harness.engines.demo.target import DemoTarget
-
-BUGS = {  # 1.0.0 has the leak of the demo's engine, and the others a fix of it
-    "1.1.0": "abort-before-a-queue-leaks",
-    "1.2.0": "one-token-too-many",
-    "1.3.0": "one-token-too-many",
-}
-PLANTED = ExitStack()
-RELEASES = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
-
-class TinyTarget(DemoTarget):
-    name = "tinyserve"
-    releases = RELEASES
-
-    def __init__(self, release=""):
-        self.release = release
-
-    def at(self, version):
-        return TinyTarget(version) if version in RELEASES.installed() else None
-
-    def version(self):
-        return self.release
-
+TARGET = f"""
+{TINYSERVE}
     def prepare_process(self):
         if self.release in BUGS:
             PLANTED.enter_context(self.mutant(BUGS[self.release]).planted())
             BUGS.pop(self.release)
+
+BUGS = {{  # 1.0.0 has the leak of the demo's engine, and the others a fix of it
+    "1.1.0": "abort-before-a-queue-leaks",
+    "1.2.0": "one-token-too-many",
+    "1.3.0": "one-token-too-many",
+}}
 """
 BUG = """
 first = "1.0.0"

@@ -7,33 +7,14 @@ import pytest
 from swarden.harness.commands.bisect import Boundaries, boundaries
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Step, Submit
-from tests.harness.some_targets import FIXED, swarden_in, swarden_with
+from tests.harness.some_targets import FIXED, TINYSERVE, swarden_in, swarden_with
 from tests.harness.some_wheels import wheel
 
 VERSIONS = [str(number) for number in range(1, 12)]
 TARGET = f"""
-from contextlib import ExitStack
-from pathlib import Path
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.releases import Releases
-from swarden.harness.engines.demo.target import DemoTarget
 {FIXED}
-PLANTED = ExitStack()
-RELEASES = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
-
-class TinyTarget(DemoTarget):
-    name = "tinyserve"
-    releases = RELEASES
-
-    def __init__(self, release=""):
-        self.release = release
-
-    def at(self, version):
-        return TinyTarget(version) if version in RELEASES.installed() else None
-
-    def version(self):
-        return self.release
-
+{TINYSERVE}
     def systems(self, machine, configs, model):
         if self.release == "1.3.0" and Path("unsupported").exists():
             raise InvalidConfig("block_size is 4, want 1 for tinyserve 1.3.0")

@@ -47,5 +47,5 @@ def test_page_is_opened_in_a_browser_if_there_is_one(tmp_path, browser, remark):
     run = swarden_process("show", B18, "--html", "-o", "page.html", "--open", cwd=tmp_path, BROWSER=browser)
 
     assert (run.returncode, run.stdout) == (0, "written: page.html\n")
-    assert run.stderr.partition("running 3 ops twice, after loading swarden\n")[2] == remark
+    assert run.stderr == f"{B18}: running 3 ops twice, after loading swarden\n{remark}"
     assert (tmp_path / "opened").is_symlink() is not bool(remark)

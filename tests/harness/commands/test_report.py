@@ -17,15 +17,7 @@ from swarden.harness.core.ops import Drain, Submit
 from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.page import RunPart
 from swarden.harness.nightly.page import page_of as page_of_archive
-from swarden.harness.search.archive import (
-    Archive,
-    EngineOfNight,
-    FindingOfNight,
-    Night,
-    Quarantine,
-    Sighting,
-    Status,
-)
+from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Quarantine, Sighting, Status
 from swarden.harness.search.archive_files import save
 from swarden.harness.search.night_records import Canary, PhaseRecord
 from swarden.harness.search.result import Tallies

@@ -21,22 +21,10 @@ from swarden.harness.core.ops import (
 from swarden.harness.core.progress import IdleSteps
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
-from swarden.invariants.events import (
-    LOAD_KIND,
-    Finished,
-    FinishReason,
-    Fired,
-    Freed,
-    Late,
-    Launched,
-    Owner,
-    Refused,
-    Taken,
-)
+from swarden.invariants.events import Finished, FinishReason, Fired, Late, Launched, Refused
 
 CONFIG = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, max_running_requests=4)
 OVERLAP = EngineConfig(page_size=4, full_pages=32, overlap=True)
-LOAD = Owner(LOAD_KIND, 1)
 REQUEST = Submit(recipe=Recipe(path=(0, 1, 2)), max_new_tokens=6)
 
 
@@ -182,19 +170,14 @@ def test_steps_under_pressure_are_not_counted_after_a_heal():
 
 
 @pytest.mark.parametrize(
-    ("events_of_a_step", "idle"),
-    [
-        pytest.param([Finished(1, FinishReason.TRANSFER_FAILED)], 0, id="a transfer fails, and its request ends"),
-        pytest.param([Finished(1, FinishReason.ABORT)], 4, id="a client aborts"),
-        pytest.param([Taken("full", (1,), LOAD), Freed("full", (1,), LOAD, "load failed", 0)], 4, id="a load fails"),
-    ],
+    ("reason", "idle"), [(FinishReason.TRANSFER_FAILED, 0), (FinishReason.ABORT, 4), (FinishReason.TIMEOUT, 4)]
 )
-def test_step_is_not_idle_if_a_request_ends(events_of_a_step, idle):
-    """A load that fails may begin again in each step for ever."""
+def test_step_is_not_idle_if_the_engine_ends_a_request(reason, idle):
+    """A client or the clock could end the requests of an engine that does nothing."""
     steps = IdleSteps()
 
     for _ in range(4):
-        steps.note(events_of_a_step)
+        steps.note([Finished(1, reason)])
 
     assert steps.count == idle
 

@@ -7,25 +7,11 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.mutants.hunt import HuntJob, HuntOutcome, HuntResult, Scope, Score, hunt, hunts
 
-ENDLESS = """
+MADE_UP = """
 from swarden.harness.core.mutant import Hunk, Mutant
 
-ENDLESS = Mutant(
-    "endless",
-    "made up: a step that never ends",
-    (Hunk("swarden.engine_under_test.window:kept_len", "return ", "while True: pass\\n    return "),),
-    ("stuck",),
-)
-"""
-HARMLESS = """
-from swarden.harness.core.mutant import Hunk, Mutant
-
-HARMLESS = Mutant(
-    "harmless",
-    "made up: no bug",
-    (Hunk("swarden.engine_under_test.window:kept_len", "return ", "pass\\n    return "),),
-    ("stuck",),
-)
+CHANGE = Hunk("swarden.engine_under_test.window:kept_len", "return ", "{}\\n    return ")
+MADE_UP = Mutant("made-up", "made up", (CHANGE,), ("stuck",))
 """
 MUTANT = BY_ID["B14"]
 FOUND, BY_ANOTHER, MISSED = HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER, HuntOutcome.MISSED
@@ -103,11 +89,11 @@ def test_mutant_that_no_hunt_found_has_no_medians():
 def test_endless_step_is_found_within_the_hang_timeout(tmp_path, monkeypatch):
     """The result has the CPU seconds of the search."""
     path = tmp_path / "own.py"
-    path.write_text(ENDLESS)
+    path.write_text(MADE_UP.format("while True: pass"))
     monkeypatch.setenv("SWARDEN_MUTANTS", str(path))
 
     [one] = hunts(
-        [mutants_of_environment(target_of(OWN))["endless"]], Scope(OWN, 1, 60, tmp_path, hang_seconds=1.5), workers=1
+        [mutants_of_environment(target_of(OWN))["made-up"]], Scope(OWN, 1, 60, tmp_path, hang_seconds=1.5), workers=1
     )
 
     assert (one.outcome, one.law, one.path) == (BY_ANOTHER, "worker stopped answering", "")
@@ -117,9 +103,9 @@ def test_endless_step_is_found_within_the_hang_timeout(tmp_path, monkeypatch):
 def test_failure_that_the_engine_has_without_the_mutant_is_not_taken_for_it(tmp_path, monkeypatch):
     """A release has bugs of its own, which random traffic finds too."""
     path = tmp_path / "own.py"
-    path.write_text(HARMLESS)
+    path.write_text(MADE_UP.format("pass"))
     monkeypatch.setenv("SWARDEN_MUTANTS", str(path))
-    harmless = mutants_of_environment(target_of(OWN))["harmless"]
+    harmless = mutants_of_environment(target_of(OWN))["made-up"]
 
     with BY_ID["B1"].planted():
         one = hunt(HuntJob(harmless, 0), Scope(OWN, 1, 3, tmp_path))

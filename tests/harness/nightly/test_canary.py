@@ -16,36 +16,27 @@ from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from tests.harness.nightly.some_nights import ORDER, night_of, table
 
 
-@pytest.mark.parametrize(
-    ("runs", "code", "why_not_judged"),
-    [
-        pytest.param(CANARY_RUNS, ExitCode.RED, False, id="enough-runs"),
-        pytest.param(CANARY_RUNS - 1, ExitCode.CLEAN, True, id="too-few-runs"),
-    ],
-)
-def test_canary_that_is_not_found_is_missed_only_after_enough_runs(tmp_path, runs, code, why_not_judged):
-    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="B46", runs=runs, seconds=15.0)))
+@pytest.mark.parametrize(("missing", "code"), [(0, ExitCode.RED), (1, ExitCode.CLEAN)])
+def test_canary_that_is_not_found_is_missed_only_after_enough_runs(tmp_path, missing, code):
+    canary = Canary(engine=OWN, mutant="B46", runs=CANARY_RUNS - missing, seconds=15.0)
+
+    night = night_of(tmp_path, table(find_canary=canary))
 
     assert night.exit_code == code
-    assert ("B46 not found in 15 s" in night.engines[0].why_not_judged) == why_not_judged
+    assert ("B46 not found in 15 s" in night.engines[0].why_not_judged) == bool(missing)
 
 
 @pytest.mark.parametrize(("minutes", "engines", "seconds"), [(1, 1, 15.0), (2, 3, 10.0), (None, 1, inf)])
 def test_canaries_of_all_engines_take_a_quarter_of_the_minutes(tmp_path, minutes, engines, seconds):
-    answers = table()
     night = begin(Archive(tmp_path), ORDER._replace(minutes=minutes))
     night.engines *= engines
-    pool = JobPool(answers, 1)
 
-    assert limit_seconds(Coordinator(Archive(tmp_path), night, pool, ProcessLimits(60.0))) == seconds
+    assert limit_seconds(Coordinator(Archive(tmp_path), night, JobPool(table(), 1), ProcessLimits(60.0))) == seconds
 
 
 def test_release_that_no_planted_bug_fits_is_not_judged(tmp_path):
     """The night is not red, but nothing shows that the laws would find a bug."""
-    with_none = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
-    with_one = night_of(tmp_path, table())
+    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
 
-    reasons = [night.engines[0].why_not_judged.split("; ") for night in (with_none, with_one)]
-    assert "no planted bug fits this release" in reasons[0]
-    assert "no planted bug fits this release" not in reasons[1]
-    assert judgement_of(with_none) == (ExitCode.CLEAN, "not judged")
+    assert "no planted bug fits this release" in night.engines[0].why_not_judged
+    assert judgement_of(night) == (ExitCode.CLEAN, "not judged")

@@ -24,6 +24,7 @@ from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Result
 from swarden.harness.search.run import batch_seed
 from swarden.harness.search.shrink import measure
+from swarden.harness.search.workers import WorkerGroup
 from tests.harness.driving import TINY
 
 
@@ -333,9 +334,12 @@ def test_fixed_settings_are_those_of_all_runs(machine):
     assert all(settings.items() <= config.items() for config in found)
 
 
-def test_settings_that_no_configuration_can_have_end_the_campaign():
-    with pytest.raises(UsageError, match=r"--set: the engine refuses each .*: page_size: 3 is not one of"):
-        work(settings={"page_size": 3}, machine="pd")
+def test_settings_that_no_configuration_can_have_end_the_campaign(tmp_path):
+    plan = Plan(OWN, TINY, seed=11, seconds=60, settings={"page_size": 3})
+    refused = pytest.raises(UsageError, match=r"--set: the engine refuses each .*: page_size: 3 is not one of")
+
+    with WorkerGroup(2, tmp_path, hang_seconds=60) as group, refused:
+        group.run(plan)
 
 
 @pytest.mark.parametrize("refused", ["decode", "systems"])
@@ -354,63 +358,27 @@ def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, re
     plan = {"settings": {"page_size": 2}, "max_runs": 6, "machine": "engine"}
     assert work(**plan).tallies.runs == 6
     none_fits.set()
-    with pytest.raises(UsageError, match=r"--set: the engine refuses each .*: overlap is true with page_size"):
-        work(**plan)
+    assert work(**plan).is_refused
 
 
-@pytest.fixture
-def refused(monkeypatch):
-    """The refusals of pages of 2 tokens, each with its number."""
-    original, texts = OwnTarget.decode, list[str]()
-
-    def decode(self, mapping):
-        if mapping["page_size"] == 2:
-            texts.append(f"page_size is 2, want 4 (configuration {len(texts)})")
-            raise InvalidConfig(texts[-1])
-        return original(self, mapping)
-
-    monkeypatch.setattr(OwnTarget, "decode", decode)
-    return texts
-
-
-PICKY_PLAN = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine", settings={"page_size": 2})
-
-
-def test_refused_draws_are_one_reason_if_they_differ_in_numbers(refused):
-    worker = Worker(PICKY_PLAN, lambda _: None)
-
-    with pytest.raises(
-        UsageError, match=r"page_size=2, most often: page_size is 2, want 4 \(configuration 0\); choose"
-    ):
-        worker.work()
-
-    outcome = Outcome(PICKY_PLAN, "", worker.result)
-    assert outcome.summary()["refused"] == {"draws": len(refused), "most_frequent": refused[0]}
-    assert f"{len(refused)} drawn configurations refused, most often: page_size is 2" in "\n".join(outcome.lines())
-
-
-def test_worker_that_draws_is_not_silent_and_ends_when_it_is_stopped(refused):
-    beats: list[RunIndex] = []
-
-    result = Worker(PICKY_PLAN, lambda _: None, lambda: len(beats) > 9, heartbeat=beats.append).work()
-
-    assert (len(refused), len(beats), result.refusals.draws.total()) == (10, 10, 10)
-
-
-def test_refused_draw_leaves_no_log_of_a_run(monkeypatch, tmp_path):
-    """Else a worker that is slow to draw the next configuration looks as if it hung in that run."""
-    running, left = RunningLog(tmp_path / "running.oplog"), []
+def test_worker_whose_draws_are_refused_is_not_silent_and_ends_when_it_is_stopped(monkeypatch, tmp_path):
+    """No log of a run is left: a worker that is slow to draw the next configuration does not hang in that run."""
+    plan, left = Plan(OWN, TINY, seed=11, seconds=60, machine="engine", settings={"page_size": 2}), list[OpLog | None]()
+    running = RunningLog(tmp_path / "running.oplog")
 
     def refuse(*_):
         raise InvalidConfig("overlap is true")
 
-    monkeypatch.setattr(OwnTarget, "systems", refuse)
-    with pytest.raises(UsageError, match="overlap is true"):
-        Worker(
-            PICKY_PLAN, lambda _: None, heartbeat=lambda _: left.append(last_run(running.path)), running=running
-        ).work()
+    def beat(_):
+        left.append(last_run(running.path))
 
-    assert left[1] is None
+    monkeypatch.setattr(OwnTarget, "systems", refuse)
+    worker = Worker(plan, lambda _: None, lambda: len(left) > 8, heartbeat=beat, running=running)
+
+    outcome = Outcome(plan, "", worker.work())
+    assert left[1::2] == [None] * 4
+    assert outcome.summary()["refused"] == {"draws": 5, "most_frequent": "overlap is true"}
+    assert "5 drawn configurations refused, most often: overlap is true" in outcome.lines()
 
 
 def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):

@@ -14,6 +14,7 @@ from swarden.harness.report.story import StoryPart
 from swarden.harness.search import steering
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding, write, write_unshrunk
+from swarden.harness.search.judge import Trial
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
 from tests.harness.driving import TINY
@@ -61,7 +62,7 @@ def test_finding_that_cannot_be_repeated_keeps_its_story(finding, tmp_path):
 
 def test_finding_is_sent_before_its_log_is_shrunk(monkeypatch):
     """The finding is kept if the shrink ends the process."""
-    sent: list[Result] = []
+    sent: list[Result | Trial] = []
 
     def broken(*_):
         raise ZeroDivisionError("of the harness")
@@ -70,7 +71,7 @@ def test_finding_is_sent_before_its_log_is_shrunk(monkeypatch):
     with pytest.raises(ZeroDivisionError, match="of the harness"):
         Worker(Plan("demo", TINY, 11, 60), sent.append).work()
 
-    finding, *_ = [one for result in sent for one in result.findings.values()]
+    finding, *_ = [one for result in sent if isinstance(result, Result) for one in result.findings.values()]
     assert any(line.text.startswith(f"{finding.invariant}: ") for line in finding.story)
 
 

@@ -11,7 +11,7 @@ from swarden.harness.search.archive import EngineOfNight, FindingOfNight, Night,
 from swarden.harness.search.backtest_results import Frozen, Judged, Pair
 from swarden.harness.search.backtest_results import Outcome as OfFinding
 from swarden.harness.search.backtest_results import judgement_of as judgement_of_pairs
-from swarden.harness.search.judgement import ONLY_KNOWN, VERDICTS
+from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS
 from swarden.harness.search.result import Result, Tallies
 from tests.harness.search.test_outcome import outcome, report
 
@@ -25,18 +25,9 @@ def of_campaign(new, known):
 def of_night(new, known):
     sighting = Sighting(night="2026-11-25-01-aaaa", engine=OWN, status=Status.NEW)
     engine = EngineOfNight(engine=OWN, version="1", source_hash="", tallies=Tallies(known=Counter(known)))
-    return judgement_of(
-        Night(
-            name=sighting.night,
-            command="",
-            swarden="1",
-            seed=1,
-            profile="smoke",
-            started="2026-11-25T00:00:00Z",
-            engines=[engine],
-            findings=[FindingOfNight(folder="a", fingerprint=name, sighting=sighting) for name in new],
-        )
-    )
+    findings = [FindingOfNight(folder="a", fingerprint=name, sighting=sighting) for name in new]
+    night = Night(name="a", command="", swarden="", seed=1, profile="", started="", engines=[engine], findings=findings)
+    return judgement_of(night)
 
 
 def of_backtest(new, known):
@@ -45,6 +36,13 @@ def of_backtest(new, known):
     still = [Judged(finding=one, outcome=OfFinding.STILL, bug=bug) for one, bug in frozen]
     fixed = Judged(finding=Frozen(fingerprint=LEAK, bug="", log="c", blake2b="", ops=1), outcome=OfFinding.FOUND)
     return judgement_of_pairs([Pair(old="1", new="2", judged=[*still, fixed]), Pair(old="2", new="3", is_same=True)])
+
+
+def test_backtest_whose_logs_cannot_be_run_on_the_newest_release_is_not_green():
+    frozen = Frozen(fingerprint=LEAK, bug="", log="a", blake2b="", ops=1)
+    pair = Pair(old="1", new="2", judged=[Judged(finding=frozen, outcome=OfFinding.NOT_JUDGED)])
+
+    assert judgement_of_pairs([pair]) == (ExitCode.CLEAN, NOT_JUDGED)
 
 
 @pytest.mark.parametrize("judgement", [of_campaign, of_night, of_backtest])

@@ -95,7 +95,7 @@ def outcome(**changes) -> Outcome:
 def test_campaign_ends_with_its_code_and_verdict(changes, code, verdict):
     ended = outcome(**changes)
 
-    assert (ended.exit_code, ended.verdict) == (code, verdict)
+    assert ended.judgement == (code, verdict)
     assert ended.lines()[-1].startswith(verdict)
 
 

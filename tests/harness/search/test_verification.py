@@ -269,7 +269,7 @@ def test_campaign_says_what_is_new_first_and_then_what_is_known(result, tmp_path
 def test_campaign_with_known_failures_alone_is_clean_and_says_so(result):
     outcome = Outcome(Plan("blockserve", PROFILES["smoke"], 3, 60.0), "swarden fuzz", result)
 
-    assert outcome.exit_code is ExitCode.CLEAN
+    assert outcome.judgement.exit_code is ExitCode.CLEAN
     assert outcome.lines()[-1].startswith(f"failed by known bugs only ({RUNS} runs, want at least ")
 
 
