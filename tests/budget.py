@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 54_000, 44_000  # lines of code
+PRODUCT, TESTS = 52_970, 43_170  # lines of code
 # Lines of code by folder, without blank lines and docstrings.  A module counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "engine_under_test": 1_820,
@@ -22,25 +22,25 @@ LINES: Mapping[str, int] = {
     "fakes": 340,
     "harness": 200,
     "harness/bench": 1_080,
-    "harness/commands": 3_850,
-    "harness/core": 3_690,
+    "harness/commands": 3_790,
+    "harness/core": 3_720,
     "harness/engines/demo": 260,
     "harness/engines/lmdeploy": 990,
     "harness/engines/own": 1_870,
     "harness/engines/own/content": 360,
     "harness/engines/own/mutants": 2_190,
-    "harness/engines/server": 1_660,
+    "harness/engines/server": 1_590,
     "harness/engines/sglang": 4_920,
     "harness/engines/transformers": 1_100,
     "harness/engines/vllm": 4_070,
     "harness/engines/vllm_cpu": 780,
-    "harness/front": 520,
+    "harness/front": 490,
     "harness/kit": 1_420,
     "harness/mutants": 320,
-    "harness/nightly": 1_320,
+    "harness/nightly": 1_310,
     "harness/report": 1_160,
-    "harness/search": 5_140,
-    "harness/strict": 1_190,
+    "harness/search": 5_080,
+    "harness/strict": 1_180,
     "harness/traces": 320,
     "invariants": 1_860,
     "invariants/contracts": 2_190,
@@ -50,9 +50,9 @@ LINES: Mapping[str, int] = {
     "tests/cuda": 640,
     "tests/engine_under_test": 10_710,
     "tests/engines": 3_080,
-    "tests/examples": 420,
+    "tests/examples": 410,
     "tests/fakes": 390,
-    "tests/harness": 15_590,
+    "tests/harness": 15_460,
     "tests/hostile": 770,
     "tests/invariants": 6_710,
     "tests/packaging": 110,

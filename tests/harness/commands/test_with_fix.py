@@ -9,6 +9,7 @@ from tests.harness.some_bugs import (
     LONG,
     LONG_OUTPUT,
     ODD,
+    ODD_PROMPT,
     OF_BLOCKS,
     OF_PROMPTS,
     STUCK,
