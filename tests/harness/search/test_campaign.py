@@ -335,7 +335,7 @@ def test_fixed_settings_are_those_of_all_runs(machine):
 
 
 def test_settings_that_no_configuration_can_have_end_the_campaign(tmp_path):
-    plan = Plan(OWN, TINY, seed=11, seconds=60, settings={"page_size": 3})
+    plan = Plan(OWN, TINY, seed=11, seconds=60, settings={"page_size": 3}, machine="engine")
     refused = pytest.raises(UsageError, match=r"--set: the engine refuses each .*: page_size: 3 is not one of")
 
     with WorkerGroup(2, tmp_path, hang_seconds=60) as group, refused:
