@@ -41,7 +41,7 @@ MAY_IMPORT = {
         *("msgspec", "coverage", "distributed"),
     ),
     "harness/mutants": ("harness.core", "harness.search", "harness.mutants", "invariants", "msgspec"),
-    "harness/strict": ("harness.core", "harness.report", "harness.strict", "invariants", "msgspec"),
+    "harness/strict": ("harness.core", "harness.kit", "harness.report", "harness.strict", "invariants", "msgspec"),
     "harness/engines/own": (
         *(*OWN_ENGINE, "msgspec"),
         *("harness.core", "harness.kit", "harness.search", "harness.mutants", "harness.engines.own", "harness.strict"),

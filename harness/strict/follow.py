@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fingerprint import fingerprint_of_error
 from swarden.harness.core.releases import in_environment
+from swarden.harness.kit.calls import Wrap
 from swarden.harness.strict import status
 from swarden.harness.strict.audit import Audit
 from swarden.harness.strict.checker import Level, StrictChecker, census_of
@@ -44,7 +45,7 @@ class Attachment:
 
     live: Live
 
-    def __init__(self, wrap: "Wrap") -> None:
+    def __init__(self, wrap: Wrap) -> None:
         self._wrap = wrap
         self._events: deque[NamedTuple] = deque()
         self._has_inputs = False  # clients called since the last step
@@ -157,15 +158,18 @@ class Boundary:
             return method(*args, **kwargs)
         call = ServerCall(method)
         try:
-            around(call, *args, **kwargs)
-        except Exception as error:
-            if error is call.error or isinstance(error, MemoryViolation):
-                raise
-            if not self._is_ended:  # by a call within this one
-                self._end(error)
-        if call.error is not None:
-            raise call.error
-        return call.result if call.is_made else method(*args, **kwargs)
+            try:
+                around(call, *args, **kwargs)
+            except Exception as error:
+                if error is call.error or isinstance(error, MemoryViolation):
+                    raise
+                if not self._is_ended:  # by a call within this one
+                    self._end(error)
+            if call.error is not None:
+                raise call.error
+            return call.result if call.is_made else method(*args, **kwargs)
+        finally:
+            call.error = None  # its traceback has this frame, and so the call: memory of the server would wait for gc
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., None]) -> None:
         method = getattr(owner, name)
@@ -178,7 +182,6 @@ class Boundary:
         report(self._setting, reason, internal)
 
 
-Wrap = Callable[[Any, str, Callable[..., Any]], None]  # lets a function surround the calls of a method of an object
 Attach = Callable[[str, Any, str, Wrap], Attachment]  # with the version, the scheduler and the call by which it starts
 
 

@@ -1,7 +1,9 @@
 """The boundary between a server and the check of its scheduler: an error of the check ends the check, and no call."""
 
+import gc
 import logging
 import os
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -92,3 +94,22 @@ def test_error_of_the_server_is_its_own_with_and_without_an_error_of_the_check(f
         scheduler.step(9)
 
     assert (raised.value, raised.value.__context__, scheduler.num_failed) == (scheduler.error, None, 1)
+
+
+def test_memory_of_a_failed_call_of_the_server_is_freed_with_its_error(tmp_path, monkeypatch):
+    """Not by the next garbage collection: it may be tensors."""
+    scheduler, gone = followed(monkeypatch, tmp_path, None, []), []
+
+    class Error(Exception):
+        def __del__(self):
+            gone.append("error")
+
+    gc.disable()
+    try:
+        with suppress(Error):
+            scheduler.error = Error()
+            scheduler.step(9)
+        del scheduler.error
+        assert gone == ["error"]
+    finally:
+        gc.enable()
