@@ -79,11 +79,11 @@ class Explored:
     def line(self) -> str:
         """The last line of the output."""
         pruned = sum(level.pruned for level in self.levels)
-        verdict = self.judgement.verdict
+        verdict, new = self.judgement.verdict, [one for one in self.findings if not one.cause.bugs]
         return (
             f"{verdict}: all sequences of up to {self.reached} of {self.depth} ops, {self.states} states in "
             f"{self.seconds:.0f} s ({self.states / max(self.seconds, 0.001):.0f} a second), {pruned} sequences pruned, "
-            f"{counted(len(self.findings), 'finding')}"
+            f"{counted(len(new), 'finding')}"
         )
 
 

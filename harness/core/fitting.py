@@ -22,7 +22,7 @@ def fitting(patches: Iterable[Patch], folder: Path) -> list[Patch]:
         with_patch = dict(patched)
         for hunk in patch.hunks:
             source = with_patch.get(hunk.at) or _function(hunk.at, folder)
-            begins_line = hunk.before[0].isspace()  # then it has the indentation of its first line
+            begins_line = hunk.before[:1].isspace()  # then it has the indentation of its first line
             if source.count(hunk.before) != 1 or (begins_line and f"\n{hunk.before}" not in f"\n{source}"):
                 break
             with_patch[hunk.at] = source.replace(hunk.before, hunk.after)

@@ -141,14 +141,11 @@ def names_in(known: str) -> list[str]:
     return known.replace(OR, AND).split(AND)
 
 
-def known_lines(known: Counter[str], target: Target | None) -> list[str]:
-    """A line for each known bug, or each group of bugs that are known together, the most frequent first.
-
-    The bugs have their bare names if there is no target.
-    """
+def known_lines(known: Counter[str], target: Target) -> list[str]:
+    """A line for each known bug, or each group of bugs that are known together, the most frequent first."""
     lines = []
     for names, runs in known.most_common():
-        place = upstream_of(names, target) if target is not None else ""
+        place = upstream_of(names, target)
         lines.append(f"known: {names}{times(runs)}" + (f" ({place})" if place else ""))
     return lines
 

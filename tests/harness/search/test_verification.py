@@ -216,7 +216,6 @@ def test_one_run_is_attributed_to_a_known_bug():
 
 def test_known_bug_that_is_gone_has_its_bare_name(target):
     assert known_lines(Counter({"gone": 2}), target) == ["known: gone \N{MULTIPLICATION SIGN}2"]
-    assert known_lines(Counter({OF_BLOCKS: 1}), None) == [f"known: {OF_BLOCKS} \N{MULTIPLICATION SIGN}1"]
 
 
 def test_new_stuck_bug_beside_known_ones_is_a_finding_whose_log_has_none_of_them(result, tmp_path):
