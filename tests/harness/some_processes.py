@@ -19,7 +19,7 @@ LOOK_S = 0.05
 SCRIPT = "import sys; sys.argv[0] = 'swarden'; from swarden.harness.cli import main; main()"
 ROOT = Path(__file__).parents[2]
 WARM = multiprocessing.get_context("forkserver")
-WARM.set_forkserver_preload(["hypothesis", "torch", "typer"])
+WARM.set_forkserver_preload(["tests.harness.warm_imports"])
 DEADLINE_S = 1200  # for a command that is blocked, and so uses no CPU; no test judges by it
 
 
@@ -40,8 +40,8 @@ def run_warm(
 ) -> subprocess.CompletedProcess[str]:
     """Run a module as a script in its own process, with this environment beside the variables that all need.
 
-    The process is forked from one that has imported the large libraries and nothing of swarden, because the import of
-    torch takes longer than most commands.
+    The process is forked from one that has imported the large libraries, the harness and our engine, and has called
+    nothing of them, because the import of torch alone takes longer than most commands.
     """
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     with TemporaryFile() as out, TemporaryFile() as errors:
@@ -65,17 +65,22 @@ def _content(file: IO[bytes]) -> str:
 def _run_command(
     module: str, words: Sequence[str], folder: str, variables: dict[str, str], files: Sequence[Connection]
 ) -> None:
-    for number, file in enumerate(files, start=1):
-        os.dup2(file.fileno(), number)
-    os.environ.clear()
-    os.environ.update(variables)
-    os.chdir(folder)
+    enter(folder, variables, files)
     sys.path[:0] = variables["PYTHONPATH"].split(":")
     sys.argv = ["swarden", *words]
     try:
         run_module(module, run_name="__main__", alter_sys=True)
     finally:
         atexit._run_exitfuncs()  # a process of multiprocessing leaves them out
+
+
+def enter(folder: str, variables: dict[str, str], files: Sequence[Connection]) -> None:
+    """Give this process another folder, another environment, and other files for its output and its errors."""
+    for number, file in enumerate(files, start=1):
+        os.dup2(file.fileno(), number)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
 
 
 @contextmanager
