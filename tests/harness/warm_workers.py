@@ -5,30 +5,30 @@ import signal
 import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 
 from swarden.harness.core.exit_codes import STOPPING
 from swarden.harness.core.process import serve
-from tests.harness.some_processes import WARM, enter
+from tests.harness.some_processes import enter
 
 
-class WarmWorker:
+class WarmWorker(ForkServerProcess):
     """Has what a Process needs of `subprocess.Popen`."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         files = [Connection(os.dup(number)) for number in (*numbers, 2, 2)]
-        self._process = WARM.Process(target=_serve, args=(os.getcwd(), {**os.environ}, sys.path, files), daemon=True)
-        self._process.start()
-        assert self._process.pid is not None, "the process was started"
-        self.pid, self.kill = self._process.pid, self._process.kill
+        super().__init__(target=_serve, args=(os.getcwd(), {**os.environ}, sys.path, files), daemon=True)
+        self.start()
 
     def poll(self) -> int | None:
-        return self._process.exitcode
+        return self.exitcode
 
     def wait(self) -> int | None:
-        self._process.join()
-        return self._process.exitcode
+        self.join()
+        return self.exitcode
 
     def send_signal(self, number: int) -> None:
+        assert self.pid is not None, "the process was started"
         os.kill(self.pid, number)
 
 
