@@ -16,7 +16,11 @@ from typing import IO
 
 MAX_LOOKS = 24_000
 LOOK_S = 0.05
-SCRIPT = "import sys; sys.argv[0] = 'swarden'; from swarden.harness.cli import main; main()"
+SCRIPT = """import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # of which nohup has made SIG_IGN
+sys.argv[0] = 'swarden'
+from swarden.harness.cli import main
+main()"""
 ROOT = Path(__file__).parents[2]
 WARM = multiprocessing.get_context("forkserver")
 WARM.set_forkserver_preload(["tests.harness.warm_imports"])
