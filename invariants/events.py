@@ -239,6 +239,26 @@ class Unlocked(NamedTuple):
     node: int
 
 
+class LockCount(NamedTuple):
+    """The number of locks in one pool, on a node of the tree with these units, or on units without a node (0)."""
+
+    pool: str
+    node: int
+    units: tuple[int, ...]
+    before: int
+    after: int
+
+
+class LocksCounted(NamedTuple):
+    """A call of the engine has changed these numbers of locks, for a request, if one is known (0).
+
+    It is reported only in a run that is traced for its story, so no law reads it.
+    """
+
+    request_id: int
+    counts: tuple[LockCount, ...]
+
+
 class Slid(NamedTuple):
     """The window of a request moved on: its windowed pages between the frontier `before` and `frontier` were released.
 
@@ -879,5 +899,6 @@ OF_SERVERS = frozenset({Answered, Rested, Probed})
 RECORD_RELEASES = (Finished, Retracted, RanOut, Preempted, GaveWay)
 
 _RECORDS = frozenset(kind for kind in vars().values() if isinstance(kind, type) and hasattr(kind, "_fields"))
-CHECKED = _RECORDS - OF_OBSERVERS - {Owner, WrongSlot}  # the types of events that invariants may read
+OF_STORIES = frozenset({LocksCounted, LockCount})
+CHECKED = _RECORDS - OF_OBSERVERS - OF_STORIES - {Owner, WrongSlot}  # the types of events that invariants may read
 ALL_EVENTS = frozenset(kind.__name__ for kind in CHECKED)  # for an engine that reports none or few of them

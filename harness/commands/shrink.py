@@ -16,6 +16,7 @@ from swarden.harness.core.files import check_target, mode_of
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.versions import load_for_here
+from swarden.harness.report.heading import needs_line
 from swarden.harness.search.explain import explain
 from swarden.harness.search.findings import sealed
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
@@ -82,9 +83,10 @@ def shrink(
         print_json(figures)
         return
     end = "" if small.complete else f", when {replayed.ended_by}"
+    needs = f"\n{needs_line(smaller.header)}" if small.complete else ""
     OUT.print(
         f"{fingerprint}: {len(log.ops)} ops to {len(smaller.ops)} ops and {driver.counts.engine_steps} engine "
-        f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}\nwritten: {target}",
+        f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}{needs}\nwritten: {target}",
         markup=False,
     )
     if explanation is not None:

@@ -116,7 +116,7 @@ class DecisionTracer:
             values = dict(pair for one in reversed(branch.conditions) for pair in self._values(frame, one))
             shown = [(name, text) for name, value in values.items() if (text := _shown(value))]
             place = self._code.place(frame, frame.f_lineno)
-            self.found.append(PassedOver(_request_of(frame), branch.text, tuple(shown[:MAX_VALUES]), place))
+            self.found.append(PassedOver(request_of(frame), branch.text, tuple(shown[:MAX_VALUES]), place))
         return self._returned(frame, event, result) or self._decided
 
     def _returned(self, frame: FrameType, event: str, result: object) -> Callable[..., Any] | None:
@@ -259,10 +259,10 @@ def _field(holder: object, name: str) -> Any:
     return getattr(holder, name, ABSENT) if type(kind).__name__ == "member_descriptor" else ABSENT
 
 
-def _request_of(frame: FrameType) -> int:
-    """The id of the request that a function, or its nearest caller, decides about; 0 if there is none."""
+def request_of(frame: FrameType, depth: int = MAX_DEPTH) -> int:
+    """The id of the request that a function, or its nearest caller, works for; 0 if there is none."""
     above: FrameType | None = frame
-    for _ in range(MAX_DEPTH):
+    for _ in range(depth):
         if above is None:
             break
         for variable in REQUEST_NAMES:

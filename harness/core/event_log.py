@@ -30,32 +30,28 @@ class EventLog:
         self._places: dict[int, str] | None = None  # by the index of an event in _events
         self._decisions: DecisionTracer | None = None
         self._listeners: list[Listener] = []
-        self.notice: Callable[[NamedTuple], None] = self._events.append
-        self.add = self._events.append
+        self.when_traced: Callable[[], None] = lambda: None  # an adapter begins to watch what only a story shows
 
     def forward_to(self, listener: Listener) -> None:
         """Pass each event of `notice` to this listener too; an event of `add` is only kept."""
         self._listeners.append(listener)
-        self.notice = self._forward
 
-    def _forward(self, event: NamedTuple) -> None:
+    def notice(self, event: NamedTuple) -> None:
         self.add(event)
         for listener in self._listeners:
             listener.notice(event)
 
+    def add(self, event: NamedTuple) -> None:
+        if self._places is not None:
+            self._places[len(self._events)] = self._code.origin_of_caller()
+        self._events.append(event)
+
     def trace(self) -> None:
         """Record the place in the engine's code of each later event; each event costs a walk over the stack."""
-        places = self._places = {}
-
-        def add(event: NamedTuple) -> None:
-            places[len(self._events)] = self._code.origin_of_caller()
-            self._events.append(event)
-
-        if self.notice == self.add:
-            self.notice = add
-        self.add = add
+        self._places = {}
         if self._code.decisions:
             self._decisions = DecisionTracer(self._code)
+        self.when_traced()
 
     def in_step(self) -> AbstractContextManager[None]:
         """The context of an engine step; in a traced run, it reports why requests are passed over."""

@@ -74,6 +74,18 @@ def configuration_line(header: Header, engine: int) -> str:
     return f"configuration: {', '.join(shown) or 'the default'}"
 
 
+def needs_line(header: Header) -> str:
+    """The settings of a log whose settings are shrunk: each that is not the default is needed."""
+    several = len(header.configs) > 1
+    needed = [
+        f"{f'engine {engine}: ' if several else ''}{name} {value}"
+        for engine, config in enumerate(header.configs)
+        for name, value in config.items()
+        if name in header.target.simplified and value != header.target.defaults[name]
+    ]
+    return f"needs: {', '.join(needed) or 'no setting'}; all others are the default"
+
+
 def ops_line(failure: Failure) -> str:
     """The ops up to the failure, each with its number in `swarden show`; consecutive steps are shown as one op.
 

@@ -20,6 +20,7 @@ from swarden.invariants.events import (
     Freed,
     Given,
     Locked,
+    LocksCounted,
     Owner,
     Paired,
     Read,
@@ -39,6 +40,7 @@ OF_NODE = re.compile(rf"\b{NODE} {NODE_LETTER}?(\d+)")
 MAX_ENTRIES = 12  # the newest of one thing's history
 MAX_LISTED = 4  # units or tokens of one event
 ACTION_LEN = 30  # columns; origins are aligned after them
+WITH_CALLERS = (Freed, Locked, LocksCounted, Unlocked)
 
 
 def refs_in_message(text: str, pools: Iterable[str]) -> list[Ref]:
@@ -72,7 +74,7 @@ def nodes_below(node: int, parents: Mapping[int, int]) -> list[int]:
 class HistoryEntry(NamedTuple):
     """The effect of one event on a subject, and the place in the engine's code that emitted the event, "" if unknown.
 
-    The place of a free is followed by the places of its callers.
+    The place of a free, or of a lock that is taken or released, is followed by the places of its callers.
     """
 
     action: str
@@ -82,7 +84,7 @@ class HistoryEntry(NamedTuple):
 def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[HistoryEntry]:
     """The events of one transition that had an effect on a subject, in order."""
     return [
-        HistoryEntry(action, origin if isinstance(event, Freed) else nearest(origin))
+        HistoryEntry(action, origin if isinstance(event, WITH_CALLERS) else nearest(origin))
         for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
         if (action := _action(event, ref, below))
     ]
@@ -124,6 +126,8 @@ def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ())
 
 def _action(event: object, ref: Ref, below: Collection[int]) -> str | None:
     """The effect of an event on a subject as text; None if it had none."""
+    if isinstance(event, LocksCounted):
+        return _locking(event, ref)
     if ref.pool:
         return _action_to_unit(event, ref.pool, ref.id)
     if ref.kind == REQUEST_KIND:
@@ -169,6 +173,27 @@ def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
         case CopyBegan():
             return _copied(event, pool, unit)
     return None
+
+
+def _locking(event: LocksCounted, ref: Ref) -> str | None:
+    """The changes of the numbers of locks on a unit or on a node, or all those that were made for a request."""
+    if ref.kind == REQUEST_KIND and ref.id == event.request_id:
+        nodes = _listed([f"{NODE_LETTER}{node}" for node in dict.fromkeys(one.node for one in event.counts) if node])
+        pools = ", ".join(dict.fromkeys(one.pool for one in event.counts))
+        units = _listed([unit for one in event.counts if not one.node for unit in one.units])
+        return f"{_locks(event)}s {f'nodes {nodes} in {pools}' if nodes else f'{pools} {units}'}"
+    counts = [
+        one
+        for one in event.counts
+        if (one.pool == ref.pool and ref.id in one.units) or (ref.kind == NODE and ref.id == one.node)
+    ]
+    changed = ", ".join(f"{one.pool} {one.before} to {one.after}" for one in counts)
+    by = f" by request r{event.request_id}" if event.request_id else ""
+    return f"{_locks(event)}ed{by}: {changed}" if counts else None
+
+
+def _locks(event: LocksCounted) -> str:
+    return "lock" if event.counts[0].before < event.counts[0].after else "unlock"
 
 
 def _action_to_block(event: object, block: int) -> str | None:

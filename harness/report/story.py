@@ -14,12 +14,19 @@ from swarden.harness.core.fingerprint import fingerprint
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.printable import printable
 from swarden.harness.report.equations import conservation_line
-from swarden.harness.report.heading import configuration_line, failed_line, opening_lines, ops_line, request_lines
+from swarden.harness.report.heading import (
+    configuration_line,
+    failed_line,
+    needs_line,
+    opening_lines,
+    ops_line,
+    request_lines,
+)
 from swarden.harness.report.history import history_of, nodes_below, parents_of, passed_over, refs_in_message
 from swarden.harness.report.wording import evidence_text, subject_text
 from swarden.invariants.catalog import ALL
 from swarden.invariants.contracts.admission import AdmissionCode
-from swarden.invariants.events import REQUEST_KIND, Owner
+from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Owner
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.view import NodeView, PoolView
 from swarden.invariants.violation import NODE, WHOLES, Ref, Violation, owner_ref, request_ref
@@ -82,11 +89,15 @@ class Scene(NamedTuple):
                 yield StoryLine(StoryPart.HISTORY, f"with {', '.join(map(' '.join, branch.values))}", 6)
 
     def why_idle(self, requests: Sequence[int]) -> Iterator[StoryLine]:
-        """Why the last steps passed over these requests, and the histories of these and of the holders of units."""
+        """Why the last steps passed over these requests, and the histories of these and of the holders of units.
+
+        Holders are owners outside of the tree, then nodes that are locked.
+        """
         yield from self.passed_over(requests)
         waiting = [request_ref(one) for one in requests]
-        owners = [owner_ref(holding.owner) for pool in self.pools for holding in pool.holdings if holding.units]
-        holders = [ref for ref in owners if ref.id and ref.kind != NODE and ref not in waiting]
+        holdings = [holding for pool in self.pools for holding in pool.holdings if holding.units]
+        owners = [owner_ref(one.owner) for one in holdings if one.owner.kind != TREE_KIND or one.locks]
+        holders = sorted([ref for ref in owners if ref.id and ref not in waiting], key=lambda ref: ref.kind == NODE)
         for ref in [*waiting, *dict.fromkeys(holders)][: len(waiting[:MAX_SUBJECTS]) + MAX_HOLDERS]:
             if history := self.history_of(ref):
                 yield StoryLine(StoryPart.EVIDENCE, f"{subject_text(ref)}:", 2)
@@ -101,10 +112,13 @@ def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Seq
     return "\n".join(map(str, _violation_lines(violations, Scene(history, pools))))
 
 
-def story_lines(header: Header, failure: Failure, path: Path | None = None) -> list[StoryLine]:
+def story_lines(
+    header: Header, failure: Failure, path: Path | None = None, *, is_minimal: bool = False
+) -> list[StoryLine]:
     """The whole story of a failure of a log: its engine and configuration, then the failure.
 
-    A violation with the fingerprint that the log expects comes first.
+    A violation with the fingerprint that the log expects comes first.  If the log `is_minimal`, the settings that it
+    needs are named.
     """
     lines = failure_lines(failure, path, expected=header.expected)
     refs = [ref for violation in failure.violations for ref in refs_of(violation)]
@@ -112,6 +126,7 @@ def story_lines(header: Header, failure: Failure, path: Path | None = None) -> l
         refs = refs_in_message(text_of(failure.error), ())
     named = {ref.id for ref in refs if ref.kind == REQUEST_KIND}
     heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
+    heading += [needs_line(header)] * is_minimal
     heading += [*request_lines(failure.transition.reference, named), ops_line(failure), failed_line(failure)]
     return [*(StoryLine(StoryPart.HEADING, line) for line in heading), *lines]
 

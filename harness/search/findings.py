@@ -176,7 +176,7 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, 
     return replace(
         finding,
         log=log,
-        story=[*story_lines(log.header, failure, path), *faults],
+        story=[*story_lines(log.header, failure, path, is_minimal=small.complete), *faults],
         passed=small.passed,
         path=path,
         engine_steps=driver.counts.engine_steps,

@@ -11,7 +11,7 @@ passed.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from time import process_time
 from typing import Any, Protocol
 
@@ -34,12 +34,14 @@ from swarden.harness.search.simpler import (
     simpler_in,
     simpler_values,
     size,
+    with_settings,
     without_one_handle,
 )
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
 LONG_RESULT = 8  # ops
 LONG_IN_A_LARGE_ENGINE = 4  # ops; fewer may fail in a smaller engine
+SHARE_OF_OPS = 0.75  # of the budget, after which the settings are simplified first
 NEEDED = (Submit, Step)  # the kinds of ops without which nothing happens
 STEPS_OF_A_DRAIN = 1000  # in `measure`; a drain makes an unknown number of steps, so it counts more than any Step op
 Config = dict[str, Any]
@@ -100,10 +102,11 @@ def shrink(
 
     To continue a shrink of this log, give the candidates that have `passed` in it.
     """
-    search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget, {*passed}, {*passed})
+    defaults = log.header.target.simplified if simplify_config else {}
+    search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget, {*passed}, {*passed}, defaults)
     complete = True
     try:
-        search.run(simplify_config=simplify_config)
+        search.run()
     except BudgetSpent:
         complete = False
     return Shrunk(
@@ -138,10 +141,12 @@ class _Search:
     budget: ShrinkBudget
     passed: set[str]
     tried: set[str]  # and those that cannot be run to their end
+    defaults: Config  # of the settings that may be simplified
     failure: FailedRun | None = None
     executions: int = 0
     op_calls: int = 0
     target_faults: dict[str, str] = field(default_factory=dict)  # the first with each fingerprint
+    share: float = SHARE_OF_OPS  # of the budget, that may be used now
     _began: float = field(default_factory=process_time)
 
     @property
@@ -161,36 +166,47 @@ class _Search:
     def _is_large(self) -> bool:
         """Whether a number of a setting is above its default."""
         defaults, configs = self.target.simplified, self.log.header.configs
-        pairs = [(config[name], default) for config in configs for name, default in defaults.items() if name in config]
+        pairs = [(value, defaults.get(name, value)) for config in configs for name, value in config.items()]
         return any(is_number(value) and value > (default or 0) for value, default in pairs)
 
-    def run(self, *, simplify_config: bool) -> None:
-        """Shrink the log; a long result is shrunk once more from the start, in another order, and the smaller stays.
+    def run(self) -> None:
+        """Shrink the log, then set its settings to their defaults until each other value is needed.
 
-        In the second shrink the engine gets smaller, too.
+        A part of the budget is kept for the settings; the rest of it is for the ops again.
         """
         if not self._run(self.log):
             raise DoesNotFail("nothing to shrink: the op-log does not fail, or not in this way")
-        simpler_config = (self._simplify_config,) * simplify_config
+        try:
+            self._run_passes()
+        except BudgetSpent:
+            self.share = 1.0
+            self._settle_config()
+            self._run_passes()
+        self.share = 1.0
+        self._settle_config()
+
+    def _run_passes(self) -> None:
+        """Make the log minimal; a long result is shrunk again, in another order and engine, and the smaller stays."""
         self._keep_last()
         self._delete_kinds()
         whole = self.log
         self._delete_chunks(from_end=False)
-        self._make_minimal(simpler_config)
+        self._make_minimal()
         if len(self.log.ops) > (LONG_IN_A_LARGE_ENGINE if self._is_large else LONG_RESULT):
             small, failure, self.log = self.log, self.failure, whole
             try:
-                self._call_all(simpler_config)
+                self._simplify_config()
                 self._delete_chunks(from_end=True)
-                self._make_minimal((*simpler_config, *(self._lower_config,) * simplify_config))
+                self._make_minimal(self._lower_config)
             finally:
                 if measure(small) <= measure(self.log):
                     self.log, self.failure = small, failure
 
-    def _make_minimal(self, simpler_config: Passes) -> None:
+    def _make_minimal(self, *lower: Callable[[], None]) -> None:
         """Shorten the log, then simplify it, in turn, until a simpler log cannot be shortened any more."""
-        shorter = (self._delete, self._shorten, self._merge, self._remove_handles)
-        simpler = (*simpler_config, self._simplify_together, self._simplify_each, *simpler_config)
+        shorter = (self._delete, self._shorten, self._merge)
+        of_config = (self._simplify_config, *lower)
+        simpler = (*of_config, self._simplify_together, self._simplify_each, *of_config)
         self._shorten_by(shorter)
         self._call_all(simpler)
         while self._shorten_by(shorter) or self._shorten_by([self._delete_pairs]):
@@ -225,7 +241,8 @@ class _Search:
 
     def _run(self, candidate: OpLog) -> bool:
         """Run a candidate; if it fails, it becomes the smallest log, without the ops after the failing op."""
-        if self.executions >= self.budget.executions or self.cpu_seconds >= self.budget.cpu_seconds:
+        executions, cpu_seconds = self.budget.executions * self.share, self.budget.cpu_seconds * self.share
+        if self.executions >= executions or self.cpu_seconds >= cpu_seconds:
             raise BudgetSpent
         self.executions += 1
         failure = self.still_fails(candidate)
@@ -292,8 +309,6 @@ class _Search:
     def _merge(self) -> None:
         self._repeat(merged)
         self._repeat(joined)
-
-    def _remove_handles(self) -> None:
         self._repeat(without_one_handle)
 
     def _repeat(self, candidates: Callable[[Sequence[Op]], Iterator[list[Op]]]) -> None:
@@ -326,30 +341,44 @@ class _Search:
         ops = self.log.ops
         return any(self._accepts([*ops[:index], op, *ops[index + 1 :]]) for op in candidates)
 
+    def _settle_config(self) -> None:
+        """Simplify the settings, again after each change: one may be needed only beside another one."""
+        last: list[Config] = []
+        while self.log.header.configs != last:
+            last = self.log.header.configs
+            self._simplify_config()
+
     def _simplify_config(self) -> None:
-        """Set settings to their defaults: all, then each coupled group, then each one; in all engines, then in one."""
-        defaults, ordinals = self.target.simplified, range(len(self.log.header.configs))
+        """Set settings to their defaults: all, then each coupled group, then each one; in all engines, then in one.
+
+        A setting that must not have its default alone is set together with each other one.
+        """
+        ordinals = range(len(self.log.header.configs))
         for chosen in [tuple(ordinals), *([(index,) for index in ordinals] if len(ordinals) > 1 else [])]:
-            for names in [(*defaults,), *self.target.coupled, *((name,) for name in defaults)]:
-                configs = [
-                    {name: defaults[name] if index in chosen and name in names else old for name, old in config.items()}
-                    for index, config in enumerate(self.log.header.configs)
-                ]
-                if self._are_valid(configs):
-                    self._accepts(self.log.ops, configs)
+            for names in [(*self.defaults,), *self.target.coupled]:
+                self._reset(chosen, names)
+            refused = [name for name in self.defaults if not self._reset(chosen, (name,))]
+            for names in product(refused, self.defaults):
+                self._reset(chosen, names)
+
+    def _reset(self, chosen: Sequence[int], names: Sequence[str]) -> bool:
+        """Set these settings of some engines to their defaults if the log still fails; false if that is not valid."""
+        values = {name: default for name, default in self.defaults.items() if name in names}
+        configs = with_settings(self.log.header.configs, chosen, values)
+        if is_valid := self._are_valid(configs):
+            self._accepts(self.log.ops, configs)
+        return is_valid
 
     def _lower_config(self) -> None:
         """Lower the numbers that differ from the default: fewer requests and pages fill a smaller engine."""
-        defaults = self.target.simplified
         for index, config in enumerate(self.log.header.configs):
             for name, value in config.items():
-                if is_number(value) and value != defaults.get(name, value):
+                if is_number(value) and value != self.defaults.get(name, value):
                     any(self._sets(index, name, lower) for lower in nearer(value, 0))
 
     def _sets(self, index: int, name: str, value: int | None) -> bool:
         """Whether the log still fails with another value of a setting, which must be valid."""
-        configs = [*self.log.header.configs]
-        configs[index] = {**configs[index], name: value}
+        configs = with_settings(self.log.header.configs, [index], {name: value})
         return self._are_valid(configs) and self._accepts(self.log.ops, configs)
 
     def _are_valid(self, configs: Sequence[Config]) -> bool:

@@ -120,6 +120,16 @@ def without_one_handle(ops: Sequence[Op]) -> Iterator[list[Op]]:
             yield [*ops[:index], *later]
 
 
+def with_settings(
+    configs: Sequence[dict[str, Any]], chosen: Sequence[int], values: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The configurations, the chosen ones with other values of settings that they have."""
+    return [
+        {name: values.get(name, old) if index in chosen else old for name, old in config.items()}
+        for index, config in enumerate(configs)
+    ]
+
+
 def changed(value: StructT, change: Change) -> StructT:
     """The op or recipe with `change` applied to each field, including the fields of its recipe."""
     fields = {}

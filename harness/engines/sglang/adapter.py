@@ -24,7 +24,7 @@ from swarden.harness.engines.sglang.config import (
 from swarden.harness.engines.sglang.forks import SglangForks
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
-from swarden.harness.engines.sglang.moves import with_owners
+from swarden.harness.engines.sglang.moves import NodeLocks, with_owners
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, cause_of, is_rejected, rid_of
 from swarden.harness.engines.sglang.resets import SglangResets
 from swarden.harness.engines.sglang.router import SglangRouter
@@ -49,6 +49,7 @@ CODE = EngineCode(
     "sglang",
     ledgers="sglang.srt.mem_cache.alloc",
     stand_ins=[f"{__package__}.forward", f"{__package__}.speculation", drafts.__name__, tags.__name__],
+    emitters=("lock", "unlock", "inc_lock_ref", "dec_lock_ref"),
     decisions=DECISIONS,
 )
 OF_SCHEDULER = (seen.Retracted, seen.Paused, seen.Resumed, seen.CacheReset, seen.CopiedIn)
@@ -116,6 +117,7 @@ class SglangEngine(EnginePort):
             unreported_by(release, config),
             Enabled(self._parts.host, None if self.sessions is None else self.sessions.open),
         )
+        self.log.when_traced = lambda: self._capture.watch_locks(lambda *moved: self._notice(NodeLocks(*moved)))
         self._steps = 0
         self._before = self._after = self._found()
 

@@ -1,6 +1,6 @@
 """Snapshots of an SGLang scheduler: facts from a walk over its tree, tables and queues, and its own counters."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -16,6 +16,7 @@ from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.sessions import OpenSessions
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, slot_of, slots_of, states_of
 from swarden.harness.engines.sglang.transfers import TransferQueues
+from swarden.harness.kit.locks import LockMove, watch_locks
 from swarden.invariants.events import BACKUP_KIND, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
@@ -119,6 +120,12 @@ class SglangCapture:
             sessions=self._session_views(live, records),
             unreported=self._unreported,
         )
+
+    def watch_locks(self, notice: Callable[[int, list[LockMove]], None]) -> None:
+        """Report each change of the numbers of locks on nodes from now on."""
+        tree, pools = self._built.memory.tree, [component.pool for component in self._components]
+        parts = [part for part in (tree, getattr(tree, "inner", None), core_of(tree)) if part is not None]
+        watch_locks(parts, lambda: self._walk.locks(self._root, pools), notice)
 
     def _pools(self, holdings: Sequence[Sequence[Holding]]) -> Iterator[PoolView]:
         """The pool of each component; `holdings` are those of each."""

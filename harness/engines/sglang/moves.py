@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.kit.calls import Wrap, record_calls
+from swarden.harness.kit.locks import LockMove
 from swarden.harness.kit.owners import UNKNOWN, Owners
 from swarden.invariants import view
 
@@ -37,6 +38,13 @@ class AllocatorMove(NamedTuple):
     pool: str
     taken: bool
     units: tuple[int, ...]
+
+
+class NodeLocks(NamedTuple):
+    """The numbers of locks on nodes have changed, for a request, if one is known (0)."""
+
+    request_id: int
+    moves: Sequence[LockMove]
 
 
 def watch(pool: str, allocator: Any, notice: Callable[[NamedTuple], None], wrap: Wrap = record_calls) -> None:
@@ -101,7 +109,8 @@ def with_owners(
 ) -> list[tuple[int, NamedTuple]]:
     """The events with each AllocatorMove replaced by Taken and Freed, each with the index of its source.
 
-    Units that change hands without an allocator follow as Given, with the index of the last event.
+    The nodes of NodeLocks get the numbers that they have in the snapshots.  Units that change hands without an
+    allocator follow as Given, with the index of the last event.
     """
     listed = list(events)
     writers = {
@@ -123,11 +132,25 @@ def with_owners(
         if isinstance(event, AllocatorMove):
             known = owners[event.pool]
             moved = known.take(event.units, partial(taker, event.pool)) if event.taken else known.free(event.units)
+        elif isinstance(event, NodeLocks):
+            moved = _numbered(event, before, after)
         else:
             moved = [*_handed_on(event, owners), event]
         owned += [(index, one) for one in moved]
     settled = [given for pool in owners if pool != ROWS for given in owners[pool].settle(ends[pool])]
     return owned + [(max(0, len(listed) - 1), given) for given in settled]
+
+
+def _numbered(event: NodeLocks, before: view.Snapshot, after: view.Snapshot) -> list[NamedTuple]:
+    """The locks on nodes with a number, and their units; a node without one left the tree in the step that made it."""
+    nodes = {**before.node_by_id, **after.node_by_id}
+    pools = [*[component.pool for component in after.components], *after.host_pools]
+    counts = []
+    for holder, pool, *numbers in event.moves:
+        if node := nodes.get(getattr(holder, "swarden_id", 0)):
+            units = (*node.units, *node.copies)[pools.index(pool)]
+            counts.append(seen.LockCount(pool, node.id, tuple(units), *numbers))
+    return [seen.LocksCounted(event.request_id, tuple(counts))] if counts else []
 
 
 def _handed_on(event: NamedTuple, owners: Mapping[str, Owners]) -> list[seen.Given]:

@@ -74,6 +74,17 @@ class TreeWalk:
         self._last_node = 0
         self._known: dict[int, CapturedNode] = {}  # the nodes of the newest walk, by id
 
+    def locks(self, root: Any, pools: Sequence[str]) -> dict[tuple[Any, str], int]:
+        """The number of locks on each node, by pool; `pools` are those of the device."""
+        counts, nodes = dict[tuple[Any, str], int](), [root]
+        for above in nodes:
+            for node in above.children.values() if above is not None else ():
+                nodes.append(node)
+                pins = () if self._host is None else zip(self._host.names, self._host.copies(node)[1], strict=True)
+                of_node = dict((*zip(pools, self._nodes.locks(node), strict=True), *pins))
+                counts |= {(node, pool): count for pool, count in of_node.items()}
+        return counts
+
     def walk(self, root: Any, mapping: Sequence[int]) -> list[CapturedNode]:
         """Every node, each after its parent; `mapping` gives the windowed slot of a slot."""
         found, stack = list[CapturedNode](), [(0, 0, root)]
@@ -116,8 +127,11 @@ class SwaNodes:
         self._swa = getattr(release.part("ComponentType"), "SWA", None)
 
     def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
-        slots, locks = node.value.tolist(), (node.full_lock_ref, node.swa_lock_ref)
-        return NodeSlots((slots, [mapping[slot] for slot in slots]), (True, not node.swa_tombstone), locks)
+        slots, live = node.value.tolist(), (True, not node.swa_tombstone)
+        return NodeSlots((slots, [mapping[slot] for slot in slots]), live, self.locks(node))
+
+    def locks(self, node: Any) -> tuple[int, ...]:
+        return node.full_lock_ref, node.swa_lock_ref
 
     def state(self, node: Any) -> Sequence[int]:
         return ()
@@ -153,7 +167,10 @@ class RadixNodes(SwaNodes):
 
     def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
         is_live = node.value is not None
-        return NodeSlots((node.value.tolist() if is_live else [0] * len(node.key),), (is_live,), (node.lock_ref,))
+        return NodeSlots((node.value.tolist() if is_live else [0] * len(node.key),), (is_live,), self.locks(node))
+
+    def locks(self, node: Any) -> tuple[int, ...]:
+        return (node.lock_ref,)
 
     def frontier(self, req: Any) -> int:
         return 0
@@ -171,8 +188,11 @@ class MambaNodes(RadixNodes):
     counters = COUNTERS
 
     def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
-        state, locks = self.state(node), (node.full_lock_ref, node.mamba_lock_ref)
-        return NodeSlots((node.value.tolist(),), (True, bool(state)), locks, state)
+        state = self.state(node)
+        return NodeSlots((node.value.tolist(),), (True, bool(state)), self.locks(node), state)
+
+    def locks(self, node: Any) -> tuple[int, ...]:
+        return node.full_lock_ref, node.mamba_lock_ref
 
     def state(self, node: Any) -> Sequence[int]:
         return () if node.mamba_value is None else node.mamba_value.tolist()
@@ -199,8 +219,12 @@ class UnifiedNodes:
         slots = tuple([none if one.value is None else one.value.tolist() for one in data])
         if self._has_states:
             data.append(node.component_data[self._state])
-        live, locks = tuple([one.value is not None for one in data]), tuple([one.lock_ref for one in data])
-        return NodeSlots(slots, live, locks, self.state(node) if self._has_states else None)
+        live = tuple([one.value is not None for one in data])
+        return NodeSlots(slots, live, self.locks(node), self.state(node) if self._has_states else None)
+
+    def locks(self, node: Any) -> tuple[int, ...]:
+        kinds = (*self._of_kv, self._state) if self._has_states else self._of_kv
+        return tuple([node.component_data[kind].lock_ref for kind in kinds])
 
     def state(self, node: Any) -> Sequence[int]:
         """The slot of its recurrent state, if it has any."""

@@ -87,6 +87,7 @@ class VllmEngine(EnginePort):
         self._runner = self._make_runner(release, hooks)
         self.built = build(release, config, self._runner)
         self._moves = self._made_moves()
+        self.log.when_traced = self._moves.watch_locks
         context, notice = config.max_context_len, self.log.notice
         self._streams = VllmSessions(self.built, self._requests, context, notice) if config.streaming_input else None
         self.sessions: SessionPort | None = self._streams

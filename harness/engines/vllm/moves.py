@@ -1,13 +1,14 @@
 """The blocks that the release's pool hands out, takes back and evicts, with their owners."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.block_copies import HOST_POOL, HeldBlock
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.kit.locks import LockMove, watch_locks
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
 from swarden.invariants.events import (
     BACKUP_KIND,
@@ -17,6 +18,8 @@ from swarden.invariants.events import (
     REQUEST_KIND,
     SESSION_KIND,
     TREE,
+    LockCount,
+    LocksCounted,
     Owner,
 )
 from swarden.invariants.view import FENCE, FREE, Fence, PoolView
@@ -66,6 +69,26 @@ class Moves:
             built.wrap(manager, name, self._for_a_request)
         if hasattr(manager, "pop_blocks_for_free"):
             built.wrap(manager, "pop_blocks_for_free", self._fence)
+
+    def watch_locks(self) -> None:
+        """Report each change of the number of readers of a cached or shared block from now on."""
+        blocks = self._built.pool.blocks[1:]
+
+        def counts() -> dict[tuple[int, str], int]:
+            return {(block.block_id, self._name): block.ref_cnt for block in blocks}
+
+        def note(request: int, moves: Sequence[LockMove]) -> None:
+            hashed = {block.block_id for block in blocks if block.block_hash is not None}
+            shared = [
+                LockCount(pool, 0, (unit,), *numbers)
+                for unit, pool, *numbers in moves
+                if unit in hashed or max(numbers) > 1
+            ]
+            self._report([LocksCounted(self._request or request, tuple(shared))] if shared else [])
+
+        watch_locks([self._built.pool], counts, note)
+        if self._beside is not None:
+            self._beside.watch_locks()
 
     def hold(self, count: int) -> bool:
         """Release the blocks that are held outside the engine, then take up to `count`. False if no block moved."""

@@ -1,6 +1,7 @@
 """The log of an engine's events."""
 
 from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.origins import EngineCode
 from swarden.invariants.events import Late, StepBegan, StepEnded
 
 
@@ -20,3 +21,16 @@ def test_each_taken_event_of_a_traced_log_has_its_origin():
         log.notice(event)
 
     assert (len(log.take()), len(log.origins)) == (2, 2)
+
+
+def test_events_of_a_method_that_was_kept_before_the_trace_have_origins():
+    log = EventLog(code=EngineCode(__name__))
+    notice = log.notice
+    log.trace()
+
+    notice(Late(launch=1))
+
+    assert log.take() == [Late(launch=1)]
+    assert [origin.rpartition(" ")[2] for origin in log.origins] == [
+        "test_events_of_a_method_that_was_kept_before_the_trace_have_origins"
+    ]

@@ -18,15 +18,15 @@ from swarden.harness.core.ops import Drain, Pause, Recipe, Step, Submit
 from swarden.harness.core.origins import CALLED_BY
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
-from swarden.harness.report.heading import configuration_line, ops_line, request_lines
+from swarden.harness.report.heading import configuration_line, needs_line, ops_line, request_lines
 from swarden.harness.report.history import history_of, refs_in_message
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
-from swarden.invariants.events import Finished, Freed, Given, Owner, Taken, Written
+from swarden.invariants.events import Finished, Freed, Given, LockCount, LocksCounted, Owner, Taken, Written
 from swarden.invariants.laws.content.reads import ReadCode
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.laws.memory.pools import PoolCode
 from swarden.invariants.view import Holding, PoolView
-from swarden.invariants.violation import Ref, Violation, pool_ref, request_ref
+from swarden.invariants.violation import Ref, Violation, node_ref, pool_ref, request_ref
 
 ROOT = Path(__file__).parents[3]
 OPLOGS = ROOT / "tests" / "quality" / "oplogs"
@@ -273,6 +273,29 @@ def test_history_shows_no_empty_value_of_an_event():
 
     shown = [line.partition("  ")[2].strip() for line in history]
     assert shown == ["frees full 5", "finished: length", "finished: error, detail no memory", "freed by request r1"]
+
+
+@pytest.mark.parametrize(
+    ("ref", "text"),
+    [
+        pytest.param(node_ref(4), "locked by request r1: full 0 to 1, swa 1 to 2", id="node"),
+        pytest.param(Ref("page", 7, "swa"), "locked by request r1: swa 1 to 2", id="page"),
+        pytest.param(Ref("request", 1), "locks nodes n4 in full, swa", id="request"),
+        pytest.param(node_ref(5), None, id="another-node"),
+    ],
+)
+def test_history_has_the_locks_of_a_subject_with_the_places_of_their_callers(ref, text):
+    locked = LocksCounted(1, (LockCount("full", 4, (3,), 0, 1), LockCount("swa", 4, (7,), 1, 2)))
+
+    shown = history_of(ref, [Moment(0, 1, [locked], ["tree.py:3 lock < policy.py:9 add"])])
+
+    assert shown == ([f"step 1     {text}  tree.py:3 lock < policy.py:9 add"] if text else [])
+
+
+def test_configuration_of_a_minimal_log_names_the_settings_that_it_needs():
+    header = Header(engine=OWN, machine="engine", configs=[{"page_size": 16, "chunk_len": 7, "overlap": True}])
+
+    assert needs_line(header) == "needs: chunk_len 7, overlap True; all others are the default"
 
 
 def test_pool_name_that_repeats_the_unit_is_omitted():

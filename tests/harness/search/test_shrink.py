@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, AdvanceClock, Drain, Flush, Op, Pressure, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN
@@ -275,53 +274,6 @@ def test_equal_argument_of_two_ops_is_simplified_in_both():
     ops: list[Op] = [Submit(namespace=2, max_new_tokens=3), Submit(namespace=2)]
 
     assert shrunk(ops, bug).log.ops == [Submit(), Submit()]
-
-
-SMALL = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, chunk_len=7, waiting_order="lpm")
-
-
-def small_pages(log: OpLog) -> FailedAt | None:
-    [engine] = log.header.configs
-    return FailedAt(0) if EngineConfig.from_mapping(engine).page_size == 4 else None
-
-
-def test_irrelevant_settings_are_written_with_their_defaults():
-    header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
-
-    found = shrunk([Step()], small_pages, header)
-
-    assert found.log.header.configs == [EngineConfig(page_size=4).to_mapping()]
-
-
-def test_coupled_settings_stay_valid():
-    def windowed(log: OpLog) -> FailedAt | None:
-        [engine] = log.header.configs
-        return small_pages(log) if engine["swa_pages"] == 8 else None
-
-    header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
-
-    found = shrunk([Step()], windowed, header)
-
-    expected = EngineConfig(page_size=4, swa_pages=8, sliding_window=8)
-    assert found.log.header.configs == [expected.to_mapping()]
-
-
-def test_fewer_ops_fill_a_smaller_engine():
-    def full(log: OpLog) -> FailedAt | None:
-        places = log.header.configs[0]["max_running_requests"]
-        return FailedAt(places) if 3 <= places < len(log.ops) else None
-
-    header = Header(engine=OWN, machine="engine", configs=[EngineConfig(max_running_requests=9).to_mapping()])
-
-    assert shrunk([Submit()] * 12, full, header).log.ops == [Submit()] * 4
-
-
-def test_settings_are_kept_without_simplify_config():
-    header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
-
-    found = shrink(OpLog(header, [Step()]), small_pages, PLENTY, simplify_config=False)
-
-    assert found.log.header.configs == [SMALL.to_mapping()]
 
 
 def test_shrunk_log_keeps_the_header_and_drops_the_digests():
