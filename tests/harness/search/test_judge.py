@@ -9,7 +9,7 @@ import pytest
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step
 from swarden.harness.search import judge as judge_module
-from swarden.harness.search.judge import NO_TRIALS, NOT_TRIED, Ending, Judge, Served, Trials, is_same
+from swarden.harness.search.judge import Ending, Judge, Served, is_same
 from swarden.invariants.events import FinishReason
 
 NO_LOG: Any = None
@@ -26,8 +26,8 @@ FAILURE = failure("first/law", "second/law")
 class Judged(Judge):
     """A judge of a log that ends as `ends` says for each set of fixes."""
 
-    def __init__(self, ends, trials=NO_TRIALS):
-        super().__init__(NO_LOG, FAILURE, (), trials)
+    def __init__(self, ends):
+        super().__init__(NO_LOG, FAILURE, ())
         self.ends, self.num_runs = ends, 0
 
     def _run(self, fixes):
@@ -82,7 +82,6 @@ ABORTED = ending(FinishReason.ABORT, is_aborted=True)
         pytest.param(ending(FinishReason.LENGTH), ending(FinishReason.OUT_OF_MEMORY), False, id="answered-without"),
         pytest.param(ending(None, has_outputs=False), ending(FinishReason.REJECTED), True, id="never-served"),
         pytest.param(ABORTED, ending(FinishReason.OUT_OF_MEMORY), True, id="aborted-by-its-client-without-it"),
-        pytest.param(ending(FinishReason.REJECTED), ending(FinishReason.REJECTED), True, id="refused-without-it-too"),
     ],
 )
 def test_fix_that_drops_a_request_which_was_served_cures_nothing(without, with_fix, is_cured):
@@ -118,14 +117,6 @@ def test_fixes_that_cannot_run_are_left_out_of_a_set_and_found_by_halves():
 
     assert judge.extended(["fix-0"], FIXES[1:]) == [one for one in FIXES if one not in ("fix-3", "fix-12")]
     assert judge.num_runs <= 12
-
-
-def test_no_replay_begins_when_the_campaign_is_stopped():
-    judge = Judged(lambda _: Ending(FAILURE), Trials(is_stopped=lambda: True))
-
-    assert not judge.cures(["fix"])
-    assert judge.num_runs == 0
-    assert judge.errors[frozenset()].startswith(NOT_TRIED)
 
 
 @pytest.mark.parametrize(
