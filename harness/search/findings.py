@@ -165,8 +165,7 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, 
             break
     if failure is None or finding.fingerprint not in failure.fingerprints:
         return _not_reproduced(finding, out)
-    verifier = Verifier(log.header.target, log.header.fixes, trials)
-    cause = finding.cause if trials.is_stopped() else verifier.cause_of(failure, log)
+    cause = Verifier(log.header.target, log.header.fixes, trials).cause_of(failure, log)
     if cause.bugs and not _is_known(finding, trials):
         note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
         return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))

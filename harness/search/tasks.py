@@ -34,7 +34,7 @@ def make_runs(parent: Parent, plan: Plan) -> None:
 def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget, deaths: Deaths) -> Finding:
     """Shrink a finding and write it; see `report_finding` and Trials."""
     _boot(parent, finding.log)
-    trials = Trials(parent.beat, parent.send, deaths, parent.is_stopped)
+    trials = Trials(parent.beat, parent.send, deaths)
     return report_finding(finding, out, budget, trials=trials, is_stopped=parent.is_stopped)
 
 
