@@ -6,7 +6,11 @@ that a person has written there after reading the engine's source.  The test of 
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+
+import msgspec
 
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.oplog import OpLog
@@ -34,31 +38,31 @@ def logs_of(engine: str) -> dict[Path, str]:
 
 
 def foreign_causes(path: Path, engine: str, own: str) -> set[str]:
-    """The bugs of which a campaign would judge the failure of an op-log to be, without the fix of its own bug.
-
-    Of a mutant, of which no campaign knows the cause, the fixes that cure it alone.
-    """
-    if not own:
-        return foreign_cures(path, engine, own)[0]
-    target, log, failure = _run(path, engine)
-    return {*Verifier(target, (*log.header.fixes, own)).cause_of(failure, log).bugs}
+    """The bugs of which a campaign would judge the failure of an op-log to be, without the fix of its own bug."""
+    with _failed(path, engine, own) as (target, log, failure):
+        return {*Verifier(target, (*log.header.fixes, own)).cause_of(failure, log).bugs}
 
 
 def foreign_cures(path: Path, engine: str, own: str) -> tuple[set[str], int]:
     """The fixes of other bugs that cure an op-log, each alone, and the number of fixes that it reaches."""
-    target, log, failure = _run(path, engine)
-    patches = [target.patch_of(bug) for bug in target.known_bugs().values() if bug.name not in log.header.fixes]
-    judge = Judge(log, failure, [patch for patch in patches if patch is not None])
-    reached = judge.ending().reached
-    return {fix for fix in reached - {own} if judge.cures([fix])}, len(reached)
+    with _failed(path, engine, own) as (target, log, failure):
+        patches = [target.patch_of(bug) for bug in target.known_bugs().values() if bug.name not in log.header.fixes]
+        judge = Judge(log, failure, [patch for patch in patches if patch is not None])
+        reached = judge.ending().reached
+        return {fix for fix in reached - {own} if judge.cures([fix])}, len(reached)
 
 
-def _run(path: Path, engine: str) -> tuple[Target, OpLog, Failure]:
+@contextmanager
+def _failed(path: Path, engine: str, own: str) -> Iterator[tuple[Target, OpLog, Failure]]:
+    """The target, an op-log and its failure; a mutant is in the code, not in the log, as a bug of the engine is."""
     target = target_of(engine)
     target.prepare_process()
-    failure = run_log(log := OpLog.load(path, engine=engine)).failure
-    assert failure is not None, f"{path.stem} passes on {engine}"
-    return target, log, failure
+    log = OpLog.load(path, engine=engine)
+    log = OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops)
+    with nullcontext() if own else target.mutant(path.stem).planted():
+        failure = run_log(log).failure
+        assert failure is not None, f"{path.stem} passes on {engine}"
+        yield target, log, failure
 
 
 def main(engine: str) -> None:
