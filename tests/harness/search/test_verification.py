@@ -122,14 +122,15 @@ def test_fix_is_put_aside_after_it_killed_processes_with_two_logs(target, tmp_pa
 def change(monkeypatch):
     """Changes the fix of a known bug, or adds another bug with this fix."""
 
-    def change(target, name, *, copy_of=None, after=None, before=None, **fields):
+    def change(target, name, *, copy_of=None, **changes):
         bugs = dict(target.known_bugs())
         bug = bugs[copy_of or name]
         [fix] = bug.fixes
         [hunk] = fix.hunks
-        new = msgspec.structs.replace(hunk, after=after or hunk.after, before=before or hunk.before)
+        of_hunk = {key: changes.pop(key) for key in ("before", "after") if key in changes}
+        new = msgspec.structs.replace(hunk, **of_hunk)
         fix = msgspec.structs.replace(fix, hunks=(new,))
-        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,), **fields)
+        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,), **changes)
         monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
 
     return change
