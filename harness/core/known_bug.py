@@ -132,6 +132,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     search for related issues and pull requests, `verdict` is what to do about the bug upstream.  `logs` has, by the
     name of each further op-log, what it shows, and its releases if they are not those of the bug.  `large_pools` has
     settings of a server's size with which the bug's own op-log fails, too, on the newest release that has the bug.
+    `broad` is the reason for which its fix cures failures of other bugs, too: then no failure is known by this fix.
     `repository` is set for a server that is not a package, as OWNER/NAME@TAG with the tag of the code. A bug is private
     if a client can stop a server, or read data of others, with it: then no file says how it happens.
     """
@@ -145,6 +146,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     verdict: Verdict
     title: str = ""
     cause: str = ""
+    broad: str = ""
     repository: Repository = ""
     upstream: tuple[Related, ...] = ()
     logs: dict[str, Log] = {}

@@ -125,7 +125,7 @@ class Worker(RunListener):
         self._is_stopped = is_stopped
         self._beat = heartbeat
         self._running = running
-        trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths)
+        trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths, lambda: self._is_stopped())
         self._steering = Steering(plan.known, Verifier(self.target, plan.fixes, trials))
         start = time.monotonic()
         prepare(self.target)

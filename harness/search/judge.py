@@ -1,26 +1,28 @@
 """The judge of failures: how a log ends on this build with some fixes of known bugs planted.
 
 Two failures are the same if one has the fingerprint of the other.  Fixes cure a failure if the log passes with them,
-each of them changes a statement that the log reaches before it fails without that fix, and none ends a request that
-the engine serves without it.
+each of them changes a statement that the log reaches before it fails without that fix, and each request that is served
+without them is answered with them.  The requests that the end of the log leaves unfinished are finished for that, so a
+fix which only delays the failure does not cure it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError, text_of
 from swarden.harness.core.marks import marked
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Drain
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.replay import run_log
-from swarden.invariants.events import Finished, FinishReason
-from swarden.invariants.transition import Transition
+from swarden.invariants.events import FinishReason
 
 HAS_NO_FIX = "has no fix for this release"
 DOES_NOT_FIT = "its fix does not fit this code"
 DOES_NOT_HELP = "its fix does not help"
+IS_BROAD = "its fix cures other bugs, too"
 NOT_REACHED = "the code that its fix changes did not run"
 NOT_TRIED = "its fix was not tried"
 DEATHS_OF_A_FIX = 2  # with different logs; then the fix is not tried any more
@@ -43,12 +45,14 @@ class Trials:
     """The reports of a process on its trials, and the results of earlier trials.
 
     `beat` is called once an engine step, `report` before and after each trial.  `deaths` has the trials that ended
-    earlier processes: fixes are not tried again with the same log, nor with any log after DEATHS_OF_A_FIX.
+    earlier processes: fixes are not tried again with the same log, nor with any log after DEATHS_OF_A_FIX.  No replay
+    begins when `is_stopped`.
     """
 
     beat: Callable[[], None] = lambda: None
     report: Callable[[Trial], None] = lambda _: None
     deaths: Deaths = field(default_factory=dict)
+    is_stopped: Callable[[], bool] = lambda: False
 
 
 NO_TRIALS = Trials()
@@ -61,28 +65,34 @@ def is_same(failure: Failure, other: Failure | None) -> bool:
     )
 
 
+class Served(NamedTuple):
+    """What a client got: whether there were output tokens, why the request ended, and whether the client aborted it."""
+
+    has_outputs: bool
+    reason: str | None = None
+    is_aborted: bool = False
+
+
 @dataclass
 class Ending:
-    """The end of a log: its failure, the fixes that it reaches and that are not planted, and what became of requests.
+    """The end of a log: its failure, the fixes that it reaches and that are not planted, and what clients got.
 
-    `served` are the requests that had output tokens while they were unfinished, `ends` has why requests ended; a
-    request is named by its engine and its id.
+    A request is named by its engine and its id.
     """
 
     failure: Failure | None = None
     reached: set[str] = field(default_factory=set)
-    served: set[tuple[int, int]] = field(default_factory=set)
-    ends: dict[tuple[int, int], str] = field(default_factory=dict)
-
-    def look(self, change: Transition, engine: int = 0) -> None:
-        self.served.update((engine, one.id) for one in change.after.requests or () if one.num_outputs)
-        self.ends.update(((engine, one.request_id), one.reason) for one in change.events_of(Finished))
+    requests: dict[tuple[int, int], Served] = field(default_factory=dict)
 
     def drops(self, without: "Ending") -> bool:
-        """Whether the engine ends a request unanswered that it serves, and does not end so, in the run without."""
-        as_asked = (*ANSWERED, FinishReason.ABORT)  # an abort is mostly that of a client
-        unanswered = {one for one, reason in self.ends.items() if reason not in as_asked} & without.served
-        return any(without.ends.get(one, ANSWERED[0]) in ANSWERED for one in unanswered)
+        """Whether the engine ends a request unanswered that it serves in the run without, and no client aborts it."""
+        served = [
+            name
+            for name, one in without.requests.items()
+            if one.has_outputs and not one.is_aborted and one.reason in (None, *ANSWERED)
+        ]
+        ends = [self.requests[name] for name in served if name in self.requests]
+        return any(one.reason not in (None, *ANSWERED) and not one.is_aborted for one in ends)
 
 
 class Judge:
@@ -99,6 +109,9 @@ class Judge:
     def ending(self, fixes: Sequence[str] = ()) -> Ending:
         """The end of the log with these fixes; its own failure if it cannot be run with them."""
         key = frozenset(fixes)
+        if key not in self._endings and self._trials.is_stopped():
+            self.errors[key] = f"{NOT_TRIED}: the campaign was stopped"
+            return Ending(self._failure)
         if key not in self._endings:
             if fixes:
                 self._trials.report(Trial(tuple(fixes), self._failure.fingerprint, self._log))
@@ -124,11 +137,10 @@ class Judge:
         """The fixes and those of `more` with which the log can be run."""
         if self._can_run([*fixes, *more]):
             return [*fixes, *more]
-        extended = list(fixes)
-        for one in more:
-            if self._can_run([one]) and self._can_run([*extended, one]):
-                extended.append(one)
-        return extended
+        if len(more) < 2:
+            return list(fixes)
+        half = len(more) // 2
+        return self.extended(self.extended(fixes, more[:half]), more[half:])
 
     def fewest(self, fixes: Sequence[str]) -> list[str]:
         """Those of fixes that cure the failure together which are needed: without any one of them, the rest does not.
@@ -144,16 +156,19 @@ class Judge:
         return needed
 
     def _run(self, fixes: Sequence[str]) -> Ending:
-        ending = Ending()
-
-        def observe(driver: Driver, change: Transition) -> None:
-            self._trials.beat()
-            ending.look(change, driver.acting_system)
-
-        others = [one for one in self._candidates if one.name not in fixes]
-        inside = marked(others, ending.reached)
-        ending.failure = run_log(self._log.with_fixes(fixes), observe=observe, inside=inside).failure
-        return ending
+        others, reached = [one for one in self._candidates if one.name not in fixes], set[str]()
+        log = self._log.with_fixes(fixes)
+        drained = OpLog(log.header, [*log.ops, *[Drain()] * bool(fixes)])
+        driver = run_log(drained, observe=lambda *_: self._trials.beat(), inside=marked(others, reached))
+        failure = driver.failure
+        if failure is not None and failure.op_index == len(log.ops) and not is_same(self._failure, failure):
+            failure = None  # another one, after the log
+        requests = {
+            (engine, id): Served(len(one.tokens) > one.prompt_len, one.reason, one.is_aborted)
+            for engine, system in enumerate(driver.systems)
+            for id, one in system.reference.expectations.items()
+        }
+        return Ending(failure, reached, requests)
 
     def _can_run(self, fixes: Sequence[str]) -> bool:
         if any(bad <= {*fixes} for bad in self.errors):

@@ -1,6 +1,6 @@
-"""Which failures are of known bugs: those that the fixes of bugs with their fingerprint cure.
+"""Which failures are of known bugs: those that the fixes of these bugs cure.
 
-A fingerprint alone proves nothing: many bugs end in `work_makes_progress/engine/stuck`.
+A fingerprint alone proves nothing: many bugs end in `work_makes_progress/engine/stuck`, and a bug can end in many ways.
 """
 
 from collections import Counter
@@ -19,6 +19,7 @@ from swarden.harness.search.judge import (
     DOES_NOT_FIT,
     DOES_NOT_HELP,
     HAS_NO_FIX,
+    IS_BROAD,
     NO_TRIALS,
     NOT_REACHED,
     Judge,
@@ -71,44 +72,43 @@ class Verifier:
         return {name: patch for name, patch in patches.items() if patch is not None}
 
     def cause_of(self, failure: Failure, log: OpLog) -> Cause:
-        """The cause of the failure of a log, for which the fixes of its namesakes are tried, alone and then together.
+        """The cause of the failure of a log: the fixes of its namesakes are tried alone, then together, then all fixes.
 
         With a mutant planted the cause is unknown, because a fix may hide the mutant.
         """
-        named = self._namesakes(failure) if log.header.mutant is None else []
-        if not any(name in self._fixes for name in named):
-            return Cause(namesakes={name: self._why_not(name) for name in named})
+        if log.header.mutant is not None or not self._fixes:
+            return Cause(namesakes={name: self._why_not(name) for name in self._namesakes(failure)})
         judge = Judge(log, failure, [*self._fixes.values()], self._trials)
-        if cures := [name for name in self._reached(judge, (), failure) if judge.cures([name])]:
+        if cures := [name for name in self._reached(judge, (), failure)[:MOST_FIXES] if judge.cures([name])]:
             return Cause(tuple(sorted(cures)), is_either=True)
-        together: list[str] = []
-        while (left := judge.ending(together).failure) is not None:
-            extended = judge.extended(together, self._reached(judge, together, left))
-            if extended == together:
-                break
-            together = extended
-        if left is None and judge.cures(together):
+        named = together = self._together(judge)
+        left = judge.ending(named).failure
+        if is_same(failure, left):
+            together = self._together(judge, named, only_named=False)
+        if judge.cures(together):
             return Cause(tuple(sorted(judge.fewest(together))))
-        why = {name: self._why_not(name, judge) for name in named}
+        why = {name: self._why_not(name, judge) for name in self._namesakes(failure)}
         if left is None or left.op_index < failure.op_index:  # the fixes refuse or break what the log asks for
             return Cause(namesakes=why)
-        if is_same(failure, left):
-            return Cause(namesakes=why, behind=tuple(together))
-        return Cause(behind=tuple(together), revealed=left.fingerprint)
+        if not is_same(failure, left):
+            return Cause(behind=tuple(named), revealed=left.fingerprint)
+        behind = together if is_same(failure, judge.ending(together).failure) else named
+        return Cause(namesakes=why, behind=tuple(behind))
 
     def is_cause(self, name: str, failure: Failure, log: OpLog, behind: Sequence[str]) -> bool | None:
         """Whether the fix of a bug removes the failure, alone or together with the fixes that the log fails `behind`.
 
         None if it is unknown, because the log cannot be run with the fixes.
         """
-        judge = Judge(log, failure, (), self._trials)
+        judge = Judge(log, failure, [*self._fixes.values()], self._trials)
 
-        def still_fails(fixes: Sequence[str]) -> bool:
-            return is_same(failure, judge.ending(fixes).failure)
+        def removes(*without: str) -> bool:
+            before, after = judge.ending(without), judge.ending([*without, name])
+            return name in before.reached and is_same(failure, before.failure) and not is_same(failure, after.failure)
 
         others = [one for one in behind if one != name]
-        is_cause = not still_fails([name]) or (not still_fails(behind) and still_fails(others))
-        is_unknown = any(frozenset(fixes) in judge.errors for fixes in ([name], behind, others))
+        is_cause = removes() or removes(*others)
+        is_unknown = any(frozenset(fixes) in judge.errors for fixes in ([name], [*others, name], others))
         return None if is_unknown and not is_cause else is_cause
 
     def failure_behind(self, log: OpLog, fingerprint: str) -> Failure | None:
@@ -119,8 +119,10 @@ class Verifier:
         patch = self._fixes.get(name)
         if patch is None or judge is None:
             return DOES_NOT_FIT if self._bugs[name].patch_for(self._target.version()) else HAS_NO_FIX
+        if self._bugs[name].broad:
+            return IS_BROAD
         if name not in judge.ending().reached:
-            return NOT_REACHED if changed_functions(patch) else DOES_NOT_FIT
+            return judge.errors.get(frozenset(), NOT_REACHED if changed_functions(patch) else DOES_NOT_FIT)
         return judge.errors.get(frozenset([name]), DOES_NOT_HELP)
 
     def _namesakes(self, failure: Failure) -> list[str]:
@@ -130,10 +132,26 @@ class Verifier:
         named = [bug for bug in bugs if fingerprints & {*bug.fingerprints}]
         return [bug.name for bug in sorted(named, key=lambda bug: failure.fingerprint not in bug.fingerprints)]
 
-    def _reached(self, judge: Judge, fixes: Sequence[str], left: Failure) -> list[str]:
-        """The fixes of the first namesakes of a failure that the log reaches with these fixes."""
-        reached = judge.ending(fixes).reached
-        return [name for name in self._namesakes(left) if name in reached][:MOST_FIXES]
+    def _reached(self, judge: Judge, fixes: Sequence[str], left: Failure | None = None) -> list[str]:
+        """The fixes that the log reaches with these fixes, those of the namesakes of a failure, or all.
+
+        A broad fix is none of them.
+        """
+        names, reached = self._fixes if left is None else self._namesakes(left), judge.ending(fixes).reached
+        return [name for name in names if name in reached and not self._bugs[name].broad]
+
+    def _together(self, judge: Judge, fixes: Sequence[str] = (), *, only_named: bool = True) -> list[str]:
+        """These fixes, and those that the log reaches with them, and so on until it passes or reaches no further one.
+
+        With `only_named`, those of the namesakes of what is left.
+        """
+        together = list(fixes)
+        while (left := judge.ending(together).failure) is not None:
+            extended = judge.extended(together, self._reached(judge, together, left if only_named else None))
+            if extended == together:
+                break
+            together = extended
+        return together
 
 
 def names_in(known: str) -> list[str]:

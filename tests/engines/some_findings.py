@@ -66,14 +66,20 @@ def laws_with(path, engine, fix=""):
 
 
 def causes_of(path, engine, name):
-    """The known bugs of which the failure of an op-log is judged to be; the bug of this name if it does not fail."""
+    """The known bugs of which the failure of an op-log is judged to be; the bug of this name if it does not fail.
+
+    A bug whose fix is broad is among the namesakes.
+    """
     target = target_of(engine)
     target.prepare_process()
     if OpLog.load(path).header.machine not in target.machines:
         return {name}
     log = OpLog.load(path, engine=engine)
     failure = run_log(log).failure
-    return Verifier(target, log.header.fixes).cause_of(failure, log).bugs if failure is not None else {name}
+    if failure is None:
+        return {name}
+    cause = Verifier(target, log.header.fixes).cause_of(failure, log)
+    return cause.bugs if not target.known_bugs()[name].broad else cause.namesakes
 
 
 def failures_with_large_pools(name, engine):

@@ -11,6 +11,7 @@ from swarden.harness.commands.repro import check_not_private, find
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE
 from swarden.harness.core.oplog import OpLog
+from tests.engines.crossing import foreign_causes, logs_of, reasons_in
 from tests.engines.lmdeploy.conftest import RELEASES as LMDEPLOY_RELEASES
 from tests.engines.sglang.conftest import RELEASES as SGLANG_RELEASES
 from tests.engines.some_findings import (
@@ -70,6 +71,11 @@ of_each_healthy_log = pytest.mark.parametrize(
         if set(OpLog.load(path).header.fixes) <= {bug.name for bug in own_bugs(name) if bug.patch_for(release)}
     ],
 )
+NEWEST = ("sglang==0.5.23", "vllm==0.33.0")
+of_each_crossing = pytest.mark.parametrize(
+    ("path", "own", "engine"),
+    [pytest.param(path, own, engine, id=path.stem) for engine in NEWEST for path, own in logs_of(engine).items()],
+)
 of_each_private_log = pytest.mark.parametrize(
     ("shown", "engine"),
     [
@@ -97,6 +103,16 @@ def test_op_log_passes_with_the_fix_of_its_bug(shown, engine, in_process_of):
 def test_failure_of_an_op_log_is_of_its_bug(shown, engine, in_process_of):
     """Another fix may cure it, too; what no fix cures would be reported as new."""
     assert shown.bug.name in in_process_of(engine, causes_of, shown.path, engine, shown.bug.name)
+
+
+@of_each_crossing
+def test_fixes_of_other_bugs_make_no_failure_known_without_a_reason(path, own, engine, in_process_of):
+    """`python -m tests.engines.crossing` finds them, and lists them in `crossing.json`, where the reasons are."""
+    reasons = reasons_in(engine.partition("==")[0]).get(path.stem, {})
+
+    assert {fix for fix, reason in reasons.items() if reason} >= in_process_of(
+        engine, foreign_causes, path, engine, own
+    )
 
 
 @of_each_large_pool

@@ -1,13 +1,16 @@
 """The judge says which fixes cure a failure, and what the same failure is."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from swarden.harness.search.judge import Ending, Judge, is_same
-from swarden.invariants.events import Finished, FinishReason
-from swarden.invariants.view import RequestView
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Step
+from swarden.harness.search import judge as judge_module
+from swarden.harness.search.judge import Ending, Judge, Served, is_same
+from swarden.invariants.events import FinishReason
 
 NO_LOG: Any = None
 FIXES = [f"fix-{number}" for number in range(20)]
@@ -60,33 +63,60 @@ def test_log_that_passes_when_it_is_run_again_is_cured_by_nothing():
     assert not judge.cures(["fix"])
 
 
-def ending(reason, num_outputs):
-    """The end of a log with a request 7 that has output tokens, and ends for a reason."""
-    ended = Ending()
-    requests = [RequestView(7, "running", 0, 4, num_outputs, 9)]
-    finished = [Finished(7, reason)] if reason is not None else []
-    change: Any = SimpleNamespace(after=SimpleNamespace(requests=requests), events_of=lambda _: finished)
-    ended.look(change)
-    return ended
+def ending(reason, *, has_outputs=True, is_aborted=False):
+    """The end of a log with one request."""
+    return Ending(requests={(0, 7): Served(has_outputs, reason, is_aborted)})
+
+
+ABORTED = ending(FinishReason.ABORT, is_aborted=True)
 
 
 @pytest.mark.parametrize(
-    ("before", "num_outputs", "after", "is_cured"),
+    ("without", "with_fix", "is_cured"),
     [
-        pytest.param(None, 1, FinishReason.LENGTH, True, id="answered"),
-        pytest.param(None, 1, FinishReason.ABORT, True, id="aborted-by-its-client"),
-        pytest.param(None, 1, FinishReason.REJECTED, False, id="refused"),
-        pytest.param(FinishReason.LENGTH, 1, FinishReason.OUT_OF_MEMORY, False, id="dropped-and-answered-without"),
-        pytest.param(None, 0, FinishReason.REJECTED, True, id="refused-and-never-served"),
-        pytest.param(FinishReason.ABORT, 1, FinishReason.OUT_OF_MEMORY, True, id="dropped-without-it-too"),
+        pytest.param(ending(None), ending(FinishReason.LENGTH), True, id="answered"),
+        pytest.param(ending(None), ABORTED, True, id="aborted-by-its-client"),
+        pytest.param(ending(None), ending(FinishReason.ABORT), False, id="aborted-by-the-engine"),
+        pytest.param(ending(None), ending(FinishReason.REJECTED), False, id="refused"),
+        pytest.param(ending(None), ending(None), True, id="served-until-another-failure"),
+        pytest.param(ending(FinishReason.LENGTH), ending(FinishReason.OUT_OF_MEMORY), False, id="answered-without"),
+        pytest.param(ending(None, has_outputs=False), ending(FinishReason.REJECTED), True, id="never-served"),
+        pytest.param(ABORTED, ending(FinishReason.OUT_OF_MEMORY), True, id="aborted-by-its-client-without-it"),
     ],
 )
-def test_fix_that_drops_a_request_which_was_served_cures_nothing(before, num_outputs, after, is_cured):
-    without, with_fix = ending(before, num_outputs), ending(after, 0)
-    without.failure = FAILURE
-    judge = Judged(lambda fixes: with_fix if fixes else without)
+def test_fix_that_drops_a_request_which_was_served_cures_nothing(without, with_fix, is_cured):
+    judge = Judged(lambda fixes: with_fix if fixes else replace(without, failure=FAILURE))
 
     assert judge.cures(["fix"]) is is_cured
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_cured"),
+    [
+        pytest.param(None, True, id="nothing"),
+        pytest.param(failure("third/law"), True, id="another-failure"),
+        pytest.param(FAILURE, False, id="the-failure"),
+    ],
+)
+def test_fix_that_only_delays_a_failure_until_behind_the_log_does_not_cure_it(monkeypatch, behind, is_cured):
+    log = OpLog(Header(engine="demo", configs=[{}]), [Step()])
+
+    def run(with_fixes, **_):
+        ended = FAILURE if not with_fixes.header.fixes else behind
+        at = len(with_fixes.ops) - 1
+        return SimpleNamespace(systems=[], failure=ended and SimpleNamespace(**vars(ended), op_index=at))
+
+    monkeypatch.setattr(judge_module, "run_log", run)
+
+    assert Judge(log, FAILURE, ()).cures(["fix"]) is is_cured
+
+
+def test_fixes_that_cannot_run_are_left_out_of_a_set_and_found_by_halves():
+    judge = Judged(lambda _: Ending())
+    judge.errors |= {frozenset([one]): "dies" for one in ("fix-3", "fix-12")}
+
+    assert judge.extended(["fix-0"], FIXES[1:]) == [one for one in FIXES if one not in ("fix-3", "fix-12")]
+    assert judge.num_runs <= 12
 
 
 @pytest.mark.parametrize(

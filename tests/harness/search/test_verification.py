@@ -13,7 +13,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import replay, run_log
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
-from swarden.harness.search.judge import DOES_NOT_FIT, DOES_NOT_HELP, NOT_REACHED, NOT_TRIED, Trials
+from swarden.harness.search.judge import DOES_NOT_FIT, DOES_NOT_HELP, IS_BROAD, NOT_REACHED, NOT_TRIED, Trials
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Tallies
@@ -122,14 +122,15 @@ def test_fix_is_put_aside_after_it_killed_processes_with_two_logs(target, tmp_pa
 def change(monkeypatch):
     """Changes the fix of a known bug, or adds another bug with this fix."""
 
-    def change(target, name, *, copy_of=None, after=None, before=None):
+    def change(target, name, *, copy_of=None, **changes):
         bugs = dict(target.known_bugs())
         bug = bugs[copy_of or name]
         [fix] = bug.fixes
         [hunk] = fix.hunks
-        new = msgspec.structs.replace(hunk, after=after or hunk.after, before=before or hunk.before)
+        of_hunk = {key: changes.pop(key) for key in ("before", "after") if key in changes}
+        new = msgspec.structs.replace(hunk, **of_hunk)
         fix = msgspec.structs.replace(fix, hunks=(new,))
-        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,))
+        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,), **changes)
         monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
 
     return change
@@ -290,3 +291,34 @@ def test_fix_fits_a_build_that_it_does_not_name(target, tmp_path, change, monkey
     monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
 
     assert cause_with(target, tmp_path, WHOLE).bugs == (OF_BLOCKS,)
+
+
+@pytest.mark.parametrize(
+    ("requests", "bugs"),
+    [
+        pytest.param([WHOLE], (OF_BLOCKS,), id="one"),
+        pytest.param([WHOLE, ODD], (OF_BLOCKS, OF_PROMPTS), id="two-together"),
+        pytest.param([LONG], (), id="new"),
+    ],
+)
+def test_failure_is_known_by_the_fixes_that_cure_it_whatever_its_name_is(target, tmp_path, change, requests, bugs):
+    for name in (OF_BLOCKS, OF_PROMPTS, USELESS):
+        change(target, name, fingerprints=("another/law",))
+
+    assert cause_with(target, tmp_path, *requests).bugs == bugs
+
+
+def test_broad_fix_makes_no_failure_known(target, tmp_path, change):
+    change(target, OF_BLOCKS, broad="cures too much")
+
+    assert cause_with(target, tmp_path, WHOLE).namesakes[OF_BLOCKS] == IS_BROAD
+
+
+def test_failure_of_a_stopped_campaign_is_not_verified_and_says_so(target, tmp_path):
+    log = OpLog.load(write_log(tmp_path / "some.oplog", WHOLE))
+    failure = run_log(log).failure
+    assert failure is not None
+
+    cause = Verifier(target, (), Trials(is_stopped=lambda: True)).cause_of(failure, log)
+
+    assert cause.namesakes == dict.fromkeys([OF_BLOCKS, OF_PROMPTS, USELESS], f"{NOT_TRIED}: the campaign was stopped")
