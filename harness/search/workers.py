@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
@@ -157,10 +157,23 @@ class WorkerGroup:
         With `with_story` a failure that does not kill the worker has its story.  The runs are within `block`.  Raises
         UsageError if the log cannot be run, or is truncated and does not fail.
         """
+        replaying = self.replaying(log, runs, with_story=with_story, block=block)
+        while True:
+            try:
+                next(replaying)
+            except StopIteration as end:
+                replays: Replays = end.value
+                return replays
+
+    def replaying(
+        self, log: OpLog, runs: int = RUNS, *, with_story: bool = False, block: Block = nullcontext
+    ) -> Generator[None, None, Replays]:
+        """The same as an iterator, whose result are the replays."""
         self.workers[0].give(replay_log, log, runs, with_story, block)
         replays: Replays | UsageError | None = None
         for received in self._messages():
             if received is None:
+                yield
                 continue
             index, message = received
             if isinstance(message, Ended):

@@ -1,0 +1,192 @@
+"""swarden gate: a change of an engine, judged by its base: which failures are new, and which changed lines they touch."""
+
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from swarden.harness.commands.console import OUT, progress
+from swarden.harness.commands.events import EventLines, EventsOption, event_lines
+from swarden.harness.commands.gate_page import GatePage
+from swarden.harness.commands.help import limit_option
+from swarden.harness.commands.progress import GateDisplay, ProgressDisplay
+from swarden.harness.commands.release_day import released
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import write_whole
+from swarden.harness.core.registry import UnknownEngine, installed, target_of
+from swarden.harness.core.releases import LINKS, Releases
+from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.endings import STEP_SECONDS
+from swarden.harness.search.gate import Gate
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.workers import WorkerGroup, interruptible
+
+GATE = Path(".swarden/gate")
+HEAD, BASE = "checkout-head", "checkout-base"
+SIDE = "a checkout of the engine, or a git revision of the checkout here"
+Side = Annotated[str, typer.Option(help=SIDE, metavar="DIR|REVISION")]
+
+
+def gate(
+    *,
+    base: Side,
+    head: Side,
+    engine: Annotated[str | None, typer.Option(help="the engine; recognised by its package")] = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="of traffic; the verdict is at most two later")] = 5.0,
+    runs: Annotated[int | None, limit_option(min=1, help="stop the traffic after this many runs")] = None,
+    workers: Annotated[int | None, limit_option(min=1, help="worker processes of the head; one per core")] = None,
+    seed: Annotated[int, limit_option(min=0, help="seed of the traffic")] = 0,
+    out: Annotated[Path, typer.Option(help="folder for the page and the op-logs", metavar="DIR")] = GATE,
+    events: EventsOption = None,
+) -> None:
+    """Drive the head of a change with random traffic, and replay what fails on its base: what passes there is new.
+
+    Nothing is installed for it but the packages that all releases of the engine share. The page, page.md below --out,
+    has the story of each new failure behind the changed lines that it touches.
+
+    The exit code is 1 if a failure is new, 2 if swarden cannot drive the head, 5 if a failure cannot be judged.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    seconds, processes = 60 * minutes, workers or os.cpu_count() or 1
+    with linked(base, head, engine) as name, event_lines(events) as lines:
+        plan = Plan(f"{name}=={HEAD}", PROFILES["default"], seed, seconds, runs, out=out, workers=processes)
+        page = _judged(plan, f"{name}=={BASE}", lines)
+        write_whole(out / "page.md", ("\n".join(page.lines()) + "\n").encode())
+        for line in page.short_lines():
+            OUT.print(line, markup=False, soft_wrap=True)
+    OUT.print(f"the page: {out / 'page.md'}", markup=False, soft_wrap=True)
+    raise typer.Exit(page.code)
+
+
+def _judged(plan: Plan, base: str, lines: EventLines) -> GatePage:
+    assert plan.out is not None, "a gate has a folder for its findings"
+    prepare_process()
+    with progress() as bar:
+        campaign, display = ProgressDisplay(plan, bar, lines), GateDisplay(bar, lines)
+
+        def show(workers: WorkerGroup) -> None:
+            if workers is head:
+                campaign.update(workers)
+            display.update(gate)
+
+        head = WorkerGroup(plan.workers, plan.out, hang_seconds=STEP_SECONDS, on_progress=show)
+        of_base = WorkerGroup(1, None, hang_seconds=STEP_SECONDS, on_progress=show)
+        gate = Gate(plan, base, head, of_base)
+        gate.on_judged = display.judged
+        why_broken = []
+        with interruptible([head, of_base]), head, of_base:
+            try:
+                gate.run(plan.out)
+            except UsageError as error:
+                why_broken = [str(error)]
+    result = head.result
+    why_broken += [*result.target_faults.values(), *result.unexplained_deaths]
+    return GatePage(released(plan.engine), base, gate, why_broken)
+
+
+# --- the two sides
+
+
+class Revision(NamedTuple):
+    """A commit of a repository."""
+
+    repository: Path
+    commit: str
+
+    def has(self, path: str) -> bool:
+        return not _git(self.repository, "cat-file", "-e", f"{self.commit}:{path}").returncode
+
+    def extract(self, path: str, folder: Path) -> None:
+        command = ["git", "-C", str(self.repository), "archive", "--format=tar", self.commit, path]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as archive:
+            with tarfile.open(fileobj=archive.stdout, mode="r|") as content:
+                content.extractall(folder, filter="tar")
+
+
+@contextmanager
+def linked(base: str, head: str, engine: str | None) -> Iterator[str]:
+    """Link both sides for this process and those that it starts, until the body ends; yields the name of the engine.
+
+    Each call has a folder of its own for the links and for what is extracted of a repository, which is removed.
+    """
+    sides = {"--base": (BASE, base, head), "--head": (HEAD, head, base)}
+    trees = {option: _tree_of(option, side, other) for option, (_, side, other) in sides.items()}
+    name, releases = _engine_of(trees["--head"], head, engine)
+    with TemporaryDirectory(prefix="swarden-gate-") as folder:
+        for option, (version, side, _) in sides.items():
+            tree = trees[option]
+            if isinstance(tree, Revision):
+                place = Path(folder, f"{version}-sources")
+                for path in filter(tree.has, _paths(releases)):
+                    tree.extract(path, place)
+                tree = place
+            if releases.sources_in(tree) is None:
+                raise UsageError(f"{option}: {side} has no {_paths(releases)[0]}/__init__.py; name a checkout of {name}")
+            releases.link(version, tree, Path(folder))
+        before = os.environ.get(LINKS)
+        os.environ[LINKS] = folder
+        try:
+            yield name
+        finally:
+            os.environ.pop(LINKS)
+            os.environ |= {LINKS: before} if before is not None else {}
+
+
+def _tree_of(option: str, side: str, other: str) -> Path | Revision:
+    """A folder, or the revision of that name, in the repository of the other side or of the folder here."""
+    if Path(side).is_dir():
+        return Path(side)
+    repository = Path(other) if Path(other).is_dir() else Path()
+    found = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{side}^{{commit}}")
+    if found.returncode:
+        where = f"in {repository.resolve()}"
+        raise UsageError(f"{option}: {side} is neither a folder nor a git revision {where}; name one of them")
+    return Revision(repository, found.stdout.strip())
+
+
+def _git(repository: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise UsageError("a revision needs git, which is not installed; name two folders") from error
+
+
+def _engine_of(tree: Path | Revision, side: str, engine: str | None) -> tuple[str, Releases]:
+    """The engine of this name, or the one that has its package in a tree."""
+    if engine is not None:
+        target = target_of(engine)
+        if "==" in engine or not isinstance(target, ReleasedTarget):
+            raise UsageError(f"--engine: {engine}: want the name of an engine with releases, as 'swarden engines' shows")
+        return target.name, target.releases
+    drivable = [one for one in map(_released, installed()) if one is not None]
+    found = [one for one in drivable if any(_has(tree, f"{path}/__init__.py") for path in _paths(one.releases))]
+    if not found:
+        names = ", ".join(one.name for one in drivable)
+        raise UsageError(f"--head: {side} is no checkout of {names}; name one, or the engine with --engine")
+    chosen = min(found, key=lambda one: one.name != one.releases.package)  # several targets can drive one package
+    return chosen.name, chosen.releases
+
+
+def _released(name: str) -> ReleasedTarget[Any] | None:
+    try:
+        target = target_of(name)
+    except UnknownEngine:
+        return None
+    return target if isinstance(target, ReleasedTarget) else None
+
+
+def _has(tree: Path | Revision, path: str) -> bool:
+    return tree.has(path) if isinstance(tree, Revision) else (tree / path).is_file()
+
+
+def _paths(releases: Releases) -> list[str]:
+    """The places of the package in a checkout."""
+    return list(dict.fromkeys([f"{releases.sources}{releases.package}", releases.package]))
