@@ -30,6 +30,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
         "demo": "Find, shrink, replay and show a planted leak of a small engine, in seconds.",
         "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
         "nightly": "Fuzz every night, with an archive of what the nights before have found.",
+        "gate": "Judge a change of an engine: random traffic on its head, its failures replayed on its base.",
         "attach": "Run a server of an engine with the strict memory check attached to its scheduler.",
         "trace": "Serve a production trace of requests; check every step; stop at the first violation.",
     },

@@ -1,9 +1,9 @@
-"""swarden gate: a change of an engine, judged by its base: which failures are new, and which changed lines they touch."""
+"""swarden gate: a change of an engine, judged by its base, with the changed lines that each new failure touches."""
 
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from swarden.harness.commands.gate_page import GatePage
 from swarden.harness.commands.help import limit_option
 from swarden.harness.commands.progress import GateDisplay, ProgressDisplay
 from swarden.harness.commands.release_day import released
+from swarden.harness.core.changed_code import difference
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
@@ -25,6 +26,7 @@ from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.endings import STEP_SECONDS
 from swarden.harness.search.gate import Gate
+from swarden.harness.search.mutes import MUTES, Mute, mutes_of, today
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup, interruptible
@@ -45,6 +47,7 @@ def gate(
     workers: Annotated[int | None, limit_option(min=1, help="worker processes of the head; one per core")] = None,
     seed: Annotated[int, limit_option(min=0, help="seed of the traffic")] = 0,
     out: Annotated[Path, typer.Option(help="folder for the page and the op-logs", metavar="DIR")] = GATE,
+    mutes: Annotated[Path, typer.Option(help="file of what is put aside", metavar="FILE")] = MUTES,
     events: EventsOption = None,
 ) -> None:
     """Drive the head of a change with random traffic, and replay what fails on its base: what passes there is new.
@@ -56,9 +59,10 @@ def gate(
     """
     out.mkdir(parents=True, exist_ok=True)
     seconds, processes = 60 * minutes, workers or os.cpu_count() or 1
+    aside = {name: one for name, one in mutes_of(mutes).items() if one.is_active(today())}
     with linked(base, head, engine) as name, event_lines(events) as lines:
         plan = Plan(f"{name}=={HEAD}", PROFILES["default"], seed, seconds, runs, out=out, workers=processes)
-        page = _judged(plan, f"{name}=={BASE}", lines)
+        page = _judged(plan, f"{name}=={BASE}", lines, aside)
         write_whole(out / "page.md", ("\n".join(page.lines()) + "\n").encode())
         for line in page.short_lines():
             OUT.print(line, markup=False, soft_wrap=True)
@@ -66,7 +70,7 @@ def gate(
     raise typer.Exit(page.code)
 
 
-def _judged(plan: Plan, base: str, lines: EventLines) -> GatePage:
+def _judged(plan: Plan, base: str, lines: EventLines, mutes: Mapping[str, Mute]) -> GatePage:
     assert plan.out is not None, "a gate has a folder for its findings"
     prepare_process()
     with progress() as bar:
@@ -89,7 +93,10 @@ def _judged(plan: Plan, base: str, lines: EventLines) -> GatePage:
                 why_broken = [str(error)]
     result = head.result
     why_broken += [*result.target_faults.values(), *result.unexplained_deaths]
-    return GatePage(released(plan.engine), base, gate, why_broken)
+    target = released(plan.engine)
+    roots = [root for one in (base, plan.engine) if (root := released(one).import_root) is not None]
+    change = difference(roots[0], roots[1], target.code.package)
+    return GatePage(target, BASE, gate, change, why_broken, mutes)
 
 
 # --- the two sides
@@ -106,9 +113,11 @@ class Revision(NamedTuple):
 
     def extract(self, path: str, folder: Path) -> None:
         command = ["git", "-C", str(self.repository), "archive", "--format=tar", self.commit, path]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as archive:
-            with tarfile.open(fileobj=archive.stdout, mode="r|") as content:
-                content.extractall(folder, filter="tar")
+        with (
+            subprocess.Popen(command, stdout=subprocess.PIPE) as archive,
+            tarfile.open(fileobj=archive.stdout, mode="r|") as content,
+        ):
+            content.extractall(folder, filter="tar")
 
 
 @contextmanager
@@ -129,7 +138,9 @@ def linked(base: str, head: str, engine: str | None) -> Iterator[str]:
                     tree.extract(path, place)
                 tree = place
             if releases.sources_in(tree) is None:
-                raise UsageError(f"{option}: {side} has no {_paths(releases)[0]}/__init__.py; name a checkout of {name}")
+                raise UsageError(
+                    f"{option}: {side} has no {_paths(releases)[0]}/__init__.py; name a checkout of {name}"
+                )
             releases.link(version, tree, Path(folder))
         before = os.environ.get(LINKS)
         os.environ[LINKS] = folder
@@ -164,7 +175,9 @@ def _engine_of(tree: Path | Revision, side: str, engine: str | None) -> tuple[st
     if engine is not None:
         target = target_of(engine)
         if "==" in engine or not isinstance(target, ReleasedTarget):
-            raise UsageError(f"--engine: {engine}: want the name of an engine with releases, as 'swarden engines' shows")
+            raise UsageError(
+                f"--engine: {engine}: want the name of an engine with releases, as 'swarden engines' shows"
+            )
         return target.name, target.releases
     drivable = [one for one in map(_released, installed()) if one is not None]
     found = [one for one in drivable if any(_has(tree, f"{path}/__init__.py") for path in _paths(one.releases))]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from swarden.harness.commands.release_day import compared, has_unknown_owner, lines_of
+from swarden.harness.commands.release_day import compared, has_unknown_owner, is_leak, lines_of
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.origins import places_in
@@ -24,12 +24,12 @@ IN_SHORT = (StoryPart.CLAIM, StoryPart.EVIDENCE, StoryPart.COMMAND)
 
 
 class GatePage:
-    """The verdict of a gate.  `change` are the changed lines, `mutes` what is put aside, by the name of the failure."""
+    """The verdict of a gate.  `base` is the version of the base, `change` are the changed lines, `mutes` by failure."""
 
     def __init__(
         self,
         target: ReleasedTarget[Any],
-        base: ReleasedTarget[Any],
+        base: str,
         gate: Gate,
         change: Sequence[ChangedLine],
         why_broken: Sequence[str],
@@ -66,7 +66,7 @@ class GatePage:
             yield from ("", "```", *(str(line).replace("```", "'''") for line in finding.story), "```")
         for title, rows in self._tables().items():
             yield from ("", f"## {title}", "", *rows)
-        if self._why_broken or any(map(self._is_leak, self.new)):
+        if self._why_broken or any(is_leak(one.finding.fingerprint) for one in self.new):
             yield from ("", "## What the adapter reads", "", "```", *lines_of(self._target, self._comparison), "```")
 
     def short_lines(self) -> Iterator[str]:
@@ -86,16 +86,17 @@ class GatePage:
             f"{counted(len(self.new), 'new failure')}; {counted(len(old), 'failure')} of the base, too; "
             f"{counted(tallies.known.total(), 'run')} failed by known bugs"
         )
-        yield f"{counted(tallies.runs, 'run')} and {counted(tallies.steps, 'step')} of the head in {result.seconds:.0f} s"
+        made = f"{counted(tallies.runs, 'run')} and {counted(tallies.steps, 'step')} of the head"
+        yield f"{made} in {result.seconds:.0f} s"
 
     def _tables(self) -> Mapping[str, Sequence[str]]:
         aside = [one for one in self._failed if one.is_new and self._is_put_aside(one)]
-        muted = [(one.finding.fingerprint, *self._mutes[one.finding.fingerprint]) for one in aside]
+        muted = [(str(self._mutes[one.finding.fingerprint]), str(one.finding.path)) for one in aside]
         known = known_lines(self._gate.head.result.tallies.known, self._target)
         sections = {
             "Broken": [f"- {plain(why)}" for why in self._why_broken],
             "Not judged by the base": table(FAILURE, map(_row, self.unanswered)),
-            "Put aside": table(("failure", "until", "reason"), muted),
+            "Put aside": table(("put aside", "op-log"), muted),
             "Failing on the base, too": table(FAILURE, [_row(one) for one in self._failed if one.is_old]),
             "Known bugs": [f"- {plain(line)}" for line in known],
         }
@@ -113,7 +114,9 @@ class GatePage:
     def _is_doubtful(self, one: Judged) -> bool:
         """Whether a new failure does not fail each time, or can come from an owner that the adapter does not know."""
         name = one.finding.fingerprint
-        return bool(one.finding.why_flaky) or (is_leak(name) and has_unknown_owner(name, self._target, self._comparison))
+        return bool(one.finding.why_flaky) or (
+            is_leak(name) and has_unknown_owner(name, self._target, self._comparison)
+        )
 
     @cached_property
     def _comparison(self) -> Comparison:
@@ -130,7 +133,7 @@ def touched(change: Sequence[ChangedLine], one: Judged) -> tuple[Sequence[Change
     of_files: list[ChangedLine] = []
     for line in change:
         in_file = [(index, place) for index, place in enumerate(places) if line.path.endswith(f"/{place.path}")]
-        named = [index for index, place in in_file if place.function == line.name]
+        named = [index for index, place in in_file if place.function == line.function.replace(":", ".").split(".")[-1]]
         if named:
             is_exact = any(place.line == line.number for _, place in in_file)
             of_functions[line] = (not is_exact, -max(named))

@@ -73,8 +73,11 @@ def has_unknown_owner(fingerprint: str, target: ReleasedTarget[Any], comparison:
     """
     tried = [parsed(bug.tried) for bug in target.known_bugs().values()]
     is_newer = parsed(target.version()) > max(tried, default=())
-    is_leak = set(LEAK) <= {*fingerprint.split("/")}
-    return is_leak and is_newer and any(one.kind == NEW for one in comparison.differences)
+    return is_leak(fingerprint) and is_newer and any(one.kind == NEW for one in comparison.differences)
+
+
+def is_leak(fingerprint: str) -> bool:
+    return set(LEAK) <= {*fingerprint.split("/")}
 
 
 def figures_of(target: ReleasedTarget[Any], comparison: Comparison) -> dict[str, Any]:
