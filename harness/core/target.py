@@ -304,7 +304,7 @@ class Target(Protocol):
 
         Sources that can change may have any bug, whatever their version is.
         """
-        version, root = self.version(), self._import_root
+        version, root = self.version(), self.import_root
         own = bug.patch_for(version)
         if self.sources is None or root is None:
             return own
@@ -317,10 +317,10 @@ class Target(Protocol):
         """The fixes of known bugs that fit this build together, but for bugs that its version does not have."""
         bugs = [bug for bug in self.known_bugs().values() if bug.has(self.version()) or bug.patch_for(self.version())]
         patches = [patch for bug in bugs if (patch := self.patch_of(bug)) is not None]
-        return fitting(patches, self._import_root) if self._import_root is not None else patches
+        return fitting(patches, self.import_root) if self.import_root is not None else patches
 
     @property
-    def _import_root(self) -> Path | None:
+    def import_root(self) -> Path | None:
         """The folder from which the package of the engine's code is imported; None if that is no folder of files."""
         folder, package = self.sources.folder if self.sources is not None else Path(), self.code.package
         root = folder.parents[package.count(".")] if len(folder.parents) > package.count(".") else None
