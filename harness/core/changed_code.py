@@ -25,8 +25,8 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 class ChangedLine(NamedTuple):
     """The first line of a changed statement of the head, or of the statement where `removed` ones were.
 
-    `path` is that from the import root, `function` "module:qualified.name", without a name for what runs as the module
-    is imported: statements of modules and classes, defaults, decorators.
+    `path` is that from the import root, `function` "module:qualified.name", without a name for the statements of
+    modules and classes.  A changed decorator, default or argument of a function is a change of its first line.
     """
 
     path: str
@@ -144,7 +144,7 @@ def _of_file(path: str, content: bytes, earlier: bytes) -> Iterator[ChangedLine]
         if was is not None and _lines_of(node, lines) == _lines_of(was, old_lines):
             continue
         if was is not None and _definition(node) != _definition(was):
-            changed.append((f"{module}:", node.lineno, 0))
+            changed.append((f"{module}:{name[0]}", node.lineno, 0))
         statements = [*statements_of(was.body)] if was is not None else []
         found = _changed([*statements_of(node.body)], statements)
         changed += [(f"{module}:{name[0]}", line, removed) for line, removed in found]
@@ -172,7 +172,7 @@ def _lines_of(node: Function, lines: Sequence[str]) -> list[str]:
 
 
 def _definition(node: Function) -> list[str]:
-    """What runs as a function is defined, and the names of its arguments."""
+    """The kind of a function, its decorators, its defaults, and the names of its arguments."""
     some = node.args
     values = [*node.decorator_list, *some.defaults, *filter(None, some.kw_defaults)]
     arguments = [*some.posonlyargs, *some.args, some.vararg, *some.kwonlyargs, some.kwarg]

@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import reject
 from hypothesis.errors import FlakyFailure, Unsatisfiable
 
+from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Driver, Failure, KeptParts
 from swarden.harness.core.errors import CheckFailed, EngineGone, InvalidConfig
@@ -30,23 +31,15 @@ from swarden.harness.search.fixed_settings import Settings, have_settings, with_
 from swarden.harness.search.judge import Deaths, Trials
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
+from swarden.harness.search.reach import ReachSteering
 from swarden.harness.search.result import Finding, Reached, Result
-from swarden.harness.search.run import Run, batch_seed
+from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, batch_seed
 from swarden.harness.search.search import search
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Steering
 from swarden.harness.search.verification import Cause, Verifier
 from swarden.invariants.transition import Transition
 
-
-class RunIndex(NamedTuple):
-    """A run of a campaign: its batch, and its ordinal in the batch."""
-
-    batch: int
-    run: int = 0
-
-
-FIRST_RUN = RunIndex(0)
 FINISHED_EVERY = 4  # one run of so many finishes its requests at the end
 KEPT = KeptParts(moments=1)  # the story of a finding comes from a run of its shrunk log
 
@@ -81,6 +74,7 @@ class Plan:
     settings: Settings = field(default_factory=dict)
     fixes: tuple[str, ...] = ()
     deaths: Deaths = field(default_factory=dict)  # in trials of fixes
+    change: Sequence[ChangedLine] = ()  # that is followed, and to which runs are steered
 
     @property
     def changes(self) -> Changes:
@@ -125,6 +119,7 @@ class Worker(RunListener):
         self._is_stopped = is_stopped
         self._beat = heartbeat
         self._running = running
+        self._reach = ReachSteering(plan.change)
         trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths)
         self._steering = Steering(plan.known, Verifier(self.target, plan.fixes, trials))
         start = time.monotonic()
@@ -154,7 +149,7 @@ class Worker(RunListener):
         """
         self.next_run = RunIndex(self.plan.first_run.batch)
         num_unfit, num_turns = 0, len(turns_of(self.target, self.plan.machine))
-        with self.plan.changes.planted(self.target):
+        with self.plan.changes.planted(self.target), self._reach.counters.planted():
             while self._quota and not self.is_over and num_unfit < num_turns:
                 self._run_batch()
                 num_unfit += self.result.is_refused
@@ -170,7 +165,8 @@ class Worker(RunListener):
     def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
         """The configurations with the settings of the plan; others are drawn if the engine refuses them."""
         try:
-            return with_settings(self.target, configs, self.plan.settings)
+            steered = configs if self._corpus.running else self._reach.steered(self.target, configs)
+            return with_settings(self.target, steered, self.plan.settings)
         except InvalidConfig as error:
             self._refuse(error)
 
@@ -204,6 +200,7 @@ class Worker(RunListener):
         )
         self._run = Run(header, self.target.watch(), Features(), self._corpus.running)
         self._steering.begin_run(header)
+        self._reach.counters.begin()
         self._beat(self.next_run)
         if self._running is not None:
             self._running.begin(header)
@@ -256,6 +253,7 @@ class Worker(RunListener):
         self.on_op(driver)
         result = Result(run=(self._run.header.seed, self._run.header.run))
         self._run.add_to(result.tallies, driver, self.plan.machine)
+        result.coverage = self._reach.end_run(header).beyond(self.result.coverage)
         log, failure = log_of(self._run.header, driver), driver.failure
         if failure is not None:
             failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
@@ -337,6 +335,7 @@ class Worker(RunListener):
         self._run_logs()
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         machine = turns[batch % len(turns)]
+        self._reach.begin_batch(machine.machine)
         from_seed, calls = batch_seed(self.plan.seed, batch), self.plan.profile.calls_of(batch, num_turns=len(turns))
         try:
             search(machine, self, from_seed=from_seed, max_runs=self._quota, calls=calls)

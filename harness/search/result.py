@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from swarden.harness.core.counters import NO_COVERAGE, Coverage
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.report.story import StoryLine
@@ -157,7 +158,7 @@ class Result:
 
     `rare` are healthy runs for the corpus, `replayed` the names of its logs that passed.  `target_faults` are the
     exceptions of the target itself, by fingerprint; the runs that they ended count for nothing else.  `refused` counts
-    by reason the drawn configurations that the engine refused.
+    by reason the drawn configurations that the engine refused.  `coverage` is that of the change that is followed.
     """
 
     tallies: Tallies = field(default_factory=Tallies)
@@ -173,6 +174,7 @@ class Result:
     target_faults: dict[str, str] = field(default_factory=dict)
     reached: Reached = NOTHING_REACHED
     refused: Counter[str] = field(default_factory=Counter)
+    coverage: Coverage = NO_COVERAGE
     gone: str = ""  # why no further run can be made with the engine
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
@@ -194,6 +196,7 @@ class Result:
         self.replayed |= other.replayed
         self.target_faults = other.target_faults | self.target_faults
         self.refused.update(other.refused)
+        self.coverage |= other.coverage
         self.gone = self.gone or other.gone
         for finding in other.findings.values():
             both = (self.findings.get(finding.fingerprint, finding), finding)

@@ -21,11 +21,12 @@ from swarden.harness.core.ops import name_of
 from swarden.harness.core.process import FAULT, POLL_S, Death, Ended, Process, ProcessLimits
 from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.running_log import last_run
-from swarden.harness.search.campaign import Plan, RunIndex
+from swarden.harness.search.campaign import Plan
 from swarden.harness.search.findings import save_unshrunk, write_unshrunk
 from swarden.harness.search.fixed_settings import refusal
 from swarden.harness.search.judge import Trial
 from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.run import RunIndex
 from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block, make_runs, replay_log, report
 
