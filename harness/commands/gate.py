@@ -15,10 +15,12 @@ from swarden.harness.commands.console import OUT, progress
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.gate_page import GatePage
 from swarden.harness.commands.help import limit_option
+from swarden.harness.commands.mute import MutesOption
 from swarden.harness.commands.progress import GateDisplay, ProgressDisplay
 from swarden.harness.commands.release_day import released
 from swarden.harness.core.changed_code import difference
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
 from swarden.harness.core.releases import LINKS, Releases
@@ -47,7 +49,8 @@ def gate(
     workers: Annotated[int | None, limit_option(min=1, help="worker processes of the head; one per core")] = None,
     seed: Annotated[int, limit_option(min=0, help="seed of the traffic")] = 0,
     out: Annotated[Path, typer.Option(help="folder for the page and the op-logs", metavar="DIR")] = GATE,
-    mutes: Annotated[Path, typer.Option(help="file of what is put aside", metavar="FILE")] = MUTES,
+    require_reach: Annotated[bool, typer.Option("--require-reach", help="fail if no changed line ran")] = False,
+    mutes: MutesOption = MUTES,
     events: EventsOption = None,
 ) -> None:
     """Drive the head of a change with random traffic, and replay what fails on its base: what passes there is new.
@@ -55,19 +58,33 @@ def gate(
     Nothing is installed for it but the packages that all releases of the engine share. The page, page.md below --out,
     has the story of each new failure behind the changed lines that it touches.
 
-    The exit code is 1 if a failure is new, 2 if swarden cannot drive the head, 5 if a failure cannot be judged.
+    The exit code is 1 if a failure is new, 2 if swarden cannot drive the head, 5 if a failure cannot be judged, or,
+    with --require-reach, if no changed line ran.
     """
     out.mkdir(parents=True, exist_ok=True)
     seconds, processes = 60 * minutes, workers or os.cpu_count() or 1
     aside = {name: one for name, one in mutes_of(mutes).items() if one.is_active(today())}
     with linked(base, head, engine) as name, event_lines(events) as lines:
-        plan = Plan(f"{name}=={HEAD}", PROFILES["default"], seed, seconds, runs, out=out, workers=processes)
-        page = _judged(plan, f"{name}=={BASE}", lines, aside)
+        sides = [released(f"{name}=={version}") for version in (BASE, HEAD)]
+        roots = [one.import_root for one in sides if one.import_root is not None]
+        change = difference(roots[0], roots[1], sides[1].code.package)
+        plan = Plan(
+            sides[1].process,
+            PROFILES["default"],
+            seed,
+            seconds,
+            runs,
+            out=out,
+            workers=processes,
+            change=change,
+        )
+        page = _judged(plan, sides[0].process, lines, aside)
         write_whole(out / "page.md", ("\n".join(page.lines()) + "\n").encode())
         for line in page.short_lines():
             OUT.print(line, markup=False, soft_wrap=True)
     OUT.print(f"the page: {out / 'page.md'}", markup=False, soft_wrap=True)
-    raise typer.Exit(page.code)
+    is_missed = require_reach and not page.reach.is_reached
+    raise typer.Exit(worst([page.code, *[ExitCode.RED] * is_missed]))
 
 
 def _judged(plan: Plan, base: str, lines: EventLines, mutes: Mapping[str, Mute]) -> GatePage:
@@ -93,10 +110,7 @@ def _judged(plan: Plan, base: str, lines: EventLines, mutes: Mapping[str, Mute])
                 why_broken = [str(error)]
     result = head.result
     why_broken += [*result.target_faults.values(), *result.unexplained_deaths]
-    target = released(plan.engine)
-    roots = [root for one in (base, plan.engine) if (root := released(one).import_root) is not None]
-    change = difference(roots[0], roots[1], target.code.package)
-    return GatePage(target, BASE, gate, change, why_broken, mutes)
+    return GatePage(released(plan.engine), gate, why_broken, mutes)
 
 
 # --- the two sides

@@ -16,6 +16,7 @@ from swarden.harness.report.story import StoryPart
 from swarden.harness.report.wording import counted
 from swarden.harness.search.gate import Gate, Judged
 from swarden.harness.search.mutes import Mute
+from swarden.harness.search.reach import Reach
 from swarden.harness.search.verification import known_lines
 
 MOST_LINES = 8  # of the change, for one failure
@@ -24,24 +25,26 @@ IN_SHORT = (StoryPart.CLAIM, StoryPart.EVIDENCE, StoryPart.COMMAND)
 
 
 class GatePage:
-    """The verdict of a gate.  `base` is the version of the base, `change` are the changed lines, `mutes` by failure."""
+    """The verdict of a gate.  `mutes` has what is put aside by the name of the failure."""
 
     def __init__(
         self,
         target: ReleasedTarget[Any],
-        base: str,
         gate: Gate,
-        change: Sequence[ChangedLine],
         why_broken: Sequence[str],
         mutes: Mapping[str, Mute],
     ) -> None:
-        self._target, self._base, self._gate = target, base, gate
-        self._change, self._why_broken, self._mutes = change, why_broken, mutes
+        self._target, self._gate, self._why_broken, self._mutes = target, gate, why_broken, mutes
         self._failed = sorted(gate.judged.values(), key=lambda one: one.rank)
 
     @cached_property
     def new(self) -> Sequence[Judged]:
         return [one for one in self._failed if one.is_new and not self._is_put_aside(one)]
+
+    @property
+    def reach(self) -> Reach:
+        result = self._gate.head.result
+        return Reach(self._gate.plan.change, result.coverage, result.refused)
 
     @cached_property
     def unanswered(self) -> Sequence[Judged]:
@@ -59,7 +62,7 @@ class GatePage:
     def lines(self) -> Iterator[str]:
         """The page as Markdown."""
         yield f"# {self._target.name}: head beside base"
-        yield from ("", *map(plain, self._verdict()))
+        yield from ("", *(f"{plain(line)}  " for line in self._verdict()))
         for one in self.new:
             finding = one.finding
             yield from ("", f"## New: {plain(finding.fingerprint)}", "", *self._touched_lines(one))
@@ -79,6 +82,7 @@ class GatePage:
     def _verdict(self) -> Iterator[str]:
         result = self._gate.head.result
         tallies, old = result.tallies, [one for one in self._failed if one.is_old]
+        yield self.reach.summary
         if self._gate.head.is_interrupted:
             yield "interrupted: what is known so far"
         yield from (f"broken: {printable(why)}" for why in self._why_broken)
@@ -94,6 +98,7 @@ class GatePage:
         muted = [(str(self._mutes[one.finding.fingerprint]), str(one.finding.path)) for one in aside]
         known = known_lines(self._gate.head.result.tallies.known, self._target)
         sections = {
+            "Changed lines that did not run": [f"- {plain(line)}" for line in self.reach.details],
             "Broken": [f"- {plain(why)}" for why in self._why_broken],
             "Not judged by the base": table(FAILURE, map(_row, self.unanswered)),
             "Put aside": table(("put aside", "op-log"), muted),
@@ -104,7 +109,7 @@ class GatePage:
 
     def _touched_lines(self, one: Judged) -> list[str]:
         """The changed lines that a story touches, as a list of Markdown."""
-        found, how = touched(self._change, one)
+        found, how = touched(self._gate.plan.change, one)
         more = [f"- and {len(found) - MOST_LINES} more"] if len(found) > MOST_LINES else []
         return [how, *(f"- `{str(line).replace('`', chr(39))}`" for line in found[:MOST_LINES]), *more]
 
@@ -120,7 +125,7 @@ class GatePage:
 
     @cached_property
     def _comparison(self) -> Comparison:
-        return compared(self._target, self._base)
+        return compared(self._target, self._gate.base.partition("==")[2])
 
 
 def touched(change: Sequence[ChangedLine], one: Judged) -> tuple[Sequence[ChangedLine], str]:

@@ -19,7 +19,7 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import Program
-from swarden.harness.core.releases import InEnvironment, Releases, in_environment
+from swarden.harness.core.releases import LINKED, InEnvironment, Releases, in_environment
 from swarden.harness.core.sources import hash_of_packages, version_of_package
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target_fault import blamed_on
@@ -159,8 +159,10 @@ class Target(Protocol):
 
     def install_command(self, version: str) -> str:
         """The command that installs this version of the engine; "" if swarden cannot install it."""
-        can_install = self.releases is not None and self.releases.has_name(version)
-        return f"swarden engines install {self.name}=={version}" if can_install else ""
+        is_checkout = LINKED.fullmatch(version) is not None
+        can_install = self.releases is not None and (is_checkout or self.releases.has_name(version))
+        command = f"swarden engines install {self.name}=={version}"
+        return f"{command}{' --from DIR' * is_checkout}" if can_install else ""
 
     def source_hash(self) -> str:
         """The hash of all sources that can change a run: the engine's, the adapter's and swarden's."""

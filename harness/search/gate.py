@@ -57,7 +57,7 @@ class Gate:
         """`base` is the engine of the group `of_base`, which has one worker; `workers` are those of the head."""
         self.head, self.judged, self.phase = workers, dict[str, Judged](), "random traffic on the head"
         self.on_judged: Callable[[Judged], None] = lambda _: None
-        self._plan, self._base, self._of_base = plan, base, of_base
+        self.plan, self.base, self._of_base = plan, base, of_base
         self._replayed = defaultdict[str, set[str]](set)  # the keys of the logs by name
         self._is_judging = False
         self._verdict_at = time.monotonic() + plan.seconds + VERDICT_S
@@ -82,7 +82,7 @@ class Gate:
         Raises UsageError if the head cannot be driven.
         """
         began, judging = time.monotonic(), self._judging()
-        for _ in self.head.running(self._plan):
+        for _ in self.head.running(self.plan):
             if self.left_s < VERDICT_S - BOOT_S:
                 self.head.stop()
             next(judging)
@@ -119,7 +119,7 @@ class Gate:
         for fixes in dict.fromkeys([header.fixes, ()]):
             log = OpLog(msgspec.structs.replace(header, fixes=fixes), finding.log.ops)
             try:
-                here = OpLog.parse(log.to_bytes(), Path("its op-log"), engine=self._base)
+                here = OpLog.parse(log.to_bytes(), Path("its op-log"), engine=self.base)
                 return end_of((yield from self._of_base.replaying(here.as_regression(finding.fingerprint), 1)))
             except UsageError as error:
                 end = str(error)

@@ -9,6 +9,7 @@ import pytest
 
 from swarden.harness.commands.gate_page import GatePage, touched
 from swarden.harness.core.changed_code import ChangedLine
+from swarden.harness.core.counters import NO_COVERAGE
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES
@@ -20,11 +21,12 @@ LAW = "law/request/code"
 def page_of(*ends, mutes=(), is_interrupted=False, why_flaky="", why_broken=(), runs=1):
     finding: Any = SimpleNamespace(fingerprint=LAW, path=Path("a.oplog"), why_flaky=why_flaky, story=[])
     tallies = SimpleNamespace(runs=runs, steps=1, known=Counter())
-    result = SimpleNamespace(tallies=tallies, seconds=1.0)
+    result = SimpleNamespace(tallies=tallies, seconds=1.0, coverage=NO_COVERAGE, refused={})
     judged = {str(index): Judged(finding, end) for index, end in enumerate(ends)}
-    gate: Any = SimpleNamespace(judged=judged, head=SimpleNamespace(result=result, is_interrupted=is_interrupted))
+    head, plan = SimpleNamespace(result=result, is_interrupted=is_interrupted), SimpleNamespace(change=())
+    gate: Any = SimpleNamespace(judged=judged, head=head, plan=plan)
     target: Any = SimpleNamespace(name="demo")
-    return GatePage(target, "checkout-base", gate, (), why_broken, mutes)
+    return GatePage(target, gate, why_broken, mutes)
 
 
 @pytest.mark.parametrize(
