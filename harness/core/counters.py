@@ -58,11 +58,11 @@ class Counters:
         self._replaced: list[tuple[FunctionType, CodeType]] = []
 
     @contextmanager
-    def planted(self) -> Iterator[None]:
+    def planted(self) -> Iterator["Counters"]:
         """Run the body with the counters."""
         try:
             self.begin()
-            yield
+            yield self
         finally:
             for function, code in self._replaced:
                 function.__code__ = code
