@@ -53,7 +53,7 @@ def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool, block: B
     return replace(replays, diverged="")
 
 
-def following(change: Sequence[ChangedLine], target: Target) -> AbstractContextManager[Counters]:
+def following(change: Sequence[ChangedLine], _: Target) -> AbstractContextManager[Counters]:
     """A block, with its first argument: the replays have the changed lines that ran."""
     return Counters(change).planted()
 
