@@ -192,5 +192,5 @@ def _changed(new: Sequence[Statement], old: Sequence[Statement]) -> Iterator[tup
             place = new[min(start, len(new) - 1)].line
             removed = [(place, one.line) for one in old[old_start:old_end] if one.node is not None]
             found += [(one.line, 0) for one in new[start:end] if one.node is not None] or removed[:1]
-            ends.append((place, 0))
+            ends.append((new[max(start - (start == end), 0)].line, 0))
     yield from found or ends

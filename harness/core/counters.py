@@ -58,11 +58,11 @@ class Counters:
         self._replaced: list[tuple[FunctionType, CodeType]] = []
 
     @contextmanager
-    def planted(self) -> Iterator[None]:
+    def planted(self) -> Iterator["Counters"]:
         """Run the body with the counters."""
         try:
             self.begin()
-            yield
+            yield self
         finally:
             for function, code in self._replaced:
                 function.__code__ = code
@@ -109,9 +109,7 @@ def _with_counters(file: str, numbers: dict[int, int]) -> Iterator[CodeType]:
     places = {line: place for line, place in places.items() if line in numbers}
     for one in sorted(places.values(), key=lambda place: place.ordinal, reverse=True):  # the last one of a block first
         [counter] = ast.parse(f"{RAN}[{numbers[one.line]}] = True").body
-        for node in ast.walk(counter):
-            ast.copy_location(node, one.block[one.ordinal])
-        one.block.insert(one.ordinal, counter)
+        one.block.insert(one.ordinal, ast.increment_lineno(counter, one.line - 1))
     for code in _every(compile(tree, file, "exec", dont_inherit=True)):
         if code.co_flags & CO_NEWLOCALS and any(RAN in inner.co_names for inner in _every(code)):
             yield code
