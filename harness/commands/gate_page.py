@@ -129,25 +129,25 @@ class GatePage:
 
 
 def touched(change: Sequence[ChangedLine], one: Judged) -> tuple[Sequence[ChangedLine], str]:
-    """The changed lines in the functions of a failure's story, else in its files, and a sentence about them.
+    """The changed lines in the functions of a failure's story, else those that ran, and a sentence about them.
 
-    The line of the story itself comes first, then the functions that the story names last.
+    The line of the story itself comes first, then the functions that the story names last; of lines that ran, those in
+    files of the story come first.
     """
     places = [place for line in one.finding.story for place in places_in(line.text)]
     of_functions: dict[ChangedLine, tuple[bool, int]] = {}
-    of_files: list[ChangedLine] = []
+    of_files: set[ChangedLine] = set()
     for line in change:
         in_file = [(index, place) for index, place in enumerate(places) if line.path.endswith(f"/{place.path}")]
-        named = [index for index, place in in_file if place.function == line.function.replace(":", ".").split(".")[-1]]
-        if named:
-            is_exact = any(place.line == line.number for _, place in in_file)
-            of_functions[line] = (not is_exact, -max(named))
-        elif in_file:
-            of_files.append(line)
+        name = line.function.replace(":", ".").rpartition(".")[2]
+        of_files.update([line] if in_file else [])
+        if named := [index for index, place in in_file if place.function == name]:
+            of_functions[line] = (all(place.line != line.number for _, place in in_file), -max(named))
     if of_functions:
         return sorted(of_functions, key=of_functions.__getitem__), "Changed lines in the functions of its story:"
-    if of_files:
-        return of_files, "No changed line is in a function of its story; these are in its files:"
+    if one.ran:
+        ran = sorted([change[ordinal] for ordinal in sorted(one.ran)], key=lambda line: line not in of_files)
+        return ran, "No changed line is in a function of its story; these ran in its op-log:"
     return [], "Its story touches no changed line."
 
 

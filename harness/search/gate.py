@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from swarden.harness.search.findings import write_unshrunk
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.tasks import following
 from swarden.harness.search.workers import WorkerGroup
 
 MOST_LOGS = 4  # of one failure that are replayed on the base
@@ -28,10 +30,14 @@ NOT_REPLAYED = "was not replayed in time"
 
 
 class Judged(NamedTuple):
-    """A failure of the head, and how its log ends on the base: PASSES, FAILS, OTHERWISE, or why it cannot be run."""
+    """A failure of the head, and how its log ends on the base: PASSES, FAILS, OTHERWISE, or why it cannot be run.
+
+    `ran` has the ordinals of the changed lines that its log executes on the head, if the failure is new.
+    """
 
     finding: Finding
     end: str
+    ran: frozenset[int] = frozenset()
 
     @property
     def is_new(self) -> bool:
@@ -137,7 +143,13 @@ class Gate:
                 break
         for name, finding in new.items():
             found = next((one for one in reports if one.found_cpu_seconds == finding.found_cpu_seconds), None)
-            self.judged[name] = Judged(self._checked(finding, found, out), PASSES)
+            shown = self._checked(finding, found, out)
+            self.judged[name] = Judged(shown, PASSES, self._ran_in(shown))
+
+    def _ran_in(self, finding: Finding) -> frozenset[int]:
+        if self.head.is_interrupted or not (finding.is_confirmed and self.plan.change and self.left_s):
+            return frozenset()
+        return self.head.replay(finding.log, 1, block=partial(following, self.plan.change)).ran
 
     def _checked(self, finding: Finding, report: Finding | None, out: Path) -> Finding:
         """The report of a new failure, or the failure as it was found if its shrunk log is of another one."""

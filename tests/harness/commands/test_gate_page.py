@@ -55,7 +55,7 @@ def line(path, number, name):
 
 IN_FUNCTION, AT_LINE = line("a/b/pool.py", 7, "Pool.free"), line("a/b/pool.py", 12, "Pool.free")
 LATER, IN_FILE = line("a/b/tree.py", 3, "Tree.insert"), line("a/b/pool.py", 40, "Pool.take")
-ELSEWHERE = line("a/c/other.py", 1, "free")
+ELSEWHERE, NOT_RUN = line("a/c/other.py", 1, "free"), line("a/b/pool.py", 50, "Pool.take")
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,9 @@ ELSEWHERE = line("a/c/other.py", 1, "free")
     [
         pytest.param((IN_FILE, IN_FUNCTION, LATER), (LATER, IN_FUNCTION), id="last-function-first"),
         pytest.param((IN_FUNCTION, LATER, AT_LINE), (AT_LINE, LATER, IN_FUNCTION), id="line-before-functions"),
-        pytest.param((ELSEWHERE, IN_FILE), (IN_FILE,), id="file"),
-        pytest.param((ELSEWHERE,), (), id="none"),
+        pytest.param((ELSEWHERE, IN_FILE), (IN_FILE, ELSEWHERE), id="that-ran-in-a-file-of-the-story-first"),
+        pytest.param((IN_FILE, NOT_RUN), (IN_FILE,), id="that-ran"),
+        pytest.param((NOT_RUN,), (), id="none"),
     ],
 )
 def test_changed_lines_of_a_story_come_in_the_order_of_their_nearness(change, found):
@@ -73,6 +74,8 @@ def test_changed_lines_of_a_story_come_in_the_order_of_their_nearness(change, fo
 
     finding: Any = SimpleNamespace(story=story)
 
-    lines, _ = touched(change, Judged(finding, PASSES))
+    ran = frozenset(index for index, one in enumerate(change) if one is not NOT_RUN)
+
+    lines, _ = touched(change, Judged(finding, PASSES, ran))
 
     assert tuple(lines) == found
