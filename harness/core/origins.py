@@ -12,7 +12,9 @@ from swarden.harness.core.fingerprint import NESTED, fingerprint_of_error, is_wi
 CALLED_BY = " < "  # between the frames of an origin, innermost first
 MAX_CALLERS = 3  # frames of an origin
 PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a planted mutant
-PLACE = re.compile(r"([\w/]+\.py):(\d+) (\w+)")
+PLACE = re.compile(  # of EngineCode.place
+    r"(?P<path>[\w/]+)\.py:(?P<line>\d+) (?P<function>[\w<>]+)(?: \((?P<patch>[^)]+)\))?"
+)
 
 
 class EngineCode(NamedTuple):
@@ -77,7 +79,7 @@ class Place(NamedTuple):
 
 def places_in(text: str) -> Iterator[Place]:
     """The places in a text, as EngineCode.place writes them."""
-    return (Place(path, int(line), function) for path, line, function in PLACE.findall(text))
+    return (Place(f"{one['path']}.py", int(one["line"]), one["function"]) for one in PLACE.finditer(text))
 
 
 UNKNOWN_CODE = EngineCode()
