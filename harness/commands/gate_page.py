@@ -35,7 +35,8 @@ class GatePage:
         mutes: Mapping[str, Mute],
     ) -> None:
         self._target, self._gate, self._why_broken, self._mutes = target, gate, why_broken, mutes
-        self._failed = sorted(gate.judged.values(), key=lambda one: one.rank)
+        failed = [one for one in gate.judged.values() if one.is_new or not one.finding.cause.bugs]
+        self._failed = sorted(failed, key=lambda one: one.rank)
 
     @cached_property
     def new(self) -> Sequence[Judged]:
@@ -64,9 +65,8 @@ class GatePage:
         yield f"# {self._target.name}: head beside base"
         yield from ("", *(f"{plain(line)}  " for line in self._verdict()))
         for one in self.new:
-            finding = one.finding
-            yield from ("", f"## New: {plain(finding.fingerprint)}", "", *self._touched_lines(one))
-            yield from ("", "```", *(str(line).replace("```", "'''") for line in finding.story), "```")
+            yield from ("", f"## New: {plain(one.name)}", "", *self._touched_lines(one))
+            yield from ("", "```", *(str(line).replace("```", "'''") for line in one.finding.story), "```")
         for title, rows in self._tables().items():
             yield from ("", f"## {title}", "", *rows)
         if self._why_broken or any(is_leak(one.finding.fingerprint) for one in self.new):
@@ -76,7 +76,7 @@ class GatePage:
         """The page for a terminal: without the histories of the stories."""
         yield from self._verdict()
         for one in self.new:
-            yield from ("", f"new: {one.finding.fingerprint}", *self._touched_lines(one))
+            yield from ("", f"new: {one.name}", *self._touched_lines(one))
             yield from (str(line) for line in one.finding.story if line.part in IN_SHORT)
 
     def _verdict(self) -> Iterator[str]:
@@ -95,7 +95,7 @@ class GatePage:
 
     def _tables(self) -> Mapping[str, Sequence[str]]:
         aside = [one for one in self._failed if one.is_new and self._is_put_aside(one)]
-        muted = [(str(self._mutes[one.finding.fingerprint]), str(one.finding.path)) for one in aside]
+        muted = [(str(self._mutes[one.finding.name]), str(one.finding.path)) for one in aside]
         known = known_lines(self._gate.head.result.tallies.known, self._target)
         sections = {
             "Changed lines that did not run": [f"- {plain(line)}" for line in self.reach.details],
@@ -114,7 +114,7 @@ class GatePage:
         return [how, *(f"- `{str(line).replace('`', chr(39))}`" for line in found[:MOST_LINES]), *more]
 
     def _is_put_aside(self, one: Judged) -> bool:
-        return one.finding.fingerprint in self._mutes
+        return one.finding.name in self._mutes
 
     def _is_doubtful(self, one: Judged) -> bool:
         """Whether a new failure does not fail each time, or can come from an owner that the adapter does not know."""
@@ -152,4 +152,4 @@ def touched(change: Sequence[ChangedLine], one: Judged) -> tuple[Sequence[Change
 
 
 def _row(one: Judged) -> tuple[str, str, str]:
-    return one.finding.fingerprint, str(one.finding.path or "in memory only"), one.end
+    return one.name, str(one.finding.path or "in memory only"), one.end

@@ -98,10 +98,9 @@ class GateDisplay:
         self._bar.update(self._task, description=f"{line}\n{shown}")
 
     def judged(self, one: Judged) -> None:
-        finding = one.finding
-        self._lines.write("judged", fingerprint=finding.fingerprint, on_base=one.end, path=str(finding.path))
+        self._lines.write("judged", name=one.name, on_base=one.end, path=str(one.finding.path))
         if one.is_new:
-            ERR.print(f"new: {finding.fingerprint}, passes on the base", markup=False)
+            ERR.print(f"new: {one.name}: passes on the base", markup=False)
 
 
 class NightDisplay:

@@ -262,6 +262,8 @@ class Worker(RunListener):
             self._steering.end_run([kind.name, *failure.fingerprints[1:]])
             if cause.bugs:
                 result.tallies.known[cause.name] = 1
+                if cause.name not in self.result.known:
+                    result.known[cause.name] = replace(self._finding(failure, log), cause=cause)
             else:
                 result.tallies.failures[failure.fingerprint] = 1
                 result.tallies.kinds.update([kind_of(failure.fingerprint, kind.key)] if kind.key else ())
@@ -370,12 +372,14 @@ class Worker(RunListener):
         fingerprint = log.header.expected or failure.fingerprint
         known = self.result.findings.get(kind.name)
         if known is None or measure(log) < measure(known.log):
-            spent = time.process_time() - self._started.cpu_s
             path = save_unshrunk(log, kind.name, self.plan.out, self.plan.seed)
             recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
-            found = Finding(fingerprint, log, spent, self.plan.engine, story=story_lines(log.header, failure))
-            found = replace(found, key=kind.key, suffix=kind.name.removeprefix(fingerprint))
+            found = replace(self._finding(failure, log), key=kind.key, suffix=kind.name.removeprefix(fingerprint))
             result.findings[kind.name] = replace(found, passed=passed, path=path, recorded=recorded, cause=cause)
+
+    def _finding(self, failure: Failure, log: OpLog) -> Finding:
+        spent, fingerprint = time.process_time() - self._started.cpu_s, log.header.expected or failure.fingerprint
+        return Finding(fingerprint, log, spent, self.plan.engine, story=story_lines(log.header, failure))
 
     def _beat_now(self) -> None:
         self._beat(self.next_run)

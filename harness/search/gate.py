@@ -26,6 +26,7 @@ from swarden.harness.search.workers import WorkerGroup
 MOST_LOGS = 4  # of one failure that are replayed on the base
 BOOT_S, VERDICT_S = 60.0, 120.0  # from the end of the minutes to the end of the traffic, and to the verdict
 RESERVE_S = 15.0  # before the verdict: for the last replays on the base
+END = object()
 NOT_REPLAYED = "was not replayed in time"
 
 
@@ -38,6 +39,12 @@ class Judged(NamedTuple):
     finding: Finding
     end: str
     ran: frozenset[int] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The name of the failure, with the known bugs whose fixes cure it."""
+        known = self.finding.cause.name
+        return f"{self.finding.name}, of the known bug {known}" if known else self.finding.name
 
     @property
     def is_new(self) -> bool:
@@ -76,7 +83,8 @@ class Gate:
     @property
     def waiting(self) -> Iterator[tuple[str, Finding]]:
         """The failures of the head with a log that is to be replayed on the base."""
-        for name, finding in self.head.result.findings.items():
+        result = self.head.result
+        for name, finding in (*result.findings.items(), *result.known.items()):
             replayed, judged = self._replayed[name], self.judged.get(name)
             is_open = judged is None or (not judged.is_new and len(replayed) < MOST_LOGS)
             if is_open and finding.log.key not in replayed:
@@ -132,19 +140,37 @@ class Gate:
         return end
 
     def _report(self, out: Path) -> None:
-        """Shrink the new failures, and put the reports in their place; a log that fails on the base is not reported."""
+        """Shrink the new failures, and put the reports in their place."""
         new = {name: one.finding for name, one in self.judged.items() if one.is_new}
-        self.head.result.findings = dict(new)
+        self.head.result.findings = {name: one for name, one in new.items() if not one.cause.bugs}
         reports: list[Finding] = []
-        budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
-        for report in self.head.report_findings(out, budget, seconds=max(0.0, self.left_s - RESERVE_S)):
-            reports += [report] if report is not None else []
-            if self.head.is_interrupted:
-                break
+        budget, shrink_s = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS), max(0.0, self.left_s - RESERVE_S)
+        reporting = self.head.report_findings(out, budget, seconds=shrink_s)
+        while not self.head.is_interrupted and (report := next(reporting, END)) is not END:
+            reports += [report] if isinstance(report, Finding) else []
         for name, finding in new.items():
             found = next((one for one in reports if one.found_cpu_seconds == finding.found_cpu_seconds), None)
-            shown = self._checked(finding, found, out)
+            why_not = self._why_not(finding, found)
+            shown = found if found is not None and not why_not else self._as_found(finding, out, why_not)
             self.judged[name] = Judged(shown, PASSES, self._ran_in(shown))
+
+    def _why_not(self, finding: Finding, report: Finding | None) -> str:
+        """Why the report of a new failure is not shown; "" if it is."""
+        if report is None or report.cause.bugs:
+            return "of a known bug" if finding.cause.bugs or report is not None else "interrupted before it was shrunk"
+        if report.why_flaky or report.log.key == finding.log.key or self.head.is_interrupted:
+            return ""
+        end = _result_of(self._end_on_base(report))
+        return "" if end == PASSES else f"its shrunk op-log {end} on the base"
+
+    def _as_found(self, finding: Finding, out: Path, why: str) -> Finding:
+        """A failure with its unshrunk log, and the story of this log."""
+        if self.head.is_interrupted:
+            return write_unshrunk(finding, out, why)
+        replays = self.head.replay(finding.log, 1, with_story=True)
+        story = [StoryLine(StoryPart.HISTORY, line) for line in replays.story]
+        is_confirmed = Replays(Verdict.FAILED, replays.fingerprints, 1, 1)
+        return write_unshrunk(replace(finding, story=story or finding.story), out, f"not shrunk: {why}", is_confirmed)
 
     def _ran_in(self, finding: Finding) -> frozenset[int]:
         if self.head.is_interrupted or not (finding.is_confirmed and self.plan.change and self.left_s):

@@ -175,13 +175,15 @@ NOTHING_REACHED = Reached()
 class Result:
     """The result of one run, or of all runs of a worker or a campaign; `diverged` describes nondeterministic runs.
 
-    `rare` are healthy runs for the corpus, `replayed` the names of its logs that passed.  `target_faults` are the
-    exceptions of the target itself, by fingerprint; the runs that they ended count for nothing else.  `refused` counts
-    by reason the drawn configurations that the engine refused.  `coverage` is that of the change that is followed.
+    `known` has the first failure of known bugs by their names.  `rare` are healthy runs for the corpus, `replayed` the
+    names of its logs that passed.  `target_faults` are the exceptions of the target itself, by fingerprint; the runs
+    that they ended count for nothing else.  `refused` counts by reason the drawn configurations that the engine
+    refused.  `coverage` is that of the change that is followed.
     """
 
     tallies: Tallies = field(default_factory=Tallies)
     findings: dict[str, Finding] = field(default_factory=dict)
+    known: dict[str, Finding] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
     unexplained_deaths: list[str] = field(default_factory=list)  # deaths that left no log of a run
     boots: list[float] = field(default_factory=list)  # the seconds in which each worker process has booted the engine
@@ -216,6 +218,7 @@ class Result:
         self.target_faults = other.target_faults | self.target_faults
         self.refused.update(other.refused)
         self.coverage |= other.coverage
+        self.known = other.known | self.known
         self.gone = self.gone or other.gone
         for finding in other.findings.values():
             namesakes = [one for one in self.findings.values() if one.fingerprint == finding.fingerprint]

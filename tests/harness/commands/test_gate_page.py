@@ -14,12 +14,16 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES
 from swarden.harness.search.gate import NOT_REPLAYED, Judged
+from swarden.harness.search.verification import UNKNOWN, Cause
 
 LAW = "law/request/code"
+KNOWN = Cause(("a-bug",))
 
 
-def page_of(*ends, mutes=(), is_interrupted=False, why_flaky="", why_broken=(), runs=1):
-    finding: Any = SimpleNamespace(fingerprint=LAW, path=Path("a.oplog"), why_flaky=why_flaky, story=[])
+def page_of(*ends, mutes=(), is_interrupted=False, why_flaky="", why_broken=(), runs=1, cause=UNKNOWN):
+    finding: Any = SimpleNamespace(
+        name=LAW, fingerprint=LAW, path=Path("a.oplog"), why_flaky=why_flaky, story=[], cause=cause
+    )
     tallies = SimpleNamespace(runs=runs, steps=1, known=Counter())
     result = SimpleNamespace(tallies=tallies, seconds=1.0, coverage=NO_COVERAGE, refused={})
     judged = {str(index): Judged(finding, end) for index, end in enumerate(ends)}
@@ -42,6 +46,8 @@ def page_of(*ends, mutes=(), is_interrupted=False, why_flaky="", why_broken=(), 
         pytest.param(page_of(NOT_REPLAYED, is_interrupted=True), ExitCode.INTERRUPTED, id="interrupted"),
         pytest.param(page_of(PASSES, is_interrupted=True), ExitCode.VIOLATED, id="interrupted-with-a-new-one"),
         pytest.param(page_of(PASSES, why_broken=["fault"]), ExitCode.MISUSE, id="broken"),
+        pytest.param(page_of(FAILS, NOT_REPLAYED, cause=KNOWN), ExitCode.CLEAN, id="known"),
+        pytest.param(page_of(PASSES, cause=KNOWN), ExitCode.VIOLATED, id="known-and-new"),
         pytest.param(page_of(runs=0), ExitCode.RED, id="no-run"),
     ],
 )

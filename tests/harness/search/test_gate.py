@@ -14,6 +14,7 @@ from swarden.harness.search.endings import FAILS, PASSES
 from swarden.harness.search.gate import MOST_LOGS, NOT_REPLAYED, Gate, Judged
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.verification import Cause
 
 ENDS = {PASSES: Verdict.FIXED, FAILS: Verdict.FAILED}
 
@@ -91,6 +92,18 @@ def test_shrunk_log_that_fails_on_the_base_is_not_shown(tmp_path):
     assert shown.is_confirmed
 
 
+def test_failure_of_a_known_bug_that_passes_on_the_base_is_new_and_not_shrunk(tmp_path):
+    """Its log passes with the fix on the head, as if the head had lost it."""
+    head = Head(finding("old", 3))
+    head.result.known["a-bug"] = replace(finding("law", 4), cause=Cause(("a-bug",)))
+
+    gate = run(head, Base(of_4=PASSES), tmp_path)
+
+    assert ends_of(gate) == {"old": FAILS, "a-bug": PASSES}
+    assert gate.judged["a-bug"].name == "law, of the known bug a-bug"
+    assert not head.shrunk
+
+
 def test_failure_is_new_by_any_of_its_logs_of_which_few_are_replayed(tmp_path):
     base = Base(of_5=PASSES, of_2=PASSES)
     many = [finding("many", steps) for steps in range(10, 10 + 3 * MOST_LOGS) for _ in range(3)]
@@ -107,7 +120,7 @@ def test_interrupt_ends_the_gate_at_once_with_what_is_known(tmp_path):
     gate = run(head, Base(of_3=PASSES), tmp_path)
 
     assert ends_of(gate) == {"new": PASSES, "late": NOT_REPLAYED}
-    assert head.shrunk == ["new"][: len(head.shrunk)]
+    assert not head.shrunk
     assert gate.judged["new"].finding.path is not None
 
 
