@@ -1,6 +1,5 @@
 """The page of a gate: its verdict, and the changed lines that a failure touches."""
 
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,15 +19,15 @@ LAW = "law/request/code"
 KNOWN = Cause(("a-bug",))
 
 
-def page_of(*ends, mutes=(), is_interrupted=False, why_flaky="", why_broken=(), runs=1, cause=UNKNOWN):
-    finding: Any = SimpleNamespace(
-        name=LAW, fingerprint=LAW, path=Path("a.oplog"), why_flaky=why_flaky, story=[], cause=cause
-    )
-    tallies = SimpleNamespace(runs=runs, steps=1, known=Counter())
+def page_of(*ends, why_broken=(), mutes=(), **given):
+    """The page of failures that end so on the base; `given` are parts of the finding, of the group and of its runs."""
+    defaults = {"fingerprint": LAW, "name": LAW, "path": Path("a.oplog"), "why_flaky": "", "cause": UNKNOWN}
+    finding: Any = SimpleNamespace(**{**defaults, **given})
+    tallies = SimpleNamespace(runs=given.get("runs", 1))
     result = SimpleNamespace(tallies=tallies, seconds=1.0, coverage=NO_COVERAGE, refused={})
     judged = {str(index): Judged(finding, end) for index, end in enumerate(ends)}
-    head, plan = SimpleNamespace(result=result, is_interrupted=is_interrupted), SimpleNamespace(change=())
-    gate: Any = SimpleNamespace(judged=judged, head=head, plan=plan)
+    head = SimpleNamespace(result=result, is_interrupted=given.get("is_interrupted", False))
+    gate: Any = SimpleNamespace(judged=judged, head=head)
     target: Any = SimpleNamespace(name="demo")
     return GatePage(target, gate, why_broken, mutes)
 
