@@ -254,7 +254,9 @@ class Worker(RunListener):
         result = Result(run=(self._run.header.seed, self._run.header.run))
         self._run.add_to(result.tallies, driver, self.plan.machine)
         log, failure = log_of(self._run.header, driver), driver.failure
-        result.coverage = self._reach.end_run(log, is_healthy=failure is None).beyond(self.result.coverage)
+        coverage = self._reach.counters.coverage
+        self._reach.note(log, coverage.ran, is_healthy=failure is None)
+        result.coverage = coverage.beyond(self.result.coverage)
         if failure is not None:
             failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
             name = cause.name or failure.fingerprint

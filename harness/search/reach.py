@@ -16,6 +16,7 @@ from swarden.harness.report.wording import counted
 STEERED_OF = 2  # drawn configurations: one of so many is replaced
 COMMON = 0.5  # the share of runs that makes a line common: no run is steered to it
 MOST_LOGS = 4  # of one line and machine
+CANNOT_FOLLOW = " (cannot be followed: its function is patched, compiled or not made yet)"
 MOST_NAMED = 3  # lines, in the first line of a summary
 
 
@@ -45,12 +46,6 @@ class ReachSteering:
             return configs
         return target.decode_all(self.near[which // STEERED_OF % len(self.near)].header.configs)
 
-    def end_run(self, log: OpLog, *, is_healthy: bool) -> Coverage:
-        """Note a run; returns what it has executed."""
-        coverage = self.counters.coverage
-        self.note(log, coverage.ran, is_healthy=is_healthy)
-        return coverage
-
     def note(self, log: OpLog, ran: Collection[int], *, is_healthy: bool) -> None:
         """Note the log of a run that has executed these lines."""
         machine = log.header.machine
@@ -69,10 +64,6 @@ class Reach(NamedTuple):
     refused: Mapping[str, int]
 
     @property
-    def driven(self) -> list[int]:
-        return sorted(self.coverage.imported)
-
-    @property
     def missed(self) -> list[int]:
         """The changed lines of driven modules that did not run."""
         return sorted(self.coverage.imported - self.coverage.ran)
@@ -80,30 +71,25 @@ class Reach(NamedTuple):
     @property
     def is_reached(self) -> bool:
         """Whether a changed line ran, if any is in a module that is driven."""
-        return bool(self.coverage.ran) or not self.driven
+        return bool(self.coverage.ran) or not self.coverage.imported
 
     @property
     def summary(self) -> str:
         """One of the three outcomes, in one line."""
-        if not self.driven:
-            files = sorted({line.path for line in self.change})
-            where = f": {counted(len(self.change), 'changed line')} in {_listed(files)}" if files else ""
-            return f"no changed line is in a module that is driven{where}"
-        of = f"of {counted(len(self.driven), 'changed line')}"
+        if not (num := len(self.coverage.imported)):
+            where = _listed(sorted({line.path for line in self.change}))
+            return f"no changed line is in a module that is driven ({where or 'no statement is changed'})"
+        of = f"of {counted(num, 'changed line')}"
         if not self.is_reached:
             return f"not reached: none {of} ran: {_listed([str(self.change[line]) for line in self.missed])}"
-        return f"{len(self.driven) - len(self.missed)} {of} ran" + ("; these did not:" if self.missed else "")
+        return f"{num - len(self.missed)} {of} ran" + ("; these did not:" if self.missed else "")
 
     @property
     def details(self) -> list[str]:
         """The changed lines that did not run, with the reasons that are known, and the settings that were refused."""
-        lines = [f"{self.change[line]}{self._why(line)}" for line in self.missed]
+        whys = ["" if line in self.coverage.followed else CANNOT_FOLLOW for line in self.missed]
+        lines = [f"{self.change[line]}{why}" for line, why in zip(self.missed, whys, strict=True)]
         return [*lines, *(f"refused: {why} ({counted(n, 'draw')})" for why, n in self.refused.items() if self.missed)]
-
-    def _why(self, line: int) -> str:
-        if line in self.coverage.followed:
-            return ""
-        return f" ({self.change[line].function} cannot be followed: it is patched, compiled or not made yet)"
 
 
 def _listed(names: Sequence[str]) -> str:
