@@ -90,7 +90,7 @@ class Counters:
             numbers = {self._change[one].number: one for one in ordinals if one not in on_import}
             by_place |= {(file, number): one for number, one in numbers.items()}
             codes |= {_key(code): code for code in _with_counters(file, numbers)}
-        for function in [one for one in gc.get_objects() if type(one) is FunctionType]:
+        for function in _functions():
             code = codes.get(_key(function.__code__))
             if code is None or code.co_freevars != function.__code__.co_freevars:
                 continue
@@ -99,6 +99,17 @@ class Counters:
             function.__code__ = code
             places = {(code.co_filename, line) for inner in _every(code) for _, _, line in inner.co_lines() if line}
             self._followed |= {by_place[place] for place in places if place in by_place}
+
+
+def _functions() -> list[FunctionType]:
+    """The functions of this process, also those that the garbage collector does not visit."""
+    is_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    found = [one for one in gc.get_objects() if type(one) is FunctionType]
+    if is_frozen:
+        gc.collect()  # what is garbage now would stay
+        gc.freeze()
+    return found
 
 
 def _with_counters(file: str, numbers: dict[int, int]) -> Iterator[CodeType]:

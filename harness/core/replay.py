@@ -153,7 +153,7 @@ def run_log(
     keep_digests: bool = False,
     observe: Observe | None = None,
     trace_origins: bool = False,
-    inside: AbstractContextManager[None] | None = None,
+    inside: AbstractContextManager[object] | None = None,
 ) -> Driver:
     """Apply a log's ops to fresh engines; `observe` is called with each transition.
 

@@ -254,8 +254,10 @@ class Worker(RunListener):
         self.on_op(driver)
         result = Result(run=(self._run.header.seed, self._run.header.run))
         self._run.add_to(result.tallies, driver, self.plan.machine)
-        result.coverage = self._reach.end_run(header).beyond(self.result.coverage)
         log, failure = log_of(self._run.header, driver), driver.failure
+        coverage = self._reach.counters.coverage
+        self._reach.note(log, coverage.ran, is_healthy=failure is None)
+        result.coverage = coverage.beyond(self.result.coverage)
         if failure is not None:
             failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
             kind = Kind(cause.name) if cause.bugs else self._steering.kind(failure, new_log, self._beat_now)
@@ -314,7 +316,7 @@ class Worker(RunListener):
 
     def _run_logs(self) -> None:
         batch = self.next_run.batch
-        self._corpus.begin_batch(batch // self.plan.workers, batch_seed(self.plan.seed, batch))
+        self._corpus.begin_batch(batch // self.plan.workers, batch_seed(self.plan.seed, batch), self._reach.near)
         for name, log in self._corpus.logs:
             self._corpus.running = name
             player = Player(self)
@@ -338,10 +340,10 @@ class Worker(RunListener):
                 result.rare.append(RareRun(log, features, result.tallies.steps))
 
     def _run_batch(self) -> None:
-        self._run_logs()
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         machine = turns[batch % len(turns)]
         self._reach.begin_batch(machine.machine)
+        self._run_logs()
         from_seed, calls = batch_seed(self.plan.seed, batch), self.plan.profile.calls_of(batch, num_turns=len(turns))
         try:
             search(machine, self, from_seed=from_seed, max_runs=self._quota, calls=calls)

@@ -59,10 +59,10 @@ class Share:
         self._part = part
         self._features: set[int] = set()
 
-    def begin_batch(self, ordinal: int, seed: int) -> None:
-        """Begin the worker's batch with this ordinal and seed, with the next logs and some changed ones."""
+    def begin_batch(self, ordinal: int, seed: int, also: Sequence[OpLog] = ()) -> None:
+        """Begin the batch with this ordinal and seed, with the next logs and some changed ones of all and `also`."""
         first = (ordinal - self._part.first_batch) * PER_BATCH
-        logs = [one.log for one in self._part.logs]
+        logs = [*(one.log for one in self._part.logs), *also]
         new = [CorpusLog(CHANGED, log) for log in changed(logs, seed=seed, count=CHANGED_PER_BATCH)]
         self.logs = [*self._part.logs[first : first + PER_BATCH], *new]
 
