@@ -15,10 +15,12 @@ from swarden.harness.core.origins import PLACE, EngineCode
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.history import entries_of, nearest
 from swarden.harness.report.story import KEPT_WAITING, refs_of
+from swarden.invariants.events import REQUEST_KIND
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.transition import Transition
 
 LEFT_OUT = (ProgressCode.STUCK, *KEPT_WAITING)
+OF_A_STATE = "a state"
 LAST_STEPS = 2  # that are traced for the branches
 BEFORE_HASH, HASH_LEN = "~", 6  # in the name of a kind; hex digits
 
@@ -73,9 +75,15 @@ def _branches(failure: Failure, moments: Sequence[Moment]) -> Iterator[str]:
 
 
 def _last_statement(failure: Failure, moments: Sequence[Moment], code: EngineCode) -> Iterator[str]:
-    units = [ref for ref in refs_of(failure.violations[0]) if ref.pool and ref.id]
+    """The statement that acted last on the first unit of a violation, and whether that is a state of its request."""
+    violation, after = failure.violations[0], failure.transition.after
+    units = [ref for ref in refs_of(violation) if ref.pool and ref.id]
+    record = after.record_by_request.get(violation.subject.id) if violation.subject.kind == REQUEST_KIND else None
+    for component, held in zip(after.components, record.units if record is not None else (), strict=False):
+        if component.has_states and units and units[0].id in held:
+            yield OF_A_STATE
     entries = [entry for ref in units[:1] for moment in moments for entry in entries_of(ref, moment) if entry.origin]
-    return (_statement(nearest(entry.origin), code) for entry in entries[-1:])
+    yield from (_statement(nearest(entry.origin), code) for entry in entries[-1:])
 
 
 def _function(place: str) -> str:
