@@ -28,7 +28,6 @@ from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
 from swarden.harness.search.fixed_settings import Settings, have_settings, with_settings
 from swarden.harness.search.judge import Deaths, Trials
-from swarden.harness.search.keys import kind_of
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding, Reached, Result
@@ -262,12 +261,9 @@ class Worker(RunListener):
             failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
             kind = Kind(cause.name) if cause.bugs else self._steering.kind(failure, new_log, self._beat_now)
             self._steering.end_run([kind.name, *failure.fingerprints[1:]])
-            if cause.bugs:
-                result.tallies.known[cause.name] = 1
-            else:
-                result.tallies.failures[failure.fingerprint] = 1
-                result.tallies.kinds.update([kind_of(failure.fingerprint, kind.key)] if kind.key else ())
-                self._add_finding(result, failure, new_log, cause, kind)
+            result.tallies.count(cause.name, failure.fingerprint, kind.key)
+            if not cause.bugs:
+                self._add(result, failure, new_log, cause, kind)
             is_rechecked = self._steering.times[kind.name] < CONFIRMATIONS
         else:
             self._steering.end_run()
@@ -355,18 +351,10 @@ class Worker(RunListener):
         small = self._steering.record(failure, log, self._beat_now, cause, kind.name)
         if small is not None and isinstance(small.failure, Failure):
             result, shrunk = Result(), self._steering.kind(small.failure, small.log, self._beat_now)
-            self._add_finding(result, small.failure, small.log, cause, shrunk, small.passed)
+            self._add(result, small.failure, small.log, cause, shrunk, *small.passed)
             self._send(result)
 
-    def _add_finding(
-        self,
-        result: Result,
-        failure: Failure,
-        log: OpLog,
-        cause: Cause,
-        kind: Kind,
-        passed: frozenset[str] = frozenset(),
-    ) -> None:
+    def _add(self, result: Result, failure: Failure, log: OpLog, cause: Cause, kind: Kind, *passed: str) -> None:
         """Add a failure with the fingerprint that its log expects, if its kind is new or the log smaller."""
         fingerprint = log.header.expected or failure.fingerprint
         known = self.result.findings.get(kind.name)
@@ -376,7 +364,9 @@ class Worker(RunListener):
             recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
             found = Finding(fingerprint, log, spent, self.plan.engine, story=story_lines(log.header, failure))
             found = replace(found, key=kind.key, suffix=kind.name.removeprefix(fingerprint))
-            result.findings[kind.name] = replace(found, passed=passed, path=path, recorded=recorded, cause=cause)
+            result.findings[kind.name] = replace(
+                found, passed=frozenset(passed), path=path, recorded=recorded, cause=cause
+            )
 
     def _beat_now(self) -> None:
         self._beat(self.next_run)
