@@ -65,13 +65,13 @@ def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
 
 
 def _branches(failure: Failure, moments: Sequence[Moment]) -> Iterator[str]:
-    """The branches of the last step that leave out requests by name; else all, and where the requests are."""
+    """The branches of the last step that leave out requests by name; else all, and where the oldest request is."""
     requests = {one.id: one.place for one in failure.transition.after.requests or ()}
     last = next((one.passed_over for one in reversed(moments) if one.passed_over), ())
     named = [one for one in last if one.request_id in requests]
     yield from (f"{_function(one.place)}: {one.condition}" for one in named or last)
-    if not named:
-        yield from map(str, requests.values())
+    if not named and requests:
+        yield str(requests[min(requests)])
 
 
 def _last_statement(failure: Failure, moments: Sequence[Moment], code: EngineCode) -> Iterator[str]:
