@@ -39,13 +39,18 @@ def is_of(key: Key, known: Key) -> bool:
     return key == known or (known != NO_KEY and known <= key)
 
 
+def leaves_out(failure: Failure) -> bool:
+    """Whether requests are left out by the last step of a failure."""
+    return isinstance(failure.error, DrainStuck) or any(one.code in LEFT_OUT for one in failure.violations)
+
+
 def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
     """The key of the failure of a log, which is run again and traced; NO_KEY if it does not fail so.
 
     It has the statements by which the last step left out requests, or the one that took, freed or locked a unit last.
     """
     target, traced = log.header.target, list[Driver]()
-    is_left_out = isinstance(failure.error, DrainStuck) or any(one.code in LEFT_OUT for one in failure.violations)
+    is_left_out = leaves_out(failure)
     since = failure.transition.after.step - LAST_STEPS if is_left_out else 0
 
     def observe(driver: Driver, change: Transition) -> None:
