@@ -104,12 +104,12 @@ def fuzz(
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
-    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds, mutes_of(mutes)), events, server)
+    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds, mutes_of(mutes)), events, server, mutes)
     raise typer.Exit(_campaigns(shared, engines, asked, as_json=as_json))
 
 
 class Asked(NamedTuple):
-    """Options that are in no plan: the limit in minutes (None: the default), other limits, and the file of events.
+    """Options that are in no plan: the limit in minutes (None: the default), other limits, and the files.
 
     `over_http` are the options of a server and its settings, without what the server reports about itself.
     """
@@ -118,6 +118,7 @@ class Asked(NamedTuple):
     limits: CampaignLimits
     events: Path | None
     server: servers.ServerOptions = servers.NONE
+    mutes: Path = MUTES
 
     @property
     def over_http(self) -> Sequence[str]:
@@ -259,6 +260,7 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--shrink-seconds": shrink_seconds if shrink_seconds != SHRINK_SECONDS else None,
         "--out": plan.out if plan.out != FINDINGS else None,
         "--corpus": plan.corpus,
+        "--mutes": asked.mutes if asked.mutes != MUTES else None,
         "--twin": plan.twin,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -23,7 +23,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
-from swarden.harness.core.releases import LINKS, Releases
+from swarden.harness.core.releases import LINKS
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.endings import STEP_SECONDS
@@ -116,90 +116,58 @@ def _judged(plan: Plan, base: str, lines: EventLines, mutes: Mapping[str, Mute])
 # --- the two sides
 
 
-class Revision(NamedTuple):
-    """A commit of a repository."""
-
-    repository: Path
-    commit: str
-
-    def has(self, path: str) -> bool:
-        return not _git(self.repository, "cat-file", "-e", f"{self.commit}:{path}").returncode
-
-    def extract(self, path: str, folder: Path) -> None:
-        command = ["git", "-C", str(self.repository), "archive", "--format=tar", self.commit, path]
-        with (
-            subprocess.Popen(command, stdout=subprocess.PIPE) as archive,
-            tarfile.open(fileobj=archive.stdout, mode="r|") as content,
-        ):
-            content.extractall(folder, filter="tar")
-
-
 @contextmanager
 def linked(base: str, head: str, engine: str | None) -> Iterator[str]:
     """Link both sides for this process and those that it starts, until the body ends; yields the name of the engine.
 
     Each call has a folder of its own for the links and for what is extracted of a repository, which is removed.
     """
-    sides = {"--base": (BASE, base, head), "--head": (HEAD, head, base)}
-    trees = {option: _tree_of(option, side, other) for option, (_, side, other) in sides.items()}
-    name, releases = _engine_of(trees["--head"], head, engine)
     with TemporaryDirectory(prefix="swarden-gate-") as folder:
-        for option, (version, side, _) in sides.items():
-            tree = trees[option]
-            if isinstance(tree, Revision):
-                place = Path(folder, f"{version}-sources")
-                for path in filter(tree.has, _paths(releases)):
-                    tree.extract(path, place)
-                tree = place
-            if releases.sources_in(tree) is None:
-                raise UsageError(
-                    f"{option}: {side} has no {_paths(releases)[0]}/__init__.py; name a checkout of {name}"
-                )
-            releases.link(version, tree, Path(folder))
-        before = os.environ.get(LINKS)
+        trees = {
+            "--base": _tree_of("--base", base, head, Path(folder)),
+            "--head": _tree_of("--head", head, base, Path(folder)),
+        }
+        target = _target_of(trees["--head"], engine)
+        for option, version in (("--base", BASE), ("--head", HEAD)):
+            if target.releases.sources_in(trees[option]) is None:
+                what = f"has no {target.releases.sources}{target.releases.package}/__init__.py"
+                raise UsageError(f"{option}: {trees[option]} {what}; name a checkout of {target.name}")
+            target.releases.link(version, trees[option], Path(folder))
         os.environ[LINKS] = folder
         try:
-            yield name
+            yield target.name
         finally:
-            os.environ.pop(LINKS)
-            os.environ |= {LINKS: before} if before is not None else {}
+            del os.environ[LINKS]
 
 
-def _tree_of(option: str, side: str, other: str) -> Path | Revision:
-    """A folder, or the revision of that name, in the repository of the other side or of the folder here."""
+def _tree_of(option: str, side: str, other: str, folder: Path) -> Path:
+    """A folder, or what the revision of that name has in the folder of the other side, or in the folder here."""
     if Path(side).is_dir():
         return Path(side)
-    repository = Path(other) if Path(other).is_dir() else Path()
-    found = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{side}^{{commit}}")
+    git, place = ["git", "-C", other if Path(other).is_dir() else "."], folder / option
+    revision = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{side}^{{commit}}"]
+    found = subprocess.run(revision, capture_output=True, text=True, check=False)
     if found.returncode:
-        where = f"in {repository.resolve()}"
-        raise UsageError(f"{option}: {side} is neither a folder nor a git revision {where}; name one of them")
-    return Revision(repository, found.stdout.strip())
+        where = Path(git[-1]).resolve()
+        raise UsageError(f"{option}: {side} is neither a folder nor a git revision in {where}; name one of them")
+    with (
+        subprocess.Popen([*git, "archive", "--format=tar", found.stdout.strip()], stdout=subprocess.PIPE) as archive,
+        tarfile.open(fileobj=archive.stdout, mode="r|") as content,
+    ):
+        content.extractall(place, filter="tar")
+    return place
 
 
-def _git(repository: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    try:
-        return subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise UsageError("a revision needs git, which is not installed; name two folders") from error
-
-
-def _engine_of(tree: Path | Revision, side: str, engine: str | None) -> tuple[str, Releases]:
-    """The engine of this name, or the one that has its package in a tree."""
+def _target_of(head: Path, engine: str | None) -> ReleasedTarget[Any]:
+    """The target of this name, or the one whose package is in a folder."""
     if engine is not None:
-        target = target_of(engine)
-        if "==" in engine or not isinstance(target, ReleasedTarget):
-            raise UsageError(
-                f"--engine: {engine}: want the name of an engine with releases, as 'swarden engines' shows"
-            )
-        return target.name, target.releases
+        return released(engine)
     drivable = [one for one in map(_released, installed()) if one is not None]
-    found = [one for one in drivable if any(_has(tree, f"{path}/__init__.py") for path in _paths(one.releases))]
+    found = [one for one in drivable if one.releases.sources_in(head) is not None]
     if not found:
         names = ", ".join(one.name for one in drivable)
-        raise UsageError(f"--head: {side} is no checkout of {names}; name one, or the engine with --engine")
-    chosen = min(found, key=lambda one: one.name != one.releases.package)  # several targets can drive one package
-    return chosen.name, chosen.releases
+        raise UsageError(f"--head: {head} is no checkout of {names}; name one, or the engine with --engine")
+    return min(found, key=lambda one: one.name != one.releases.package)  # several targets can drive one package
 
 
 def _released(name: str) -> ReleasedTarget[Any] | None:
@@ -208,12 +176,3 @@ def _released(name: str) -> ReleasedTarget[Any] | None:
     except UnknownEngine:
         return None
     return target if isinstance(target, ReleasedTarget) else None
-
-
-def _has(tree: Path | Revision, path: str) -> bool:
-    return tree.has(path) if isinstance(tree, Revision) else (tree / path).is_file()
-
-
-def _paths(releases: Releases) -> list[str]:
-    """The places of the package in a checkout."""
-    return list(dict.fromkeys([f"{releases.sources}{releases.package}", releases.package]))

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 from hypothesis import reject
@@ -29,12 +29,11 @@ from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
 from swarden.harness.search.fixed_settings import Settings, have_settings, with_settings
 from swarden.harness.search.judge import Deaths, Trials
-from swarden.harness.search.keys import kind_of
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
 from swarden.harness.search.reach import ReachSteering
 from swarden.harness.search.result import Finding, Reached, Result
-from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, batch_seed
+from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, StartTime, batch_seed
 from swarden.harness.search.search import search
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Kind, Steering
@@ -85,14 +84,6 @@ class Plan:
     def keeps_runs(self) -> bool:
         """Whether runs with new features are added to the corpus; they must be healthy."""
         return (self.corpus, self.part) != (None, None) and self.mutant is None
-
-
-class StartTime(NamedTuple):
-    """The start of a worker, in wall-clock time and in CPU time; before that, booting the engine took `boot_s`."""
-
-    wall_s: float
-    cpu_s: float
-    boot_s: float
 
 
 class Worker(RunListener):
@@ -262,14 +253,11 @@ class Worker(RunListener):
             failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
             kind = Kind(cause.name) if cause.bugs else self._steering.kind(failure, new_log, self._beat_now)
             self._steering.end_run([kind.name, *failure.fingerprints[1:]])
-            if cause.bugs:
-                result.tallies.known[cause.name] = 1
-                if cause.name not in self.result.known:
-                    result.known[cause.name] = replace(self._finding(failure, log), cause=cause)
-            else:
-                result.tallies.failures[failure.fingerprint] = 1
-                result.tallies.kinds.update([kind_of(failure.fingerprint, kind.key)] if kind.key else ())
-                self._add_finding(result, failure, new_log, cause, kind)
+            result.tallies.count(cause.name, failure.fingerprint, kind.key)
+            if not cause.bugs:
+                self._add(result, failure, new_log, cause, kind)
+            elif cause.name not in self.result.known:
+                result.known[cause.name] = self._finding(failure, log, cause)
             is_rechecked = self._steering.times[kind.name] < CONFIRMATIONS
         else:
             self._steering.end_run()
@@ -358,30 +346,22 @@ class Worker(RunListener):
         small = self._steering.record(failure, log, self._beat_now, cause, kind.name)
         if small is not None and isinstance(small.failure, Failure):
             result, shrunk = Result(), self._steering.kind(small.failure, small.log, self._beat_now)
-            self._add_finding(result, small.failure, small.log, cause, shrunk, small.passed)
+            self._add(result, small.failure, small.log, cause, shrunk, *small.passed)
             self._send(result)
 
-    def _add_finding(
-        self,
-        result: Result,
-        failure: Failure,
-        log: OpLog,
-        cause: Cause,
-        kind: Kind,
-        passed: frozenset[str] = frozenset(),
-    ) -> None:
+    def _add(self, result: Result, failure: Failure, log: OpLog, cause: Cause, kind: Kind, *passed: str) -> None:
         """Add a failure with the fingerprint that its log expects, if its kind is new or the log smaller."""
-        fingerprint = log.header.expected or failure.fingerprint
         known = self.result.findings.get(kind.name)
         if known is None or measure(log) < measure(known.log):
             path = save_unshrunk(log, kind.name, self.plan.out, self.plan.seed)
-            recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
-            found = replace(self._finding(failure, log), key=kind.key, suffix=kind.name.removeprefix(fingerprint))
-            result.findings[kind.name] = replace(found, passed=passed, path=path, recorded=recorded, cause=cause)
+            found = self._finding(failure, log, cause)
+            found = replace(found, key=kind.key, suffix=kind.name.removeprefix(found.fingerprint))
+            result.findings[kind.name] = replace(found, path=path, passed=frozenset(passed))
 
-    def _finding(self, failure: Failure, log: OpLog) -> Finding:
-        spent, fingerprint = time.process_time() - self._started.cpu_s, log.header.expected or failure.fingerprint
-        return Finding(fingerprint, log, spent, self.plan.engine, story=story_lines(log.header, failure))
+    def _finding(self, failure: Failure, log: OpLog, cause: Cause) -> Finding:
+        name, spent = log.header.expected or failure.fingerprint, time.process_time() - self._started.cpu_s
+        found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure), cause=cause)
+        return replace(found, recorded=failure.error.log if isinstance(failure.error, CheckFailed) else None)
 
     def _beat_now(self) -> None:
         self._beat(self.next_run)

@@ -21,7 +21,7 @@ from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, 
 from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
 from swarden.harness.search.judge import NO_TRIALS, Trials
-from swarden.harness.search.keys import key_of, kind_of
+from swarden.harness.search.keys import is_of, key_of, kind_of, leaves_out
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
 from swarden.harness.search.verification import Cause, Verifier
@@ -82,8 +82,9 @@ def _reported(
         go_on()
         found = (failure_like(log, finding.fingerprint, go_on) for _ in range(tries))
         failure = next((failure for failure in found if failure is not None), None)
-        if failure is not None and finding.suffix and not key_of(log, failure, go_on) <= finding.key:
-            return None
+        if failure is not None and finding.suffix:
+            key = key_of(log, failure, go_on)
+            return failure if is_of(key, finding.key) or is_of(finding.key, key) else None
         return failure
 
     if finding.died:
@@ -176,7 +177,7 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, 
     if cause.bugs:
         return _of_known_bugs(finding, log, cause)
     statements = key_of(log, failure, trials.beat)
-    if finding.key and not statements & finding.key:
+    if finding.key and leaves_out(failure) and not statements & finding.key:
         note = f"shrinking leads to another failure of this name: {', '.join(sorted(statements))}"
         return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
     finding = replace(finding, statements=statements, suffix=kind_of("", statements) if finding.suffix else "")

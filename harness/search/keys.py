@@ -15,10 +15,12 @@ from swarden.harness.core.origins import PLACE, EngineCode
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.history import entries_of, nearest
 from swarden.harness.report.story import KEPT_WAITING, refs_of
+from swarden.invariants.events import REQUEST_KIND
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.transition import Transition
 
 LEFT_OUT = (ProgressCode.STUCK, *KEPT_WAITING)
+OF_A_STATE = "a state"
 LAST_STEPS = 2  # that are traced for the branches
 BEFORE_HASH, HASH_LEN = "~", 6  # in the name of a kind; hex digits
 
@@ -37,13 +39,18 @@ def is_of(key: Key, known: Key) -> bool:
     return key == known or (known != NO_KEY and known <= key)
 
 
+def leaves_out(failure: Failure) -> bool:
+    """Whether requests are left out by the last step of a failure."""
+    return isinstance(failure.error, DrainStuck) or any(one.code in LEFT_OUT for one in failure.violations)
+
+
 def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
     """The key of the failure of a log, which is run again and traced; NO_KEY if it does not fail so.
 
     It has the statements by which the last step left out requests, or the one that took, freed or locked a unit last.
     """
     target, traced = log.header.target, list[Driver]()
-    is_left_out = isinstance(failure.error, DrainStuck) or any(one.code in LEFT_OUT for one in failure.violations)
+    is_left_out = leaves_out(failure)
     since = failure.transition.after.step - LAST_STEPS if is_left_out else 0
 
     def observe(driver: Driver, change: Transition) -> None:
@@ -63,19 +70,25 @@ def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
 
 
 def _branches(failure: Failure, moments: Sequence[Moment]) -> Iterator[str]:
-    """The branches of the last step that leave out requests by name; else all, and where the requests are."""
+    """The branches of the last step that leave out requests by name; else all, and where the oldest request is."""
     requests = {one.id: one.place for one in failure.transition.after.requests or ()}
     last = next((one.passed_over for one in reversed(moments) if one.passed_over), ())
     named = [one for one in last if one.request_id in requests]
     yield from (f"{_function(one.place)}: {one.condition}" for one in named or last)
-    if not named:
-        yield from map(str, requests.values())
+    if not named and requests:
+        yield str(requests[min(requests)])
 
 
 def _last_statement(failure: Failure, moments: Sequence[Moment], code: EngineCode) -> Iterator[str]:
-    units = [ref for ref in refs_of(failure.violations[0]) if ref.pool and ref.id]
+    """The statement that acted last on the first unit of a violation, and whether that is a state of its request."""
+    violation, after = failure.violations[0], failure.transition.after
+    units = [ref for ref in refs_of(violation) if ref.pool and ref.id]
+    record = after.record_by_request.get(violation.subject.id) if violation.subject.kind == REQUEST_KIND else None
+    for component, held in zip(after.components, record.units if record is not None else (), strict=False):
+        if component.has_states and units and units[0].id in held:
+            yield OF_A_STATE
     entries = [entry for ref in units[:1] for moment in moments for entry in entries_of(ref, moment) if entry.origin]
-    return (_statement(nearest(entry.origin), code) for entry in entries[-1:])
+    yield from (_statement(nearest(entry.origin), code) for entry in entries[-1:])
 
 
 def _function(place: str) -> str:

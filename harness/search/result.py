@@ -142,6 +142,14 @@ class Tallies:
             if isinstance(mine, Counter):
                 mine.update(others)
 
+    def count(self, known: str, fingerprint: str, key: Key) -> None:
+        """Count a failed run: of known bugs, or else of a fingerprint and a key."""
+        if known:
+            self.known[known] += 1
+        else:
+            self.failures[fingerprint] += 1
+            self.kinds.update([kind_of(fingerprint, key)] if key else ())
+
     def runs_of(self, finding: Finding, among: Sequence[Finding] = ()) -> int:
         """The failed runs that count for a finding among others."""
         is_alone = [one.fingerprint for one in among].count(finding.fingerprint) < 2
