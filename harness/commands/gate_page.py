@@ -6,6 +6,7 @@ from typing import Any
 
 from swarden.harness.commands.release_day import compared, has_unknown_owner, is_leak, lines_of
 from swarden.harness.core.changed_code import ChangedLine
+from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.origins import places_in
 from swarden.harness.core.printable import printable
@@ -70,7 +71,7 @@ class GatePage:
         for title, rows in self._tables().items():
             yield from ("", f"## {title}", "", *rows)
         if self._why_broken or any(is_leak(one.finding.fingerprint) for one in self.new):
-            yield from ("", "## What the adapter reads", "", "```", *lines_of(self._target, self._comparison), "```")
+            yield from ("", "## What the adapter reads", "", "```", *self._adapter_lines(), "```")
 
     def short_lines(self) -> Iterator[str]:
         """The page for a terminal: without the histories of the stories."""
@@ -106,6 +107,12 @@ class GatePage:
             "Known bugs": [f"- {plain(line)}" for line in known],
         }
         return {title: rows for title, rows in sections.items() if rows not in ([], ["None."])}
+
+    def _adapter_lines(self) -> list[str]:
+        try:
+            return [*lines_of(self._target, self._comparison)]
+        except UsageError as error:  # a file that is not valid Python
+            return [str(error)]
 
     def _touched_lines(self, one: Judged) -> list[str]:
         """The changed lines that a story touches, as a list of Markdown."""

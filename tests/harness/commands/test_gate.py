@@ -59,6 +59,7 @@ CHANGES = {
     "base": ("", ""),
     "renamed": ("num_full", "full_blocks"),
     "leak": (STOPPED, STOPPED.replace("request.blocks,", 'request.blocks if reason == "length" else [],')),
+    "unreadable": ("class Engine:", "class Engine(:"),
     "broken": ("max_running: int, chunk_len: int)", "max_running: int, chunk_len: int, num_ranks: int)"),
 }
 
@@ -111,11 +112,14 @@ def test_failure_that_a_fix_does_not_fit_on_the_head_is_old_if_the_base_has_it(g
     assert "| unit_has_one_owner/blocks block/leaked |" in page.partition("## Failing on the base, too")[2]
 
 
-def test_head_that_cannot_be_driven_is_broken(gate):
-    done, page = gate("base", "broken")
+@pytest.mark.parametrize(
+    ("head", "why"), [("broken", "missing 1 required positional argument: 'num_ranks'"), ("unreadable", "SyntaxError")]
+)
+def test_head_that_cannot_be_driven_is_broken(gate, head, why):
+    done, page = gate("base", head)
 
     assert done.returncode == 2
-    assert "missing 1 required positional argument: 'num_ranks'" in page.partition("## Broken")[2]
+    assert why in page.partition("## Broken")[2]
 
 
 def test_revisions_are_extracted_and_a_muted_failure_is_put_aside(gate, folder):
