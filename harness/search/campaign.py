@@ -31,7 +31,6 @@ from swarden.harness.search.fixed_settings import Settings, have_settings, with_
 from swarden.harness.search.judge import Deaths, Trials
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
-from swarden.harness.search.reach import ReachSteering
 from swarden.harness.search.result import Finding, Reached, Result
 from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, StartTime, batch_seed
 from swarden.harness.search.search import search
@@ -111,7 +110,6 @@ class Worker(RunListener):
         self._is_stopped = is_stopped
         self._beat = heartbeat
         self._running = running
-        self._reach = ReachSteering(plan.change)
         trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths)
         self._steering = Steering(plan.known, Verifier(self.target, plan.fixes, trials))
         start = time.monotonic()
@@ -141,7 +139,7 @@ class Worker(RunListener):
         """
         self.next_run = RunIndex(self.plan.first_run.batch)
         num_unfit, num_turns = 0, len(turns_of(self.target, self.plan.machine))
-        with self.plan.changes.planted(self.target), self._reach.counters.planted():
+        with self.plan.changes.planted(self.target), self._corpus.reach.counters.planted():
             while self._quota and not self.is_over and num_unfit < num_turns:
                 self._run_batch()
                 num_unfit += self.result.is_refused
@@ -157,7 +155,7 @@ class Worker(RunListener):
     def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
         """The configurations with the settings of the plan; others are drawn if the engine refuses them."""
         try:
-            steered = configs if self._corpus.running else self._reach.steered(self.target, configs)
+            steered = configs if self._corpus.running else self._corpus.reach.steered(self.target, configs)
             return with_settings(self.target, steered, self.plan.settings)
         except InvalidConfig as error:
             self._refuse(error)
@@ -192,7 +190,7 @@ class Worker(RunListener):
         )
         self._run = Run(header, self.target.watch(), Features(), self._corpus.running)
         self._steering.begin_run(header)
-        self._reach.counters.begin()
+        self._corpus.reach.counters.begin()
         self._beat(self.next_run)
         if self._running is not None:
             self._running.begin(header)
@@ -246,8 +244,8 @@ class Worker(RunListener):
         result = Result(run=(self._run.header.seed, self._run.header.run))
         self._run.add_to(result.tallies, driver, self.plan.machine)
         log, failure = log_of(self._run.header, driver), driver.failure
-        coverage = self._reach.counters.coverage
-        self._reach.note(log, coverage.ran, is_healthy=failure is None)
+        coverage = self._corpus.reach.counters.coverage
+        self._corpus.reach.note(log, coverage.ran, is_healthy=failure is None)
         result.coverage = coverage.beyond(self.result.coverage)
         if failure is not None:
             failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
@@ -304,7 +302,7 @@ class Worker(RunListener):
 
     def _run_logs(self) -> None:
         batch = self.next_run.batch
-        self._corpus.begin_batch(batch // self.plan.workers, batch_seed(self.plan.seed, batch), self._reach.near)
+        self._corpus.begin_batch(batch // self.plan.workers, batch_seed(self.plan.seed, batch))
         for name, log in self._corpus.logs:
             self._corpus.running = name
             player = Player(self)
@@ -330,7 +328,7 @@ class Worker(RunListener):
     def _run_batch(self) -> None:
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         machine = turns[batch % len(turns)]
-        self._reach.begin_batch(machine.machine)
+        self._corpus.reach.begin_batch(machine.machine)
         self._run_logs()
         from_seed, calls = batch_seed(self.plan.seed, batch), self.plan.profile.calls_of(batch, num_turns=len(turns))
         try:
@@ -387,8 +385,8 @@ class Worker(RunListener):
 def _share_of(plan: Plan) -> Share:
     """The part of the corpus for the worker of this plan: every `workers`-th log."""
     if plan.part is not None:
-        return Share(plan.part)
+        return Share(plan.part, plan.change)
     logs = logs_of(plan.corpus, plan.engine, plan.machine) if plan.corpus is not None else []
     target = target_of(plan.engine)
     logs = [one for one in logs if have_settings(target, one.log.header.configs, plan.settings)]
-    return Share(CorpusPart(logs[plan.first_run.batch % plan.workers :: plan.workers]))
+    return Share(CorpusPart(logs[plan.first_run.batch % plan.workers :: plan.workers]), plan.change)

@@ -92,19 +92,19 @@ def head(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "load", "ran"),
+    ("replaced", "load", "ran"),
     [
-        pytest.param("total = load", "total = 2", 6, {0}, id="branch-taken"),
-        pytest.param("total = load", "total = 2", 5, set(), id="branch-not-taken"),
-        pytest.param("ZeroDivisionError", "(ZeroDivisionError, KeyError)", 1, set(), id="handler-that-did-not-run"),
-        pytest.param("ZeroDivisionError", "(ZeroDivisionError, KeyError)", 0, {0}, id="handler-that-ran"),
-        pytest.param("most=9", "most=8", 1, {0}, id="default-of-a-decorated-method"),
-        pytest.param("result * 2", "result + result", 1, {0}, id="in-a-closure-that-is-made-already"),
-        pytest.param("LIMIT = 4", "LIMIT = 5", 1, {0}, id="constant-runs-on-import"),
+        pytest.param(("total = load", "total = 2"), 6, {0}, id="branch-taken"),
+        pytest.param(("total = load", "total = 2"), 5, set(), id="branch-not-taken"),
+        pytest.param(("ZeroDivisionError", "(ZeroDivisionError, KeyError)"), 1, set(), id="handler-that-did-not-run"),
+        pytest.param(("ZeroDivisionError", "(ZeroDivisionError, KeyError)"), 0, {0}, id="handler-that-ran"),
+        pytest.param(("most=9", "most=8"), 1, {0}, id="default-of-a-decorated-method"),
+        pytest.param(("result * 2", "result + result"), 1, {0}, id="in-a-closure-that-is-made-already"),
+        pytest.param(("LIMIT = 4", "LIMIT = 5"), 1, {0}, id="constant-runs-on-import"),
     ],
 )
-def test_changed_line_that_runs_is_noted_and_changes_nothing(tmp_path, head, before, after, load, ran):
-    change = change_of(tmp_path, before, after)
+def test_changed_line_that_runs_is_noted_and_changes_nothing(tmp_path, head, replaced, load, ran):
+    change = change_of(tmp_path, *replaced)
     scale = head().Scale()
     weigh, expected = scale.weigh.__code__, scale.weigh(load)
 
