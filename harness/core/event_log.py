@@ -43,8 +43,11 @@ class EventLog:
         for listener in self._listeners:
             listener.notice(event)
 
-    def trace(self) -> None:
-        """Record the place in the engine's code of each later event; each event costs a walk over the stack."""
+    def trace(self, *, everywhere: bool = False) -> None:
+        """Record the place in the engine's code of each later event; each event costs a walk over the stack.
+
+        Requests are found that the `decisions` of the code leave out, or, `everywhere`, any function of the engine.
+        """
         places = self._places = {}
 
         def add(event: NamedTuple) -> None:
@@ -54,8 +57,8 @@ class EventLog:
         if self.notice == self.add:
             self.notice = add
         self.add = add
-        if self._code.decisions:
-            self._decisions = DecisionTracer(self._code)
+        if self._code.decisions or everywhere:
+            self._decisions = DecisionTracer(self._code, everywhere=everywhere)
 
     def in_step(self) -> AbstractContextManager[None]:
         """The context of an engine step; in a traced run, it reports why requests are passed over."""

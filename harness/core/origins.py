@@ -12,6 +12,7 @@ from swarden.harness.core.fingerprint import NESTED, fingerprint_of_error, is_wi
 CALLED_BY = " < "  # between the frames of an origin, innermost first
 MAX_CALLERS = 3  # frames of an origin
 PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a planted mutant
+PLACE = re.compile(r"(?P<path>.+)\.py:(?P<line>\d+) (?P<function>\S+)(?: \((?P<patch>.+)\))?")  # of EngineCode.place
 
 
 class EngineCode(NamedTuple):

@@ -34,8 +34,8 @@ from swarden.harness.search.result import Finding, Reached, Result
 from swarden.harness.search.run import Run, batch_seed
 from swarden.harness.search.search import search
 from swarden.harness.search.shrink import measure
-from swarden.harness.search.steering import CONFIRMATIONS, Steering
-from swarden.harness.search.verification import Cause, Verifier
+from swarden.harness.search.steering import CONFIRMATIONS, Kind, Steering
+from swarden.harness.search.verification import Verifier
 from swarden.invariants.transition import Transition
 
 
@@ -259,12 +259,13 @@ class Worker(RunListener):
         log, failure = log_of(self._run.header, driver), driver.failure
         if failure is not None:
             failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
-            name = cause.name or failure.fingerprint
-            self._steering.end_run([*failure.fingerprints, cause.name])
-            (result.tallies.known if cause.bugs else result.tallies.failures)[name] = 1
+            kind = Kind(cause.name) if cause.bugs else self._steering.kind(failure, new_log, self._beat_now)
+            kind = kind._replace(cause=cause)
+            self._steering.end_run([kind.name, *failure.fingerprints[1:]])
+            result.tallies.count(cause.name, failure.fingerprint, kind.key)
             if not cause.bugs:
-                self._add_finding(result, failure, new_log, cause)
-            is_rechecked = self._steering.times[name] < CONFIRMATIONS
+                self._add(result, failure, new_log, kind)
+            is_rechecked = self._steering.times[kind.name] < CONFIRMATIONS
         else:
             self._steering.end_run()
             self._keep(result, log)
@@ -274,7 +275,7 @@ class Worker(RunListener):
             self._recheck(result, log)
         self._send(result)
         if failure is not None:
-            self._count(failure, new_log, cause)
+            self._count(failure, new_log, kind)
         if self._running is not None:
             self._running.end()
 
@@ -346,26 +347,28 @@ class Worker(RunListener):
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 
-    def _count(self, failure: Failure, log: OpLog, cause: Cause) -> None:
+    def _count(self, failure: Failure, log: OpLog, kind: Kind) -> None:
         """Count a failure, and add a finding with the shrunk log if this failure confirms its trail."""
-        small = self._steering.record(failure, log, lambda: self._beat(self.next_run), cause)
+        small = self._steering.record(failure, log, self._beat_now, kind.cause, kind.name)
         if small is not None and isinstance(small.failure, Failure):
-            result = Result()
-            self._add_finding(result, small.failure, small.log, cause, small.passed)
+            result, shrunk = Result(), self._steering.kind(small.failure, small.log, self._beat_now)
+            self._add(result, small.failure, small.log, shrunk._replace(cause=kind.cause), *small.passed)
             self._send(result)
 
-    def _add_finding(
-        self, result: Result, failure: Failure, log: OpLog, cause: Cause, passed: frozenset[str] = frozenset()
-    ) -> None:
-        """Add a failure with the fingerprint that its log expects, if that is new or the log smaller than before."""
-        name = log.header.expected or failure.fingerprint
-        known = self.result.findings.get(name)
+    def _add(self, result: Result, failure: Failure, log: OpLog, kind: Kind, *passed: str) -> None:
+        """Add a failure with the fingerprint that its log expects, if its kind is new or the log smaller."""
+        fingerprint = log.header.expected or failure.fingerprint
+        known = self.result.findings.get(kind.name)
         if known is None or measure(log) < measure(known.log):
             spent = time.process_time() - self._started.cpu_s
-            path = save_unshrunk(log, name, self.plan.out, self.plan.seed)
+            path = save_unshrunk(log, kind.name, self.plan.out, self.plan.seed)
             recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
-            found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure))
-            result.findings[name] = replace(found, passed=passed, path=path, recorded=recorded, cause=cause)
+            found = Finding(fingerprint, log, spent, self.plan.engine, story=story_lines(log.header, failure))
+            found = replace(found, key=kind.key, suffix=kind.name.removeprefix(fingerprint), cause=kind.cause)
+            result.findings[kind.name] = replace(found, passed=frozenset(passed), path=path, recorded=recorded)
+
+    def _beat_now(self) -> None:
+        self._beat(self.next_run)
 
     def _recheck(self, result: Result, log: OpLog) -> None:
         """Run the ops again. A difference is nondeterminism, which outranks a violation; both logs are kept."""
