@@ -18,7 +18,7 @@ Engine = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+(==[\w.-]+)?$")]
 SETTING = re.compile(r"\w+")  # the name of one
 CAMPAIGN = ("engine", "profile", "minutes")
 OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {  # of a command, or of a command and its own command
-    ("fuzz",): (*CAMPAIGN, "set"),
+    ("fuzz",): (*CAMPAIGN, "set", "mutes"),
     ("mute",): ("mutes",),
     ("nightly",): (*CAMPAIGN, "archive"),
     **{("archive", name): ("archive",) for name in ("list", "show", "quarantine", "verify", "import")},

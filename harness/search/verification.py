@@ -25,6 +25,7 @@ from swarden.harness.search.judge import (
     Trials,
     is_same,
 )
+from swarden.harness.search.mutes import Mute
 
 MOST_FIXES = 8  # of bugs with one fingerprint that are tried: each costs a replay of an unshrunk log
 AND = " + "  # between the names of bugs that are known together
@@ -134,6 +135,15 @@ class Verifier:
         """The fixes of the first namesakes of a failure that the log reaches with these fixes."""
         reached = judge.ending(fixes).reached
         return [name for name in self._namesakes(left) if name in reached][:MOST_FIXES]
+
+
+def muted_by(known: str, mutes: Mapping[str, Mute]) -> Mute | None:
+    """The mute of a bug whose fix alone cures, or of all bugs that are known together; None if there is none."""
+    for together in known.split(OR):
+        found = [mutes.get(name) for name in together.split(AND)]
+        if all(found):
+            return found[0]
+    return None
 
 
 def names_in(known: str) -> list[str]:
