@@ -36,7 +36,7 @@ from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, StartTime, batc
 from swarden.harness.search.search import search
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Kind, Steering
-from swarden.harness.search.verification import Cause, Verifier
+from swarden.harness.search.verification import Verifier
 from swarden.invariants.transition import Transition
 
 FINISHED_EVERY = 4  # one run of so many finishes its requests at the end
@@ -250,12 +250,13 @@ class Worker(RunListener):
         if failure is not None:
             failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
             kind = Kind(cause.name) if cause.bugs else self._steering.kind(failure, new_log, self._beat_now)
+            kind = kind._replace(cause=cause)
             self._steering.end_run([kind.name, *failure.fingerprints[1:]])
             result.tallies.count(cause.name, failure.fingerprint, kind.key)
             if not cause.bugs:
-                self._add(result, failure, new_log, cause, kind)
+                self._add(result, failure, new_log, kind)
             elif cause.name not in self.result.known:
-                result.known[cause.name] = self._finding(failure, log, cause)
+                result.known[cause.name] = self._finding(failure, log, kind)
             is_rechecked = self._steering.times[kind.name] < CONFIRMATIONS
         else:
             self._steering.end_run()
@@ -266,7 +267,7 @@ class Worker(RunListener):
             self._recheck(result, log)
         self._send(result)
         if failure is not None:
-            self._count(failure, new_log, cause, kind)
+            self._count(failure, new_log, kind)
         if self._running is not None:
             self._running.end()
 
@@ -339,27 +340,30 @@ class Worker(RunListener):
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 
-    def _count(self, failure: Failure, log: OpLog, cause: Cause, kind: Kind) -> None:
+    def _count(self, failure: Failure, log: OpLog, kind: Kind) -> None:
         """Count a failure, and add a finding with the shrunk log if this failure confirms its trail."""
-        small = self._steering.record(failure, log, self._beat_now, cause, kind.name)
+        small = self._steering.record(failure, log, self._beat_now, kind.cause, kind.name)
         if small is not None and isinstance(small.failure, Failure):
             result, shrunk = Result(), self._steering.kind(small.failure, small.log, self._beat_now)
-            self._add(result, small.failure, small.log, cause, shrunk, *small.passed)
+            self._add(result, small.failure, small.log, shrunk._replace(cause=kind.cause), *small.passed)
             self._send(result)
 
-    def _add(self, result: Result, failure: Failure, log: OpLog, cause: Cause, kind: Kind, *passed: str) -> None:
+    def _add(self, result: Result, failure: Failure, log: OpLog, kind: Kind, *passed: str) -> None:
         """Add a failure with the fingerprint that its log expects, if its kind is new or the log smaller."""
         known = self.result.findings.get(kind.name)
         if known is None or measure(log) < measure(known.log):
-            path = save_unshrunk(log, kind.name, self.plan.out, self.plan.seed)
-            found = self._finding(failure, log, cause)
-            found = replace(found, key=kind.key, suffix=kind.name.removeprefix(found.fingerprint))
+            path, found = (
+                save_unshrunk(log, kind.name, self.plan.out, self.plan.seed),
+                self._finding(failure, log, kind),
+            )
+            found = replace(found, suffix=kind.name.removeprefix(found.fingerprint))
             result.findings[kind.name] = replace(found, path=path, passed=frozenset(passed))
 
-    def _finding(self, failure: Failure, log: OpLog, cause: Cause) -> Finding:
+    def _finding(self, failure: Failure, log: OpLog, kind: Kind) -> Finding:
         name, spent = log.header.expected or failure.fingerprint, time.process_time() - self._started.cpu_s
-        found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure), cause=cause)
-        return replace(found, recorded=failure.error.log if isinstance(failure.error, CheckFailed) else None)
+        recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
+        found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure), recorded=recorded)
+        return replace(found, key=kind.key, cause=kind.cause)
 
     def _beat_now(self) -> None:
         self._beat(self.next_run)

@@ -81,10 +81,11 @@ class Trail:
 
 
 class Kind(NamedTuple):
-    """The name under which failures with one fingerprint and one key are counted, and this key."""
+    """The name under which failures of one cause, or with one fingerprint and one key, are counted."""
 
     name: str
     key: Key = NO_KEY
+    cause: Cause = UNKNOWN
 
 
 class Steering:
