@@ -30,6 +30,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
         "demo": "Find, shrink, replay and show a planted leak of a small engine, in seconds.",
         "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
         "nightly": "Fuzz every night, with an archive of what the nights before have found.",
+        "gate": "Judge a change of an engine: random traffic on its head, its failures replayed on its base.",
         "attach": "Run a server of an engine with the strict memory check attached to its scheduler.",
         "trace": "Serve a production trace of requests; check every step; stop at the first violation.",
     },
@@ -41,6 +42,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
         "bisect": "The first version of an engine that an op-log fails on, and the first that passes again.",
         "backtest": "How many bugs of past releases a search finds before the next release fixes them.",
         "archive": "The findings of the nights: list, show, quarantine, verify or import them.",
+        "mute": "Put a known bug or a finding aside until a date, for a reason.",
         "report": "Write one page about an archive of nights or the findings of a campaign.",
     },
     "Engines and known bugs": {

@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from swarden.harness.cli import app
 from swarden.harness.commands.backtest import shipped_pairs
+from swarden.harness.commands.gate import GATE
 from swarden.harness.report import story
 from swarden.harness.search.backtest_results import cost_of
 from tests import checks_page, cli_page, outbox, pages
@@ -264,7 +265,7 @@ def test_workflow_of_releases_tries_the_newest_and_shows_its_page():
 
 def commands_of_workflow(path: Path) -> list[str]:
     """The commands of swarden in the steps of a workflow, with a release in place of the variables."""
-    text = path.read_text().replace("${ENGINE%%==*}", "sglang").replace("$ENGINE", "sglang==checkout-head")
+    text = path.read_text().replace("$ENGINE", "swarden")
     lines = re.sub(r">-\n +(.*)\n +(--.*)", r"\1 \2", text).splitlines()
     return [line for line in (line.strip().removeprefix("run: ") for line in lines) if line.startswith("swarden ")]
 
@@ -278,15 +279,12 @@ def test_commands_of_a_workflow_are_of_this_build(path):
         parse(line.replace('"$MINUTES"', "3"))
 
 
-def test_gate_of_a_checkout_links_head_and_base_and_compares_them():
-    """It tries the checkout of ENGINE beside the one of the base."""
-    commands = commands_of_workflow(ROOT / ".github/workflows/pull-request.yml")
+def test_gate_of_a_pull_request_judges_the_merge_by_its_first_parent_and_shows_its_page():
+    path = ROOT / ".github/workflows/pull-request.yml"
+    [line] = [line for line in commands_of_workflow(path) if " gate " in line]
 
-    assert [shlex.split(line)[1:5] for line in commands if "engines" in line] == [
-        ["engines", "install", "sglang==checkout-head", "--from"],
-        ["engines", "install", "sglang==checkout-base", "--from"],
-        ["engines", "try", "sglang==checkout-head", "--against"],
-    ]
+    assert shlex.split(line)[1:6] == ["gate", "--base", "HEAD^", "--head", "."]
+    assert f"run: cat {GATE / 'page.md'} >> " in path.read_text()
 
 
 @pytest.mark.parametrize("path", [one for one in WORKFLOWS if one != RELEASES], ids=lambda path: path.name)

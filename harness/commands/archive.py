@@ -1,7 +1,7 @@
 """swarden archive: the findings of the nights."""
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +11,7 @@ import typer
 from swarden.harness.commands import servers
 from swarden.harness.commands.console import OUT, print_json, print_piece
 from swarden.harness.commands.fuzz import STEP_TIMEOUT_S
+from swarden.harness.commands.mute import date_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog, OpLogError
@@ -91,10 +92,7 @@ def quarantine(
     place: ArchiveOption = ARCHIVE,
 ) -> None:
     """Keep a finding from making a night red before a date; its log is replayed all the same."""
-    try:
-        end = date.fromisoformat(until)
-    except ValueError as error:
-        raise UsageError(f"--until: {until!r} is not a date; write one as in 2026-12-31") from error
+    end = date_of(until)
     found = _the_one(Archive(place), fingerprint)
     found.put_in_quarantine(Quarantine(reason=reason, until=end.isoformat()))
     OUT.print(f"{found.engine} {found.fingerprint}: quarantined until {end}", markup=False)

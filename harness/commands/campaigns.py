@@ -1,6 +1,6 @@
 """The campaigns of one command: each engine has a campaign with its own worker processes, all at the same time."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -15,6 +15,8 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import rarest_first, write
 from swarden.harness.search.endings import base_of, beside
+from swarden.harness.search.keys import kind_of
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
@@ -26,10 +28,11 @@ END = object()
 
 
 class CampaignLimits(NamedTuple):
-    """The seconds without an engine step until a worker is killed, and the seconds to shrink all findings."""
+    """The seconds without an engine step until a worker is killed, those to shrink all findings, and the mutes."""
 
     step_seconds: float
     shrink_seconds: float
+    mutes: Mapping[str, Mute] = {}
 
 
 @dataclass
@@ -40,6 +43,7 @@ class Campaign:
     group: WorkerGroup
     lines: EventLines
     shrink_seconds: float
+    mutes: Mapping[str, Mute] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     not_reproduced: list[str] = field(default_factory=list)
     is_interrupted: bool = False
@@ -57,7 +61,7 @@ class Campaign:
                 self.group.result.tallies.attribute(finding.fingerprint, finding.cause.name)
             elif finding is not None and finding.why_flaky:
                 self.not_reproduced.append(finding.why_flaky)
-            elif finding is not None:
+            elif finding is not None and not self._has_same(finding):
                 self.findings.append(finding)
                 self.lines.write("finding", engine=self.plan.engine, **finding.figures())
             yield
@@ -65,11 +69,21 @@ class Campaign:
             yield from beside(self.findings, base, lambda: self.group.is_interrupted)
         self.is_interrupted = self.group.is_interrupted
 
+    def _has_same(self, finding: Finding) -> bool:
+        """Whether the shrunk log of an earlier finding fails at the same statements; it then has the runs of both."""
+        tallies = self.group.result.tallies
+        for one in self.findings:
+            if finding.statements and (one.fingerprint, one.statements) == (finding.fingerprint, finding.statements):
+                tallies.kinds[kind_of(one.fingerprint, one.key)] += tallies.runs_of(finding, (one, finding))
+                return True
+        return False
+
     def outcome(self, command: str) -> Outcome:
         """The outcome of the finished campaign, which `command` runs again."""
         mutant = mutant_of(target_of(self.plan.engine), self.plan.mutant) if self.plan.mutant is not None else None
         result = self.group.result
-        return Outcome(self.plan, command, result, self.findings, self.not_reproduced, mutant, self.is_interrupted)
+        ended = (self.findings, self.not_reproduced, mutant, self.is_interrupted)
+        return Outcome(self.plan, command, result, *ended, mutes=self.mutes)
 
 
 def plans_for(engines: Sequence[str], shared: Plan) -> list[Plan]:
@@ -109,7 +123,7 @@ def ended_campaigns(plans: Sequence[Plan], limits: CampaignLimits, lines: EventL
         assert plan.out is not None, "a campaign has a folder for its findings"
         on_progress = ProgressDisplay(plan, bar, lines).update
         group = WorkerGroup(plan.workers, plan.out, hang_seconds=limits.step_seconds, on_progress=on_progress)
-        campaigns.append(Campaign(plan, group, lines, limits.shrink_seconds))
+        campaigns.append(Campaign(plan, group, lines, limits.shrink_seconds, limits.mutes))
     with interruptible([campaign.group for campaign in campaigns]):
         try:
             with bar, ExitStack() as stack:

@@ -20,6 +20,7 @@ from swarden.harness.commands.events import EventsOption, event_lines
 from swarden.harness.commands.exhaustive import explore
 from swarden.harness.commands.help import finding_option, limit_option, output_option, traffic_option
 from swarden.harness.commands.layout import print_lines
+from swarden.harness.commands.mute import MutesOption
 from swarden.harness.core.changes import Changes, fixes_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
@@ -34,6 +35,7 @@ from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import digest_of, files_of
 from swarden.harness.search.findings import FINDINGS
 from swarden.harness.search.fixed_settings import assignments
+from swarden.harness.search.mutes import MUTES, mutes_of
 from swarden.harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
 from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
 
@@ -79,6 +81,7 @@ def fuzz(
     step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
     out: Annotated[Path, finding_option(help="folder for the findings", metavar="DIR")] = FINDINGS,
     corpus: Annotated[Path | None, CORPUS] = None,
+    mutes: MutesOption = MUTES,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
     server: servers.ServerOptions = servers.NONE,
@@ -101,12 +104,12 @@ def fuzz(
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
-    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds), events, server)
+    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds, mutes_of(mutes)), events, server, mutes)
     raise typer.Exit(_campaigns(shared, engines, asked, as_json=as_json))
 
 
 class Asked(NamedTuple):
-    """Options that are in no plan: the limit in minutes (None: the default), other limits, and the file of events.
+    """Options that are in no plan: the limit in minutes (None: the default), other limits, and the files.
 
     `over_http` are the options of a server and its settings, without what the server reports about itself.
     """
@@ -115,6 +118,7 @@ class Asked(NamedTuple):
     limits: CampaignLimits
     events: Path | None
     server: servers.ServerOptions = servers.NONE
+    mutes: Path = MUTES
 
     @property
     def over_http(self) -> Sequence[str]:
@@ -241,7 +245,7 @@ def _subject(plan: Plan) -> str:
 def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     """The line that runs the same campaigns again."""
     model_of_bug = model_of_mutant(engines[0], plan.mutant)
-    step_seconds, shrink_seconds = asked.limits
+    step_seconds, shrink_seconds, _ = asked.limits
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
     options = {
         "--profile": plan.profile.name,
@@ -256,6 +260,7 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--shrink-seconds": shrink_seconds if shrink_seconds != SHRINK_SECONDS else None,
         "--out": plan.out if plan.out != FINDINGS else None,
         "--corpus": plan.corpus,
+        "--mutes": asked.mutes if asked.mutes != MUTES else None,
         "--twin": plan.twin,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]

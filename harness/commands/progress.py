@@ -11,6 +11,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
+from swarden.harness.search.gate import Gate, Judged
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shards import runs_of_lanes
 from swarden.harness.search.workers import WorkerGroup
@@ -77,6 +78,29 @@ class ProgressDisplay:
             return f"{text}; {counted(self._plan.max_runs - tallies.runs, 'run')} left"
         left_s = self._plan.seconds - passed_s
         return f"{text}; {max(0, round(left_s))} s left" if left_s < inf else text
+
+
+class GateDisplay:
+    """Shows the phase of a gate, its new failures and the time that is left; without a terminal, a line for each."""
+
+    def __init__(self, bar: Progress, lines: EventLines) -> None:
+        self._bar, self._task, self._lines, self._phase = bar, bar.add_task(""), lines, ""
+
+    def update(self, gate: Gate) -> None:
+        line = f"{gate.phase}; verdict in at most {gate.left_s:.0f} s"
+        if gate.phase != self._phase:
+            self._phase = gate.phase
+            self._lines.write("phase", phase=gate.phase)
+            if self._bar.disable:
+                ERR.print(line, markup=False)
+        new = [name for name, one in gate.judged.items() if one.is_new]
+        shown = f"{counted(len(new), 'failure')} not on the base" + (f", the latest {new[-1]}" if new else "")
+        self._bar.update(self._task, description=f"{line}\n{shown}")
+
+    def judged(self, one: Judged) -> None:
+        self._lines.write("judged", name=one.name, on_base=one.end, path=str(one.finding.path))
+        if one.is_new:
+            ERR.print(f"new: {one.name}: passes on the base", markup=False)
 
 
 class NightDisplay:

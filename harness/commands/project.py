@@ -18,7 +18,8 @@ Engine = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+(==[\w.-]+)?$")]
 SETTING = re.compile(r"\w+")  # the name of one
 CAMPAIGN = ("engine", "profile", "minutes")
 OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {  # of a command, or of a command and its own command
-    ("fuzz",): (*CAMPAIGN, "set"),
+    ("fuzz",): (*CAMPAIGN, "set", "mutes"),
+    ("mute",): ("mutes",),
     ("nightly",): (*CAMPAIGN, "archive"),
     **{("archive", name): ("archive",) for name in ("list", "show", "quarantine", "verify", "import")},
 }
@@ -33,11 +34,13 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     profile: str | None = None
     minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
     archive: str | None = None
+    mutes: str | None = None
     set: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        if self.archive is not None and not Path(self.archive).resolve().is_relative_to(Path.cwd().resolve()):
-            raise ValueError(f"archive: {self.archive!r} is not below this folder; name a folder in it")
+        for name, path in (("archive", self.archive), ("mutes", self.mutes)):
+            if path is not None and not Path(path).resolve().is_relative_to(Path.cwd().resolve()):
+                raise ValueError(f"{name}: {path!r} is not below this folder; name one in it")
         if bad := [name for name in self.set if not SETTING.fullmatch(name)]:
             raise ValueError(f"set has {bad[0]!r}, want the name of a setting")
 

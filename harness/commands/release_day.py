@@ -18,6 +18,7 @@ from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import IfReleaseHas, declared
 from swarden.harness.report.wording import counted
 
+LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
 MOST_SHOWN = 3  # definitions, and places of the adapter, in a line
 Release = Annotated[str, typer.Argument(help="a release that is installed, as sglang==0.5.23", metavar="NAME==VERSION")]
 Against = Annotated[
@@ -63,6 +64,20 @@ def compared(target: ReleasedTarget[Any], against: str | None = None) -> Compari
         raise UsageError(f"{target.process}: no older release is installed to compare it with; {want}")
     old = released(f"{target.name}=={against or older[-1]}")
     return Comparison(target.adapter, old.definitions(), target.definitions(), old.version())
+
+
+def has_unknown_owner(fingerprint: str, target: ReleasedTarget[Any], comparison: Comparison) -> bool:
+    """Whether a failure can come from an owner that is new to the adapter.
+
+    The release is newer than all on which known bugs were tried, and has names that the adapter does not read.
+    """
+    tried = [parsed(bug.tried) for bug in target.known_bugs().values()]
+    is_newer = parsed(target.version()) > max(tried, default=())
+    return is_leak(fingerprint) and is_newer and any(one.kind == NEW for one in comparison.differences)
+
+
+def is_leak(fingerprint: str) -> bool:
+    return set(LEAK) <= {*fingerprint.split("/")}
 
 
 def figures_of(target: ReleasedTarget[Any], comparison: Comparison) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns
 from swarden.harness.commands.console import ERR
 from swarden.harness.commands.events import EventLines
-from swarden.harness.commands.release_day import lines_of, released
+from swarden.harness.commands.release_day import has_unknown_owner, lines_of, released
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.fingerprint import slug
-from swarden.harness.core.releases import parsed
-from swarden.harness.kit.reads import NEW, Comparison
+from swarden.harness.kit.reads import Comparison
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.nightly.replaying import logs_of
 from swarden.harness.nightly.reports import plain, table
@@ -27,7 +26,6 @@ from swarden.harness.search.result import Finding
 from swarden.harness.search.verification import known_lines
 from swarden.harness.search.workers import WorkerGroup
 
-LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
 SEED = 0  # of both campaigns
 FAILURE = ("failure", "op-log", "on the older release")  # the heads of a table
 
@@ -110,7 +108,8 @@ class Page:
     @cached_property
     def unknown_owners(self) -> Sequence[Failing]:
         """The new failures that can come from a pool or an owner that the adapter does not know yet."""
-        return [one for one in self.newly_failing if self._is_untried and set(LEAK) <= {*one.failure.split("/")}]
+        new = self.newly_failing
+        return [one for one in new if has_unknown_owner(one.failure, self._target, self._comparison)]
 
     @property
     def code(self) -> ExitCode:
@@ -168,13 +167,6 @@ class Page:
             *(f"- {name}: was evaluated on {before}, and not here" for name in missing),
             *(f"- {plain(f'{log}: {why}')}" for log, why in cannot.items()),
         ]
-
-    @property
-    def _is_untried(self) -> bool:
-        """Whether the release is newer than all on which known bugs were tried, and has names new to the adapter."""
-        tried = [parsed(bug.tried) for bug in self._target.known_bugs().values()]
-        is_newer = parsed(self._target.version()) > max(tried, default=())
-        return is_newer and any(one.kind == NEW for one in self._comparison.differences)
 
     def _changed(self, before: str, after: str) -> Sequence[str]:
         old, new = self._old.logs, self._new.logs

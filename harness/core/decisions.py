@@ -75,12 +75,18 @@ class Results:
 
 
 class DecisionTracer:
-    """Finds a PassedOver for each branch that a function of the engine's `decisions` takes."""
+    """Finds a PassedOver for each branch that a function of the engine's `decisions` takes.
 
-    def __init__(self, code: EngineCode) -> None:
+    With `everywhere` all functions of the engine are followed.  A comparison that another function returns is left out,
+    because most are answers to questions that decide nothing.
+    """
+
+    def __init__(self, code: EngineCode, *, everywhere: bool = False) -> None:
         self.found: list[PassedOver] = []
         self._code = code
         self._is_decision: dict[CodeType, bool] = {}
+        self._is_everywhere = everywhere
+        self._is_listed: dict[CodeType, bool] = {}
         self._results: dict[FrameType, Results] = {}
 
     @contextmanager
@@ -98,7 +104,9 @@ class DecisionTracer:
         if code not in self._is_decision:
             planted = PLANTED_IN.match(code.co_filename)
             name = planted[1].replace(":", ".") if planted else f"{module_of(frame)}.{code.co_qualname}"
-            self._is_decision[code] = any(name == one or name.startswith(f"{one}.") for one in self._code.decisions)
+            listed = any(name == one or name.startswith(f"{one}.") for one in self._code.decisions)
+            self._is_listed[code] = listed
+            self._is_decision[code] = listed or (self._is_everywhere and self._code.has(frame))
         if self._is_decision[code]:
             self._results[frame] = Results(0)
             return self._decided
@@ -112,6 +120,8 @@ class DecisionTracer:
     def _decided(self, frame: FrameType, event: str, result: object) -> Callable[..., Any]:
         source = source_of(frame.f_code.co_filename)
         branch = source.branches.get(frame.f_lineno) if event in ("line", "return") else None
+        if branch is not None and branch.is_result and not self._is_listed[frame.f_code]:
+            branch = None
         if branch is not None and branch.is_result == (event == "return") and not (branch.is_result and result):
             values = dict(pair for one in reversed(branch.conditions) for pair in self._values(frame, one))
             shown = [(name, text) for name, value in values.items() if (text := _shown(value))]
@@ -201,12 +211,14 @@ def source_of(filename: str) -> Source:
 
 
 def _refuses(value: ast.expr | None) -> bool:
-    """Whether a returned value may mean that a request is left out: a name, an attribute, None or False."""
+    """Whether a returned value may mean that a request is left out: a name, an attribute, None, False or []."""
     match value:
         case None | ast.Attribute() | ast.Name():
             return True
         case ast.Constant(value=constant) | ast.Tuple(elts=[ast.Constant(value=constant), *_]):
             return constant is None or constant is False
+        case ast.List(elts=[]):
+            return True
     return False
 
 

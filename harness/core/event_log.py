@@ -46,11 +46,14 @@ class EventLog:
             self._places[len(self._events)] = self._code.origin_of_caller()
         self._events.append(event)
 
-    def trace(self) -> None:
-        """Record the place in the engine's code of each later event; each event costs a walk over the stack."""
+    def trace(self, *, everywhere: bool = False) -> None:
+        """Record the place in the engine's code of each later event; each event costs a walk over the stack.
+
+        Requests are found that the `decisions` of the code leave out, or, `everywhere`, any function of the engine.
+        """
         self._places = {}
-        if self._code.decisions:
-            self._decisions = DecisionTracer(self._code)
+        if self._code.decisions or everywhere:
+            self._decisions = DecisionTracer(self._code, everywhere=everywhere)
         self.when_traced()
 
     def in_step(self) -> AbstractContextManager[None]:

@@ -48,7 +48,7 @@ def _functions_in(path: Path) -> Mapping[str, str]:
     except (SyntaxError, UnicodeDecodeError):  # of a checkout that cannot be imported, either
         return {}
     lines, found = source.splitlines(keepends=True), {}
-    for name, node in _functions(tree, ""):
+    for name, node in functions_of(tree):
         if any(isinstance(one, ast.Attribute) and one.attr in ACCESSORS for one in node.decorator_list):
             continue  # a patch of a property changes its getter
         first = min(one.lineno for one in (node, *node.decorator_list))
@@ -56,10 +56,10 @@ def _functions_in(path: Path) -> Mapping[str, str]:
     return found
 
 
-def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def functions_of(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """The functions of a module and of its classes, those under conditions, too."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{prefix}{child.name}", child
         elif isinstance(child, ast.stmt | ast.ExceptHandler):
-            yield from _functions(child, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix)
+            yield from functions_of(child, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix)

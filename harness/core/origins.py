@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
@@ -12,6 +12,9 @@ from swarden.harness.core.fingerprint import NESTED, fingerprint_of_error, is_wi
 CALLED_BY = " < "  # between the frames of an origin, innermost first
 MAX_CALLERS = 3  # frames of an origin
 PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a planted mutant
+PLACE = re.compile(  # of EngineCode.place
+    r"(?P<path>[\w/]+)\.py:(?P<line>\d+) (?P<function>[\w<>]+)(?: \((?P<patch>[^)]+)\))?"
+)
 
 
 class EngineCode(NamedTuple):
@@ -64,6 +67,19 @@ class EngineCode(NamedTuple):
         function = frame.f_code.co_qualname.partition(NESTED)[0].rpartition(".")[2]
         planted = PLANTED.match(frame.f_code.co_filename)
         return f"{path}.py:{line} {function}{f' ({planted[1]})' if planted else ''}"
+
+
+class Place(NamedTuple):
+    """A line of the engine's code, with its function."""
+
+    path: str
+    line: int
+    function: str
+
+
+def places_in(text: str) -> Iterator[Place]:
+    """The places in a text, as EngineCode.place writes them."""
+    return (Place(f"{one['path']}.py", int(one["line"]), one["function"]) for one in PLACE.finditer(text))
 
 
 UNKNOWN_CODE = EngineCode()

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import re
 import shutil
 import sys
@@ -26,6 +27,7 @@ from swarden.harness.core.sources import distribution_with
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?")
 CHECKOUT = "checkout"  # the version of sources that do not know theirs
 LINKED = re.compile(rf"{CHECKOUT}-[a-z0-9]+")  # the name of a checkout that is linked beside the releases
+LINKS = "SWARDEN_LINKS"  # the variable with the folder of the checkouts that one command and its processes have linked
 NEWER_THAN_ALL = (sys.maxsize,)
 UNTAGGED = re.compile(r"0\.[01](\.\d+)*\.?dev")  # the version of setuptools_scm for a clone without tags
 SHARED = "packages"
@@ -117,13 +119,19 @@ class Releases:
 
     def linked(self) -> list[str]:
         """The names of the checkouts that are linked here."""
-        folders = self.root.glob(f"{CHECKOUT}-*")
-        return sorted(folder.name for folder in folders if (folder / self.package).is_symlink())
+        return sorted(self._links)
+
+    @property
+    def _links(self) -> dict[str, Path]:
+        """The folder of each link, by its name; those of this command come before those below the root."""
+        roots = [self.root, *(Path(folder) for folder in [os.environ.get(LINKS)] if folder)]
+        folders = [folder for root in roots for folder in root.glob(f"{CHECKOUT}-*")]
+        return {folder.name: folder for folder in folders if (folder / self.package).is_symlink()}
 
     def checkout_of(self, version: str) -> Path | None:
         """The sources of a version that can change: of a linked checkout, or of that of this environment."""
-        if version in self.linked():
-            return (self.root / version / self.package).resolve()
+        if (link := self._links.get(version)) is not None:
+            return (link / self.package).resolve()
         found = in_environment(self.package)
         return found.folder if found is not None and found.version == version and not found.is_release else None
 
@@ -142,9 +150,10 @@ class Releases:
         here = (*self.installed(), *self.linked())
         if (found is not None and found.version == version) or version not in here:
             return ()
-        if version in self.linked() and not (sources := (self.root / version / self.package).resolve()).is_dir():
+        folder = self._links.get(version, self.root / version)
+        if not (sources := (folder / self.package).resolve()).is_dir():
             raise UsageError(f"{self.on_index_as}=={version}: its folder {sources} is gone; link or remove it")
-        return ((self.root / version).resolve(), self._shared.resolve())
+        return (folder.resolve(), self._shared.resolve())
 
     def download_for(self, version: str) -> str:
         """What an installation of this version downloads, with sizes; "" if it is installed."""
@@ -175,16 +184,21 @@ class Releases:
             if release.is_dir():
                 release.rename(self.root / version)
 
-    def link(self, version: str, checkout: Path) -> None:
+    def sources_in(self, checkout: Path) -> Path | None:
+        """The folder of the package in a checkout of its repository, or of the folder above it; None if it is none."""
+        places = [checkout / self.sources / self.package, checkout / self.package]
+        return next((place.resolve() for place in places if (place / "__init__.py").is_file()), None)
+
+    def link(self, version: str, checkout: Path, folder: Path | None = None) -> None:
         """Link the sources of a checkout, in place of an earlier one, and install the shared packages.
 
-        Raises UsageError if the version is no name for a checkout, or the folder is none.
+        The link is below a `folder`, else below the root.  Raises UsageError if the version is no name for a checkout,
+        or the folder is none.
         """
         if not LINKED.fullmatch(version):
             name = f"{self.on_index_as}=={CHECKOUT}"
             raise UsageError(f"--from: {version!r} is no name for a checkout; want one such as {name}-head")
-        places = [checkout / self.sources / self.package, checkout / self.package]
-        sources = next((place.resolve() for place in places if (place / "__init__.py").is_file()), None)
+        sources = self.sources_in(checkout)
         if sources is None:
             what = f"no {self.sources}{self.package}/__init__.py"
             raise UsageError(f"--from: {checkout} has {what}; name a checkout of {self.on_index_as}")
@@ -193,8 +207,8 @@ class Releases:
             self._install_shared(unfinished / "shared")
             (unfinished / "release").mkdir()
             (unfinished / "release" / self.package).symlink_to(sources)
-            _delete(self.root / version)
-            (unfinished / "release").rename(self.root / version)
+            _delete(linked := (folder or self.root) / version)
+            shutil.move(unfinished / "release", linked)
 
     def remove(self, version: str) -> None:
         """Delete a release or the link of a checkout; with the last release also the shared packages.

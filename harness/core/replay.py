@@ -74,7 +74,8 @@ class Replays:
 
     The fingerprints and the failure are those of the first of them.  `diverged` has the first difference of the
     runs from each other, or of that run from the log; the latter is not nondeterminism if another build wrote the log.
-    `failure` stays in its process; `story` has the lines of its story, if the story was requested.
+    `failure` stays in its process; `story` has the lines of its story, if the story was requested.  `ran` has the
+    ordinals of the changed lines that ran, if these were followed.
     """
 
     verdict: Verdict
@@ -85,6 +86,7 @@ class Replays:
     is_same_build: bool = True
     failure: Failure | None = None
     story: tuple[str, ...] = ()
+    ran: frozenset[int] = frozenset()
 
     @property
     def is_nondeterministic(self) -> bool:
@@ -151,7 +153,7 @@ def run_log(
     keep_digests: bool = False,
     observe: Observe | None = None,
     trace_origins: bool = False,
-    inside: AbstractContextManager[None] | None = None,
+    inside: AbstractContextManager[object] | None = None,
 ) -> Driver:
     """Apply a log's ops to fresh engines; `observe` is called with each transition.
 

@@ -19,7 +19,7 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import Program
-from swarden.harness.core.releases import InEnvironment, Releases, in_environment
+from swarden.harness.core.releases import LINKED, InEnvironment, Releases, in_environment
 from swarden.harness.core.sources import hash_of_packages, version_of_package
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target_fault import blamed_on
@@ -159,8 +159,10 @@ class Target(Protocol):
 
     def install_command(self, version: str) -> str:
         """The command that installs this version of the engine; "" if swarden cannot install it."""
-        can_install = self.releases is not None and self.releases.has_name(version)
-        return f"swarden engines install {self.name}=={version}" if can_install else ""
+        is_checkout = LINKED.fullmatch(version) is not None
+        can_install = self.releases is not None and (is_checkout or self.releases.has_name(version))
+        command = f"swarden engines install {self.name}=={version}"
+        return f"{command}{' --from DIR' * is_checkout}" if can_install else ""
 
     def source_hash(self) -> str:
         """The hash of all sources that can change a run: the engine's, the adapter's and swarden's."""
@@ -304,7 +306,7 @@ class Target(Protocol):
 
         Sources that can change may have any bug, whatever their version is.
         """
-        version, root = self.version(), self._import_root
+        version, root = self.version(), self.import_root
         own = bug.patch_for(version)
         if self.sources is None or root is None:
             return own
@@ -317,10 +319,10 @@ class Target(Protocol):
         """The fixes of known bugs that fit this build together, but for bugs that its version does not have."""
         bugs = [bug for bug in self.known_bugs().values() if bug.has(self.version()) or bug.patch_for(self.version())]
         patches = [patch for bug in bugs if (patch := self.patch_of(bug)) is not None]
-        return fitting(patches, self._import_root) if self._import_root is not None else patches
+        return fitting(patches, self.import_root) if self.import_root is not None else patches
 
     @property
-    def _import_root(self) -> Path | None:
+    def import_root(self) -> Path | None:
         """The folder from which the package of the engine's code is imported; None if that is no folder of files."""
         folder, package = self.sources.folder if self.sources is not None else Path(), self.code.package
         root = folder.parents[package.count(".")] if len(folder.parents) > package.count(".") else None

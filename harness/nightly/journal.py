@@ -32,6 +32,8 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     recorded: str = ""
     cause: Cause = UNKNOWN
     behind: list[str] = []
+    key: list[str] = []
+    suffix: str = ""
 
     @classmethod
     def of(cls, finding: Finding) -> "FindingFile":
@@ -44,6 +46,8 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             passed=sorted(finding.passed),
             recorded=str(finding.recorded or ""),
             cause=finding.cause,
+            key=sorted(finding.key),
+            suffix=finding.suffix,
         )
 
     def finding(self, path: Path, engine: str) -> Finding:
@@ -58,6 +62,8 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             passed=frozenset(self.passed if log.header.source_hash == log.header.target.source_hash() else ()),
             recorded=Path(self.recorded) if self.recorded else None,
             cause=Cause(behind=tuple(self.behind)) if self.behind else self.cause,
+            key=frozenset(self.key),
+            suffix=self.suffix,
         )
 
 

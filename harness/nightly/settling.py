@@ -41,7 +41,7 @@ def settle_findings(night: Coordinator) -> str:
         if settled.cause.bugs:
             night.engine(finding.engine).tallies.attribute(finding.fingerprint, settled.cause.name)
         elif settled.replays.failures or not any(one is finding for one in earlier):
-            _publish(night, finding, settled, times[finding.engine, finding.fingerprint])
+            _publish(night, finding, settled, night.engine(finding.engine).tallies.runs_of(finding, found))
     counts = Counter(one.sighting.status for one in night.night.findings)
     return ", ".join(f"{counts[status]} {status.value}" for status in SEEN_TODAY)
 
@@ -49,7 +49,7 @@ def settle_findings(night: Coordinator) -> str:
 def _jobs(night: Coordinator, found: list[Finding]) -> Iterator[Job]:
     """A job for each finding that this night has not published as failing."""
     for one in found:
-        published = night.finding(one.engine, one.fingerprint)
+        published = night.finding(one.engine, one.name)
         if published is None or published.sighting.status not in SEEN_TODAY:
             yield Job(one, settle, (one, one.engine, night.limits))
 
@@ -61,14 +61,14 @@ def _found_by_traffic(night: Coordinator) -> list[Finding]:
 
 def _found_by_dead_nights(night: Coordinator, found: Iterable[Finding]) -> list[Finding]:
     """The failures of earlier nights that have not ended, without those in `found` and those open in the archive."""
-    settled = {(name_of_engine(one.engine), one.fingerprint) for one in found}
+    settled = {(name_of_engine(one.engine), one.name) for one in found}
     settled |= {
         (one.engine, one.fingerprint) for one in night.archive.findings([]) if one.sightings and one.status in FAILING
     }
     return [
         one
         for one in _smallest(_journals_of_dead_nights(night))
-        if (name_of_engine(one.engine), one.fingerprint) not in settled
+        if (name_of_engine(one.engine), one.name) not in settled
     ]
 
 
@@ -92,7 +92,7 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
 
 
 def _smallest(found: Iterable[Finding]) -> list[Finding]:
-    """One failure for each engine and fingerprint: the failure with the smallest log."""
+    """One failure for each engine, fingerprint and key: the failure with the smallest log."""
     results: dict[str, Result] = {}
     for finding in found:
         results.setdefault(finding.engine, Result()).add(Result(findings={finding.fingerprint: finding}))
@@ -124,7 +124,7 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
         write_log(settled.log, finding.fingerprint, night.folder / "unconfirmed", night.archive.root, with_test=False)
         night.save()
         return
-    name = settled.fingerprint  # of a crash that was repeated, that of its error
+    name = settled.name  # of a crash that was repeated, that of its error
     published = night.finding(engine, name)
     if published is not None and published.sighting.status in SEEN_TODAY:
         return

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 from hypothesis import reject
 from hypothesis.errors import FlakyFailure, Unsatisfiable
 
+from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Driver, Failure, KeptParts
 from swarden.harness.core.errors import CheckFailed, EngineGone, InvalidConfig
@@ -31,22 +32,13 @@ from swarden.harness.search.judge import Deaths, Trials
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding, Reached, Result
-from swarden.harness.search.run import Run, batch_seed
+from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, StartTime, batch_seed
 from swarden.harness.search.search import search
 from swarden.harness.search.shrink import measure
-from swarden.harness.search.steering import CONFIRMATIONS, Steering
-from swarden.harness.search.verification import Cause, Verifier
+from swarden.harness.search.steering import CONFIRMATIONS, Kind, Steering
+from swarden.harness.search.verification import Verifier
 from swarden.invariants.transition import Transition
 
-
-class RunIndex(NamedTuple):
-    """A run of a campaign: its batch, and its ordinal in the batch."""
-
-    batch: int
-    run: int = 0
-
-
-FIRST_RUN = RunIndex(0)
 FINISHED_EVERY = 4  # one run of so many finishes its requests at the end
 KEPT = KeptParts(moments=1)  # the story of a finding comes from a run of its shrunk log
 
@@ -81,6 +73,7 @@ class Plan:
     settings: Settings = field(default_factory=dict)
     fixes: tuple[str, ...] = ()
     deaths: Deaths = field(default_factory=dict)  # in trials of fixes
+    change: Sequence[ChangedLine] = ()  # that is followed, and to which runs are steered
 
     @property
     def changes(self) -> Changes:
@@ -90,14 +83,6 @@ class Plan:
     def keeps_runs(self) -> bool:
         """Whether runs with new features are added to the corpus; they must be healthy."""
         return (self.corpus, self.part) != (None, None) and self.mutant is None
-
-
-class StartTime(NamedTuple):
-    """The start of a worker, in wall-clock time and in CPU time; before that, booting the engine took `boot_s`."""
-
-    wall_s: float
-    cpu_s: float
-    boot_s: float
 
 
 class Worker(RunListener):
@@ -154,7 +139,7 @@ class Worker(RunListener):
         """
         self.next_run = RunIndex(self.plan.first_run.batch)
         num_unfit, num_turns = 0, len(turns_of(self.target, self.plan.machine))
-        with self.plan.changes.planted(self.target):
+        with self.plan.changes.planted(self.target), self._corpus.reach.counters.planted():
             while self._quota and not self.is_over and num_unfit < num_turns:
                 self._run_batch()
                 num_unfit += self.result.is_refused
@@ -170,7 +155,8 @@ class Worker(RunListener):
     def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
         """The configurations with the settings of the plan; others are drawn if the engine refuses them."""
         try:
-            return with_settings(self.target, configs, self.plan.settings)
+            steered = configs if self._corpus.running else self._corpus.reach.steered(self.target, configs)
+            return with_settings(self.target, steered, self.plan.settings)
         except InvalidConfig as error:
             self._refuse(error)
 
@@ -204,6 +190,7 @@ class Worker(RunListener):
         )
         self._run = Run(header, self.target.watch(), Features(), self._corpus.running)
         self._steering.begin_run(header)
+        self._corpus.reach.counters.begin()
         self._beat(self.next_run)
         if self._running is not None:
             self._running.begin(header)
@@ -257,14 +244,20 @@ class Worker(RunListener):
         result = Result(run=(self._run.header.seed, self._run.header.run))
         self._run.add_to(result.tallies, driver, self.plan.machine)
         log, failure = log_of(self._run.header, driver), driver.failure
+        coverage = self._corpus.reach.counters.coverage
+        self._corpus.reach.note(log, coverage.ran, is_healthy=failure is None)
+        result.coverage = coverage.beyond(self.result.coverage)
         if failure is not None:
             failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
-            name = cause.name or failure.fingerprint
-            self._steering.end_run([*failure.fingerprints, cause.name])
-            (result.tallies.known if cause.bugs else result.tallies.failures)[name] = 1
+            kind = Kind(cause.name) if cause.bugs else self._steering.kind(failure, new_log, self._beat_now)
+            kind = kind._replace(cause=cause)
+            self._steering.end_run([kind.name, *failure.fingerprints[1:]])
+            result.tallies.count(cause.name, failure.fingerprint, kind.key)
             if not cause.bugs:
-                self._add_finding(result, failure, new_log, cause)
-            is_rechecked = self._steering.times[name] < CONFIRMATIONS
+                self._add(result, failure, new_log, kind)
+            elif cause.name not in self.result.known:
+                result.known[cause.name] = self._finding(failure, log, kind)
+            is_rechecked = self._steering.times[kind.name] < CONFIRMATIONS
         else:
             self._steering.end_run()
             self._keep(result, log)
@@ -274,7 +267,7 @@ class Worker(RunListener):
             self._recheck(result, log)
         self._send(result)
         if failure is not None:
-            self._count(failure, new_log, cause)
+            self._count(failure, new_log, kind)
         if self._running is not None:
             self._running.end()
 
@@ -334,9 +327,10 @@ class Worker(RunListener):
                 result.rare.append(RareRun(log, features, result.tallies.steps))
 
     def _run_batch(self) -> None:
-        self._run_logs()
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         machine = turns[batch % len(turns)]
+        self._corpus.reach.begin_batch(machine.machine)
+        self._run_logs()
         from_seed, calls = batch_seed(self.plan.seed, batch), self.plan.profile.calls_of(batch, num_turns=len(turns))
         try:
             search(machine, self, from_seed=from_seed, max_runs=self._quota, calls=calls)
@@ -346,26 +340,33 @@ class Worker(RunListener):
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 
-    def _count(self, failure: Failure, log: OpLog, cause: Cause) -> None:
+    def _count(self, failure: Failure, log: OpLog, kind: Kind) -> None:
         """Count a failure, and add a finding with the shrunk log if this failure confirms its trail."""
-        small = self._steering.record(failure, log, lambda: self._beat(self.next_run), cause)
+        small = self._steering.record(failure, log, self._beat_now, kind.cause, kind.name)
         if small is not None and isinstance(small.failure, Failure):
-            result = Result()
-            self._add_finding(result, small.failure, small.log, cause, small.passed)
+            result, shrunk = Result(), self._steering.kind(small.failure, small.log, self._beat_now)
+            self._add(result, small.failure, small.log, shrunk._replace(cause=kind.cause), *small.passed)
             self._send(result)
 
-    def _add_finding(
-        self, result: Result, failure: Failure, log: OpLog, cause: Cause, passed: frozenset[str] = frozenset()
-    ) -> None:
-        """Add a failure with the fingerprint that its log expects, if that is new or the log smaller than before."""
-        name = log.header.expected or failure.fingerprint
-        known = self.result.findings.get(name)
+    def _add(self, result: Result, failure: Failure, log: OpLog, kind: Kind, *passed: str) -> None:
+        """Add a failure with the fingerprint that its log expects, if its kind is new or the log smaller."""
+        known = self.result.findings.get(kind.name)
         if known is None or measure(log) < measure(known.log):
-            spent = time.process_time() - self._started.cpu_s
-            path = save_unshrunk(log, name, self.plan.out, self.plan.seed)
-            recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
-            found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure))
-            result.findings[name] = replace(found, passed=passed, path=path, recorded=recorded, cause=cause)
+            path, found = (
+                save_unshrunk(log, kind.name, self.plan.out, self.plan.seed),
+                self._finding(failure, log, kind),
+            )
+            found = replace(found, suffix=kind.name.removeprefix(found.fingerprint))
+            result.findings[kind.name] = replace(found, path=path, passed=frozenset(passed))
+
+    def _finding(self, failure: Failure, log: OpLog, kind: Kind) -> Finding:
+        name, spent = log.header.expected or failure.fingerprint, time.process_time() - self._started.cpu_s
+        recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
+        found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure), recorded=recorded)
+        return replace(found, key=kind.key, cause=kind.cause)
+
+    def _beat_now(self) -> None:
+        self._beat(self.next_run)
 
     def _recheck(self, result: Result, log: OpLog) -> None:
         """Run the ops again. A difference is nondeterminism, which outranks a violation; both logs are kept."""
@@ -388,8 +389,8 @@ class Worker(RunListener):
 def _share_of(plan: Plan) -> Share:
     """The part of the corpus for the worker of this plan: every `workers`-th log."""
     if plan.part is not None:
-        return Share(plan.part)
+        return Share(plan.part, plan.change)
     logs = logs_of(plan.corpus, plan.engine, plan.machine) if plan.corpus is not None else []
     target = target_of(plan.engine)
     logs = [one for one in logs if have_settings(target, one.log.header.configs, plan.settings)]
-    return Share(CorpusPart(logs[plan.first_run.batch % plan.workers :: plan.workers]))
+    return Share(CorpusPart(logs[plan.first_run.batch % plan.workers :: plan.workers]), plan.change)

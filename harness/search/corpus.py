@@ -10,12 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, write_whole
 from swarden.harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
 from swarden.harness.core.oplog import FormerMachineError, Header, OpLog
 from swarden.harness.core.ops import Drain
 from swarden.harness.search.changed import changed
+from swarden.harness.search.reach import ReachSteering
 
 MOST = 2_048  # logs in a folder; the last ones are dropped
 PER_BATCH = 8  # logs that a worker runs before each batch of random runs
@@ -50,19 +52,20 @@ class Share:
     """The part of a corpus that a worker runs, and the features that its runs have had.
 
     `logs` are run before the random runs of the current batch.  `running` is the name of the log that is run now, and
-    "" in a random run.
+    "" in a random run.  `reach` leads the runs to a change.
     """
 
-    def __init__(self, part: CorpusPart) -> None:
+    def __init__(self, part: CorpusPart, change: Sequence[ChangedLine] = ()) -> None:
+        self.reach = ReachSteering(change)
         self.running = ""
         self.logs: Sequence[CorpusLog] = ()
         self._part = part
         self._features: set[int] = set()
 
     def begin_batch(self, ordinal: int, seed: int) -> None:
-        """Begin the worker's batch with this ordinal and seed, with the next logs and some changed ones."""
+        """Begin the batch with this ordinal and seed, with the next logs and some changed ones."""
         first = (ordinal - self._part.first_batch) * PER_BATCH
-        logs = [one.log for one in self._part.logs]
+        logs = [*(one.log for one in self._part.logs), *self.reach.near]
         new = [CorpusLog(CHANGED, log) for log in changed(logs, seed=seed, count=CHANGED_PER_BATCH)]
         self.logs = [*self._part.logs[first : first + PER_BATCH], *new]
 

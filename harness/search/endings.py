@@ -7,7 +7,7 @@ from pathlib import Path
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.releases import parsed
-from swarden.harness.core.replay import Verdict
+from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.core.target import Target
 from swarden.harness.search.result import Finding
 from swarden.harness.search.workers import WorkerGroup
@@ -27,7 +27,12 @@ def end_on(group: WorkerGroup, engine: str, path: Path, expected: str | None = N
         replays = group.replay(OpLog(log.header, log.ops) if expected is None else log.as_regression(expected), 1)
     except UsageError as error:
         return str(error)
-    if expected is not None and replays.verdict is Verdict.CHANGED:
+    return end_of(replays)
+
+
+def end_of(replays: Replays) -> str:
+    """How a log has ended: PASSES, FAILS as it expects, or OTHERWISE with the names of another failure."""
+    if replays.verdict is Verdict.CHANGED:
         return f"{OTHERWISE}{', '.join(replays.fingerprints)}"
     return PASSES if replays.verdict is Verdict.FIXED else FAILS
 

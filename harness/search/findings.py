@@ -21,6 +21,7 @@ from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, 
 from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
 from swarden.harness.search.judge import NO_TRIALS, Trials
+from swarden.harness.search.keys import is_of, key_of, kind_of, leaves_out
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
 from swarden.harness.search.verification import Cause, Verifier
@@ -80,7 +81,11 @@ def _reported(
     def still_fails(log: OpLog) -> Failure | None:
         go_on()
         found = (failure_like(log, finding.fingerprint, go_on) for _ in range(tries))
-        return next((failure for failure in found if failure is not None), None)
+        failure = next((failure for failure in found if failure is not None), None)
+        if failure is not None and finding.suffix:
+            key = key_of(log, failure, go_on)
+            return failure if is_of(key, finding.key) or is_of(finding.key, key) else None
+        return failure
 
     if finding.died:
         failure = run_log(finding.log, observe=lambda *_: trials.beat()).failure
@@ -171,6 +176,11 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, 
         return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
     if cause.bugs:
         return _of_known_bugs(finding, log, cause)
+    statements = key_of(log, failure, trials.beat)
+    if finding.key and leaves_out(failure) and not statements & finding.key:
+        note = f"shrinking leads to another failure of this name: {', '.join(sorted(statements))}"
+        return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
+    finding = replace(finding, statements=statements, suffix=kind_of("", statements) if finding.suffix else "")
     path = _written(log, finding, out)
     faults = [StoryLine(StoryPart.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults]
     return replace(
@@ -268,7 +278,7 @@ def save_unshrunk(log: OpLog, name: str, out: Path | None, seed: int) -> Path | 
 def _written(log: OpLog, finding: Finding, out: Path, *, with_test: bool = True) -> Path | None:
     """Write the log and remove the unshrunk one; returns the path, or None if the file cannot be written."""
     try:
-        path = write(log, finding.fingerprint, out, with_test=with_test)
+        path = write(log, finding.name, out, with_test=with_test)
     except (OSError, OpLogError):
         return None
     if finding.path is not None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from swarden.harness.core.driver import STUCK
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.process import FAULT
+from swarden.harness.search.keys import BEFORE_HASH
 
 NOT_JUDGED = "not judged"
 ONLY_KNOWN = "failed by known bugs only"
@@ -43,4 +44,4 @@ def code_of_failure(fingerprint: str) -> ExitCode:
     """The exit code of a confirmed failure that no known bug explains."""
     if fingerprint.startswith(f"{FAULT}/"):
         return ExitCode.FAULT
-    return ExitCode.STUCK if fingerprint == STUCK else ExitCode.VIOLATED
+    return ExitCode.STUCK if fingerprint.partition(BEFORE_HASH)[0] == STUCK else ExitCode.VIOLATED

@@ -1,6 +1,7 @@
 """The outcome of a campaign: its verdict, and the figures for scripts."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -15,9 +16,10 @@ from swarden.harness.search.campaign import Plan
 from swarden.harness.search.fixed_settings import most_frequent
 from swarden.harness.search.floors import never_due, not_exercised, why_not_green
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS, Judgement, code_of_failure, judged
+from swarden.harness.search.mutes import Mute, ended, today
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
-from swarden.harness.search.verification import known_lines, names_in, times, upstream_of
+from swarden.harness.search.verification import known_lines, muted_by, names_in, times, upstream_of
 
 PLATEAU_SHARE = 0.1  # of the runs of a campaign: if the last ones reach nothing new, more of them hardly will
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
@@ -38,6 +40,7 @@ class Outcome:
     not_reproduced: list[str] = field(default_factory=list)
     mutant: Mutant | None = None
     is_interrupted: bool = False
+    mutes: Mapping[str, Mute] = field(default_factory=dict)
 
     @property
     def target(self) -> Target:
@@ -52,8 +55,19 @@ class Outcome:
     def judgement(self) -> Judgement:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
         codes += [ExitCode.MISUSE] * bool(self.result.target_faults)
-        codes += [_code_of(finding) for finding in self.findings] + [ExitCode.INTERRUPTED] * self.is_interrupted
-        return judged(codes, has_known=bool(self.result.tallies.known), is_judged=not self.why_not_judged)
+        open_ones = [one for one in self.findings if not self.muted(one)]
+        codes += [_code_of(finding) for finding in open_ones] + [ExitCode.INTERRUPTED] * self.is_interrupted
+        has_known = bool(self.result.tallies.known) or len(open_ones) < len(self.findings)
+        return judged(codes, has_known=has_known, is_judged=not self.why_not_judged)
+
+    @cached_property
+    def active(self) -> Mapping[str, Mute]:
+        """The mutes whose date has not come, by name."""
+        return {name: mute for name, mute in self.mutes.items() if mute.is_active(today())}
+
+    def muted(self, finding: Finding) -> Mute | None:
+        """The mute of the name of a finding, or of all findings with its fingerprint."""
+        return self.active.get(finding.name) or self.active.get(finding.fingerprint)
 
     @property
     def verdict(self) -> str:
@@ -106,18 +120,41 @@ class Outcome:
 
     @property
     def causes(self) -> list[str]:
-        """A line for each new finding, unless a bug is planted, and then one for each known bug."""
-        tallies, lines = self.result.tallies, []
+        """A line for each new finding, unless a bug is planted, for each known bug, and for what is muted."""
+        tallies = self.result.tallies
+        lines, muted = [], [*ended(self.mutes)]
         for finding in self.findings if self.mutant is None else ():
-            named = "; ".join(f"{name} ({why})" for name, why in finding.cause.namesakes.items())
-            same = f", same name as {named}: not verified" if named else ""
-            where = f", {finding.on_base}" if finding.on_base else ""
-            lines.append(f"new: {finding.fingerprint}{times(tallies.failures[finding.fingerprint])}{where}{same}")
-        return lines + known_lines(tallies.known, self.target)
+            mute, count = self.muted(finding), times(tallies.runs_of(finding, self.findings))
+            if mute is None:
+                lines.append(f"new: {finding.name}{count}{', '.join(['', *self._remarks(finding)])}")
+            else:
+                muted.append(f"muted: {finding.name}{count} by {mute}")
+        known = Counter(tallies.known)
+        for names, runs in tallies.known.items():
+            if (mute := muted_by(names, self.active)) is not None:
+                muted.append(f"muted: {names}{times(runs)} by {mute}")
+                del known[names]
+        lines += [*known_lines(known, self.target), *muted]
+        num_known, num_failed = tallies.known.total(), tallies.failed_runs
+        if num_known > num_failed / 2 and not self.plan.fixes:
+            lines.append(
+                f"{num_known} of {num_failed} failed runs are of known bugs: --with-fix all searches behind them"
+            )
+        return lines
+
+    def _remarks(self, finding: Finding) -> Iterator[str]:
+        """How a finding ends on the base, which known bugs have its name, and its place if others have its name."""
+        if finding.on_base:
+            yield finding.on_base
+        if named := "; ".join(f"{name} ({why})" for name, why in finding.cause.namesakes.items()):
+            yield f"same name as {named}: not verified"
+        if [one.fingerprint for one in self.findings].count(finding.fingerprint) > 1:
+            yield f"at {'; '.join(sorted(finding.statements or finding.key))}"
 
     def _figures(self, finding: Finding) -> dict[str, Any]:
         return {
-            "runs": self.result.tallies.failures[finding.fingerprint],
+            "runs": self.result.tallies.runs_of(finding, self.findings),
+            "muted": str(self.muted(finding) or "") or None,
             "not_verified": dict(finding.cause.namesakes),
             "on_base": finding.on_base or None,
         }
@@ -147,7 +184,12 @@ class Outcome:
             "violations": tallies.failed_runs,
             "findings": [finding.figures() | self._figures(finding) for finding in self.findings],
             "known": [
-                {"bugs": names_in(name), "runs": runs, "upstream": upstream_of(name, self.target)}
+                {
+                    "bugs": names_in(name),
+                    "runs": runs,
+                    "upstream": upstream_of(name, self.target),
+                    "muted": str(muted_by(name, self.active) or "") or None,
+                }
                 for name, runs in tallies.known.most_common()
             ],
             "probes": dict(sorted(tallies.probes.items())),

@@ -8,13 +8,16 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from swarden.harness.core.counters import NO_COVERAGE, Coverage
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.report.story import StoryLine
 from swarden.harness.search.corpus import RareRun
+from swarden.harness.search.keys import NO_KEY, Key, is_of, kind_of
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.verification import UNKNOWN, Cause
 
+MOST_KINDS = 4  # findings with one fingerprint; then the newest replaces the one before it
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # of a file, too: so that a rate of it is a number
 
 
@@ -30,7 +33,8 @@ class Finding:
     FLAKY for a finding that does not fail again.  `recorded` is the op-log that the strict check inside of a server has
     written, and `inner` the finding made from it.  `cause` says which known bugs have its fingerprint; the finding is
     of known bugs if its shrunk log has turned out to pass with their fixes.  `on_base` says how the log of a finding in
-    a checkout ends on the nearest release.
+    a checkout ends on the nearest release.  `key` is the second key of the unshrunk failure and `statements`
+    that of the shrunk one; `suffix` makes the name of each further finding with one fingerprint and another key.
     """
 
     fingerprint: str
@@ -48,9 +52,16 @@ class Finding:
     inner: "Finding | None" = None
     cause: Cause = UNKNOWN
     on_base: str = ""
+    key: Key = NO_KEY
+    statements: Key = NO_KEY
+    suffix: str = ""
 
     def __str__(self) -> str:
-        return f"{self.fingerprint} on {self.engine}"
+        return f"{self.name} on {self.engine}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.fingerprint}{self.suffix}"
 
     @property
     def is_confirmed(self) -> bool:
@@ -85,6 +96,8 @@ class Finding:
         """The figures for scripts."""
         return {
             "fingerprint": self.fingerprint,
+            "name": self.name,
+            "statements": sorted(self.statements or self.key),
             "invariant": self.invariant,
             "ops": self.ops,
             "engine_steps": self.engine_steps,
@@ -101,9 +114,9 @@ class Tallies:
     Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic;
     runs of a short list of ops add to `runs` alone of these. `rechecked` counts the runs that were made a second time,
     to detect nondeterminism, `limited_runs` those that reached the limit of their work.  `failures` counts the failed
-    runs by fingerprint, without the failures of known bugs, which `known` counts by the names of the bugs; `probes` by
-    probe the runs that reached it, `evaluated` and `not_applicable` by invariant the transitions, `fired` by fault how
-    often it fired.
+    runs by fingerprint, without the failures of known bugs, which `known` counts by the names of the bugs; `kinds`
+    counts those that have a second key by both; `probes` by probe the runs that reached it, `evaluated` and
+    `not_applicable` by invariant the transitions, `fired` by fault how often it fired.
     """
 
     runs: Count = 0
@@ -120,6 +133,7 @@ class Tallies:
     machine_runs: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tallies") -> None:
         for name in ("runs", "steps", "failed_runs", "rechecked", "limited_runs"):
@@ -127,6 +141,20 @@ class Tallies:
         for mine, others in zip(vars(self).values(), vars(other).values(), strict=True):
             if isinstance(mine, Counter):
                 mine.update(others)
+
+    def count(self, known: str, fingerprint: str, key: Key) -> None:
+        """Count a failed run: of known bugs, or else of a fingerprint and a key."""
+        if known:
+            self.known[known] += 1
+        else:
+            self.failures[fingerprint] += 1
+            self.kinds.update([kind_of(fingerprint, key)] if key else ())
+
+    def runs_of(self, finding: Finding, among: Sequence[Finding] = ()) -> int:
+        """The failed runs that count for a finding among others."""
+        is_alone = [one.fingerprint for one in among].count(finding.fingerprint) < 2
+        kind = finding.fingerprint if is_alone else kind_of(finding.fingerprint, finding.key)
+        return self.kinds[kind] or self.failures[finding.fingerprint]
 
     def attribute(self, fingerprint: str, bugs: str) -> None:
         """Count one failed run with this fingerprint for known bugs instead; the other runs stay as they are."""
@@ -155,13 +183,15 @@ NOTHING_REACHED = Reached()
 class Result:
     """The result of one run, or of all runs of a worker or a campaign; `diverged` describes nondeterministic runs.
 
-    `rare` are healthy runs for the corpus, `replayed` the names of its logs that passed.  `target_faults` are the
-    exceptions of the target itself, by fingerprint; the runs that they ended count for nothing else.  `refused` counts
-    by reason the drawn configurations that the engine refused.
+    `known` has the first failure of known bugs by their names.  `rare` are healthy runs for the corpus, `replayed` the
+    names of its logs that passed.  `target_faults` are the exceptions of the target itself, by fingerprint; the runs
+    that they ended count for nothing else.  `refused` counts by reason the drawn configurations that the engine
+    refused.  `coverage` is that of the change that is followed.
     """
 
     tallies: Tallies = field(default_factory=Tallies)
     findings: dict[str, Finding] = field(default_factory=dict)
+    known: dict[str, Finding] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
     unexplained_deaths: list[str] = field(default_factory=list)  # deaths that left no log of a run
     boots: list[float] = field(default_factory=list)  # the seconds in which each worker process has booted the engine
@@ -173,6 +203,7 @@ class Result:
     target_faults: dict[str, str] = field(default_factory=dict)
     reached: Reached = NOTHING_REACHED
     refused: Counter[str] = field(default_factory=Counter)
+    coverage: Coverage = NO_COVERAGE
     gone: str = ""  # why no further run can be made with the engine
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
@@ -182,7 +213,7 @@ class Result:
         return bool(self.refused) and not self.tallies.runs and not self.target_faults
 
     def add(self, other: "Result") -> None:
-        """Add up the counts; two findings with one fingerprint become one."""
+        """Add up the counts; two findings with one fingerprint and one key become one."""
         self.tallies.add(other.tallies)
         self.reached = self.reached.with_runs(other.tallies.runs, other.reached.kinds)
         self.cpu_seconds += other.cpu_seconds
@@ -194,9 +225,19 @@ class Result:
         self.replayed |= other.replayed
         self.target_faults = other.target_faults | self.target_faults
         self.refused.update(other.refused)
+        self.coverage |= other.coverage
+        self.known = other.known | self.known
         self.gone = self.gone or other.gone
         for finding in other.findings.values():
-            both = (self.findings.get(finding.fingerprint, finding), finding)
+            namesakes = [one for one in self.findings.values() if one.fingerprint == finding.fingerprint]
+            same = next((one for one in namesakes if is_of(finding.key, one.key)), None)
+            both = [finding] if same is None else [same, finding]
+            if same is None and len(namesakes) == MOST_KINDS:
+                del self.findings[namesakes[-1].name]
+            own = finding.suffix or (kind_of("", finding.key) if namesakes else "")
+            suffix = same.suffix if same is not None else own
             soonest = min(one.found_cpu_seconds for one in both)
             smallest = min(both, key=lambda one: measure(one.log))
-            self.findings[finding.fingerprint] = replace(smallest, found_cpu_seconds=soonest)
+            self.findings[f"{finding.fingerprint}{suffix}"] = replace(
+                smallest, found_cpu_seconds=soonest, suffix=suffix
+            )

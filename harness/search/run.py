@@ -10,6 +10,24 @@ from swarden.harness.search.features import Features
 from swarden.harness.search.result import Tallies
 
 
+class RunIndex(NamedTuple):
+    """A run of a campaign: its batch, and its ordinal in the batch."""
+
+    batch: int
+    run: int = 0
+
+
+FIRST_RUN = RunIndex(0)
+
+
+class StartTime(NamedTuple):
+    """The start of a worker, in wall-clock time and in CPU time; before that, booting the engine took `boot_s`."""
+
+    wall_s: float
+    cpu_s: float
+    boot_s: float
+
+
 class Run(NamedTuple):
     """The current run: its header, the probes that it has reached, and its features.
 

@@ -28,12 +28,13 @@ from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.twins import ALL
-from swarden.harness.search.campaign import Plan, RunIndex
+from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
 from swarden.harness.search.deaths import is_death
 from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.run import RunIndex
 from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.workers import WorkerGroup
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
@@ -12,6 +13,7 @@ from swarden.harness.core.oplog import Header, OpLog, OpLogError
 from swarden.harness.core.ops import Drain, Op, Step, Submit, name_of
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like
+from swarden.harness.search.keys import BEFORE_HASH, NO_KEY, Key, is_of, key_of, kind_of
 from swarden.harness.search.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
 from swarden.harness.search.verification import UNKNOWN, Cause, Verifier
 
@@ -78,8 +80,16 @@ class Trail:
         )
 
 
+class Kind(NamedTuple):
+    """The name under which failures of one cause, or with one fingerprint and one key, are counted."""
+
+    name: str
+    key: Key = NO_KEY
+    cause: Cause = UNKNOWN
+
+
 class Steering:
-    """The number of failures by fingerprint, and the position of the current run on each trail."""
+    """The number of failures by name, and the position of the current run on each trail."""
 
     def __init__(self, logs: Iterable[OpLog] = (), verifier: Verifier | None = None) -> None:
         """`logs` are the shrunk logs of failures that were confirmed before; each expects its failure.
@@ -90,6 +100,8 @@ class Steering:
         shrunk = {log.header.expected: log for log in logs if log.header.expected is not None}
         self.times: Counter[str] = Counter(dict.fromkeys(shrunk, CONFIRMATIONS))
         self._trails: dict[str, Trail] = {name: Trail.of(log) for name, log in shrunk.items()}
+        self._without_kind = shrunk
+        self._kinds: dict[str, Kind] = {}  # by name
         self._positions: dict[str, int] = {}  # by trail, the number of its kinds that the current run has had
         self._reached: set[str] = set()
         self._is_steered = False
@@ -129,22 +141,36 @@ class Steering:
         log = log.as_regression(cause.revealed)
         return self._verifier.failure_behind(log, cause.revealed) or failure, log
 
+    def kind(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> Kind:
+        """The Kind of a failure that no fix cures: the first one with a fingerprint has this name."""
+        fingerprint = failure.fingerprint
+        for name in [one for one in self._without_kind if one.partition(BEFORE_HASH)[0] == fingerprint]:
+            known = self._without_kind.pop(name)
+            if (same := failure_like(known, fingerprint, heartbeat)) is not None:
+                self._kinds[name] = Kind(name, key_of(known, same, heartbeat))
+        key = key_of(log, failure, heartbeat)
+        namesakes = [one for one in self._kinds.values() if one.name.partition(BEFORE_HASH)[0] == fingerprint]
+        if (kind := next((one for one in namesakes if is_of(key, one.key)), None)) is None:
+            kind = Kind(kind_of(fingerprint, key) if namesakes else fingerprint, key)
+            self._kinds[kind.name] = kind
+        return kind
+
     def record(
-        self, failure: Failure, log: OpLog, heartbeat: Callable[[], None], cause: Cause = UNKNOWN
+        self, failure: Failure, log: OpLog, heartbeat: Callable[[], None], cause: Cause = UNKNOWN, name: str = ""
     ) -> Shrunk | None:
         """Count a failure. The one that confirms it gives the trail; later ones widen the trail.
 
         Returns the shrunk log of the failure that confirms it, if it fails again.  A failure of known bugs is not
         shrunk: the trail of a bug is that of its own op-log.
         """
-        name = cause.name or failure.fingerprint
+        name = name or cause.name or failure.fingerprint
         log, small = log.with_fixes(cause.behind), None
         if bug := log.header.target.known_bugs().get(cause.name):
             self._trails.setdefault(name, Trail.of(_own_log(bug, log)))
         if name in self._trails:
             self._trails[name].widen(log.header)
         elif not cause.bugs and self.times[name] + 1 == CONFIRMATIONS:
-            small = _shrunk(log, name, heartbeat)
+            small = _shrunk(log, failure.fingerprint, heartbeat)
             self._trails[name] = Trail.of(small.log if small is not None else log)
         self.times[name] += 1
         return small

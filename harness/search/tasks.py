@@ -1,11 +1,13 @@
 """The tasks of the worker processes of campaigns and nights: to make runs, to report a finding, to replay a log."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from swarden.harness.core.changed_code import ChangedLine
+from swarden.harness.core.counters import Counters
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import Parent
 from swarden.harness.core.replay import Replays, Verdict, repeat
@@ -41,13 +43,19 @@ def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget, de
 def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool, block: Block) -> Replays:
     """Run a log `runs` times, within a block; `with_story` asks for the story of its failure."""
     observe = _boot(parent, log)
-    with block(log.header.target):
+    with block(log.header.target) as counters:
         replays = repeat(log, runs, observe, trace_origins=with_story)
     story = story_lines(log.header, replays.failure) if with_story and replays.failure is not None else []
-    replays = replace(replays, failure=None, story=tuple(map(str, story)))
+    ran = counters.coverage.ran if isinstance(counters, Counters) else frozenset()
+    replays = replace(replays, failure=None, story=tuple(map(str, story)), ran=ran)
     if replays.is_nondeterministic:
         return replace(replays, verdict=Verdict.FLAKY)
     return replace(replays, diverged="")
+
+
+def following(change: Sequence[ChangedLine], _: Target) -> AbstractContextManager[Counters]:
+    """A block, with its first argument: the replays have the changed lines that ran."""
+    return Counters(change).planted()
 
 
 def _boot(parent: Parent, log: OpLog) -> Callable[..., None]:

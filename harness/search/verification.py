@@ -26,6 +26,7 @@ from swarden.harness.search.judge import (
     Trials,
     is_same,
 )
+from swarden.harness.search.mutes import Mute
 
 MOST_FIXES = 8  # of bugs with one fingerprint that are tried: each costs a replay of an unshrunk log
 AND = " + "  # between the names of bugs that are known together
@@ -152,6 +153,15 @@ class Verifier:
                 break
             together = extended
         return together
+
+
+def muted_by(known: str, mutes: Mapping[str, Mute]) -> Mute | None:
+    """The mute of a bug whose fix alone cures, or of all bugs that are known together; None if there is none."""
+    for together in known.split(OR):
+        found = [mutes.get(name) for name in together.split(AND)]
+        if all(found):
+            return found[0]
+    return None
 
 
 def names_in(known: str) -> list[str]:

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
@@ -21,11 +21,12 @@ from swarden.harness.core.ops import name_of
 from swarden.harness.core.process import FAULT, POLL_S, Death, Ended, Process, ProcessLimits
 from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.running_log import last_run
-from swarden.harness.search.campaign import Plan, RunIndex
+from swarden.harness.search.campaign import Plan
 from swarden.harness.search.findings import save_unshrunk, write_unshrunk
 from swarden.harness.search.fixed_settings import refusal
 from swarden.harness.search.judge import Trial
 from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.run import RunIndex
 from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block, make_runs, replay_log, report
 
@@ -157,10 +158,23 @@ class WorkerGroup:
         With `with_story` a failure that does not kill the worker has its story.  The runs are within `block`.  Raises
         UsageError if the log cannot be run, or is truncated and does not fail.
         """
+        replaying = self.replaying(log, runs, with_story=with_story, block=block)
+        while True:
+            try:
+                next(replaying)
+            except StopIteration as end:
+                replays: Replays = end.value
+                return replays
+
+    def replaying(
+        self, log: OpLog, runs: int = RUNS, *, with_story: bool = False, block: Block = nullcontext
+    ) -> Generator[None, None, Replays]:
+        """The same as an iterator, whose result are the replays."""
         self.workers[0].give(replay_log, log, runs, with_story, block)
         replays: Replays | UsageError | None = None
         for received in self._messages():
             if received is None:
+                yield
                 continue
             index, message = received
             if isinstance(message, Ended):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
@@ -11,6 +12,7 @@ from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.search.campaign import Plan
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Reached, Result, Tallies
@@ -147,3 +149,37 @@ def test_law_whose_events_never_came_is_named(evaluated, not_applicable):
         any(line.startswith("never due") and "refused_takes_change_nothing" in line for line in ended.lines())
         == is_named
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "until", "code", "line"),
+    [
+        pytest.param("law/x", "2999-01-01", ExitCode.CLEAN, "muted: law/x by law/x until 2999", id="fingerprint"),
+        pytest.param("law/x~1", "2999-01-01", ExitCode.VIOLATED, "new: law/x", id="other-kind"),
+        pytest.param("law/x", "2001-01-01", ExitCode.VIOLATED, "the mute has ended: law/x until 2001", id="ended"),
+        pytest.param("a", "2999-01-01", ExitCode.VIOLATED, "muted: a or b \N{MULTIPLICATION SIGN}3 by a", id="either"),
+        pytest.param("c", "2999-01-01", ExitCode.VIOLATED, "known: c + d", id="half-of-two"),
+    ],
+)
+def test_mute_counts_and_hides_what_it_names_until_its_date(name, until, code, line):
+    mutes = {name: Mute(name=name, until=date.fromisoformat(until), reason="issue 5")}
+    tallies = Tallies(runs=10, failed_runs=10, known=Counter({"a or b": 3, "c + d": 1}))
+
+    ended = outcome(findings=[report("law/x")], result=Result(tallies), mutes=mutes)
+
+    assert ended.judgement.exit_code is code
+    assert [one for one in ended.causes if one.startswith(line)]
+
+
+@pytest.mark.parametrize(
+    ("known", "fixes", "is_said"),
+    [(6, (), True), (5, (), False), (6, ("a-bug",), False)],
+    ids=["most", "half", "behind-a-fix"],
+)
+def test_campaign_says_how_to_search_behind_known_bugs_if_most_failed_runs_are_of_them(known, fixes, is_said):
+    tallies = Tallies(runs=20, failed_runs=10, known=Counter({"a-bug": known}))
+
+    ended = outcome(result=Result(tallies), plan=replace(outcome().plan, fixes=fixes))
+
+    line = f"{known} of 10 failed runs are of known bugs: --with-fix all searches behind them"
+    assert (line in ended.lines()) == is_said

@@ -1,0 +1,178 @@
+"""swarden gate: a change of an engine, judged by its base, with the changed lines that each new failure touches."""
+
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from swarden.harness.commands.console import OUT, progress
+from swarden.harness.commands.events import EventLines, EventsOption, event_lines
+from swarden.harness.commands.gate_page import GatePage
+from swarden.harness.commands.help import limit_option
+from swarden.harness.commands.mute import MutesOption
+from swarden.harness.commands.progress import GateDisplay, ProgressDisplay
+from swarden.harness.commands.release_day import released
+from swarden.harness.core.changed_code import difference
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.files import write_whole
+from swarden.harness.core.registry import UnknownEngine, installed, target_of
+from swarden.harness.core.releases import LINKS
+from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.endings import STEP_SECONDS
+from swarden.harness.search.gate import Gate
+from swarden.harness.search.mutes import MUTES, Mute, mutes_of, today
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.workers import WorkerGroup, interruptible
+
+GATE = Path(".swarden/gate")
+HEAD, BASE = "checkout-head", "checkout-base"
+SIDE = "a checkout of the engine, or a git revision of the checkout here"
+Side = Annotated[str, typer.Option(help=SIDE, metavar="DIR|REVISION")]
+
+
+def gate(
+    *,
+    base: Side,
+    head: Side,
+    engine: Annotated[str | None, typer.Option(help="the engine; recognised by its package")] = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="of traffic; the verdict is at most two later")] = 5.0,
+    runs: Annotated[int | None, limit_option(min=1, help="stop the traffic after this many runs")] = None,
+    workers: Annotated[int | None, limit_option(min=1, help="worker processes of the head; one per core")] = None,
+    seed: Annotated[int, limit_option(min=0, help="seed of the traffic")] = 0,
+    out: Annotated[Path, typer.Option(help="folder for the page and the op-logs", metavar="DIR")] = GATE,
+    require_reach: Annotated[bool, typer.Option("--require-reach", help="fail if no changed line ran")] = False,
+    mutes: MutesOption = MUTES,
+    events: EventsOption = None,
+) -> None:
+    """Drive the head of a change with random traffic, and replay what fails on its base: what passes there is new.
+
+    Nothing is installed for it but the packages that all releases of the engine share. The page, page.md below --out,
+    has the story of each new failure behind the changed lines that it touches.
+
+    The exit code is 1 if a failure is new, 2 if swarden cannot drive the head, 5 if a failure cannot be judged, or,
+    with --require-reach, if no changed line ran.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    seconds, processes = 60 * minutes, workers or os.cpu_count() or 1
+    aside = {name: one for name, one in mutes_of(mutes).items() if one.is_active(today())}
+    with linked(base, head, engine) as name, event_lines(events) as lines:
+        sides = [released(f"{name}=={version}") for version in (BASE, HEAD)]
+        roots = [one.import_root for one in sides if one.import_root is not None]
+        change = difference(roots[0], roots[1], sides[1].code.package)
+        plan = Plan(
+            sides[1].process,
+            PROFILES["default"],
+            seed,
+            seconds,
+            runs,
+            out=out,
+            workers=processes,
+            change=change,
+        )
+        page = _judged(plan, sides[0].process, lines, aside)
+        write_whole(out / "page.md", ("\n".join(page.lines()) + "\n").encode())
+        for line in page.short_lines():
+            OUT.print(line, markup=False, soft_wrap=True)
+    OUT.print(f"the page: {out / 'page.md'}", markup=False, soft_wrap=True)
+    is_missed = require_reach and not page.reach.is_reached
+    raise typer.Exit(worst([page.code, *[ExitCode.RED] * is_missed]))
+
+
+def _judged(plan: Plan, base: str, lines: EventLines, mutes: Mapping[str, Mute]) -> GatePage:
+    assert plan.out is not None, "a gate has a folder for its findings"
+    prepare_process()
+    with progress() as bar:
+        campaign, display = ProgressDisplay(plan, bar, lines), GateDisplay(bar, lines)
+
+        def show(workers: WorkerGroup) -> None:
+            if workers is head:
+                campaign.update(workers)
+            display.update(gate)
+
+        head = WorkerGroup(plan.workers, plan.out, hang_seconds=STEP_SECONDS, on_progress=show)
+        of_base = WorkerGroup(1, None, hang_seconds=STEP_SECONDS, on_progress=show)
+        gate = Gate(plan, base, head, of_base)
+        gate.on_judged = display.judged
+        why_broken = []
+        with interruptible([head, of_base]), head, of_base:
+            try:
+                gate.run(plan.out)
+            except UsageError as error:
+                why_broken = [str(error)]
+    result = head.result
+    why_broken += [*result.target_faults.values(), *result.unexplained_deaths]
+    return GatePage(released(plan.engine), gate, why_broken, mutes)
+
+
+# --- the two sides
+
+
+@contextmanager
+def linked(base: str, head: str, engine: str | None) -> Iterator[str]:
+    """Link both sides for this process and those that it starts, until the body ends; yields the name of the engine.
+
+    Each call has a folder of its own for the links and for what is extracted of a repository, which is removed.
+    """
+    with TemporaryDirectory(prefix="swarden-gate-") as folder:
+        trees = {
+            "--base": _tree_of("--base", base, head, Path(folder)),
+            "--head": _tree_of("--head", head, base, Path(folder)),
+        }
+        target = _target_of(trees["--head"], engine)
+        for option, version in (("--base", BASE), ("--head", HEAD)):
+            if target.releases.sources_in(trees[option]) is None:
+                what = f"has no {target.releases.sources}{target.releases.package}/__init__.py"
+                raise UsageError(f"{option}: {trees[option]} {what}; name a checkout of {target.name}")
+            target.releases.link(version, trees[option], Path(folder))
+        os.environ[LINKS] = folder
+        try:
+            yield target.name
+        finally:
+            del os.environ[LINKS]
+
+
+def _tree_of(option: str, side: str, other: str, folder: Path) -> Path:
+    """A folder, or what the revision of that name has in the folder of the other side, or in the folder here."""
+    if Path(side).is_dir():
+        return Path(side)
+    git, place = ["git", "-C", other if Path(other).is_dir() else "."], folder / option
+    revision = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{side}^{{commit}}"]
+    found = subprocess.run(revision, capture_output=True, text=True, check=False)
+    if found.returncode:
+        where = Path(git[-1]).resolve()
+        raise UsageError(f"{option}: {side} is neither a folder nor a git revision in {where}; name one of them")
+    with (
+        subprocess.Popen([*git, "archive", "--format=tar", found.stdout.strip()], stdout=subprocess.PIPE) as archive,
+        tarfile.open(fileobj=archive.stdout, mode="r|") as content,
+    ):
+        content.extractall(place, filter="tar")
+    return place
+
+
+def _target_of(head: Path, engine: str | None) -> ReleasedTarget[Any]:
+    """The target of this name, or the one whose package is in a folder."""
+    if engine is not None:
+        return released(engine)
+    drivable = [one for one in map(_released, installed()) if one is not None]
+    found = [one for one in drivable if one.releases.sources_in(head) is not None]
+    if not found:
+        names = ", ".join(one.name for one in drivable)
+        raise UsageError(f"--head: {head} is no checkout of {names}; name one, or the engine with --engine")
+    return min(found, key=lambda one: one.name != one.releases.package)  # several targets can drive one package
+
+
+def _released(name: str) -> ReleasedTarget[Any] | None:
+    try:
+        target = target_of(name)
+    except UnknownEngine:
+        return None
+    return target if isinstance(target, ReleasedTarget) else None

@@ -1,0 +1,201 @@
+"""A change of an engine judged by its base: random traffic on the head, and each failure replayed on the base."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.report.story import StoryLine, StoryPart
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, end_of
+from swarden.harness.search.findings import write_unshrunk
+from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.tasks import following
+from swarden.harness.search.workers import WorkerGroup
+
+MOST_LOGS = 4  # of one failure that are replayed on the base
+BOOT_S, VERDICT_S = 60.0, 120.0  # from the end of the minutes to the end of the traffic, and to the verdict
+RESERVE_S = 15.0  # before the verdict: for the last replays on the base
+END = object()
+NOT_REPLAYED = "was not replayed in time"
+
+
+class Judged(NamedTuple):
+    """A failure of the head, and how its log ends on the base: PASSES, FAILS, OTHERWISE, or why it cannot be run.
+
+    `ran` has the ordinals of the changed lines that its log executes on the head, if the failure is new.
+    """
+
+    finding: Finding
+    end: str
+    ran: frozenset[int] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The name of the failure, with the known bugs whose fixes cure it."""
+        known = self.finding.cause.name
+        return f"{self.finding.name}, of the known bug {known}" if known else self.finding.name
+
+    @property
+    def is_new(self) -> bool:
+        return self.end == PASSES
+
+    @property
+    def is_old(self) -> bool:
+        return self.end == FAILS
+
+    @property
+    def rank(self) -> int:
+        """0 for a new failure; a failure that is new by one of its logs is new."""
+        return 0 if self.is_new else 1 if self.end.startswith(OTHERWISE) else 3 if self.is_old else 2
+
+
+class Gate:
+    """Makes the traffic of a plan on the head, replays its failures on the base meanwhile, and shrinks the new ones.
+
+    `judged` has the failures by name, `phase` is what is done now.  Both groups are entered.
+    """
+
+    def __init__(self, plan: Plan, base: str, workers: WorkerGroup, of_base: WorkerGroup) -> None:
+        """`base` is the engine of the group `of_base`, which has one worker; `workers` are those of the head."""
+        self.head, self.judged, self.phase = workers, dict[str, Judged](), "random traffic on the head"
+        self.on_judged: Callable[[Judged], None] = lambda _: None
+        self.plan, self.base, self._of_base = plan, base, of_base
+        self._replayed = defaultdict[str, set[str]](set)  # the keys of the logs by name
+        self._is_judging = False
+        self._verdict_at = time.monotonic() + plan.seconds + VERDICT_S
+
+    @property
+    def left_s(self) -> float:
+        """The time that is left until the verdict."""
+        return max(0.0, self._verdict_at - time.monotonic())
+
+    @property
+    def waiting(self) -> Iterator[tuple[str, Finding]]:
+        """The failures of the head with a log that is to be replayed on the base."""
+        result = self.head.result
+        for name, finding in (*result.findings.items(), *result.known.items()):
+            replayed, judged = self._replayed[name], self.judged.get(name)
+            is_open = judged is None or (not judged.is_new and len(replayed) < MOST_LOGS)
+            if is_open and finding.log.key not in replayed:
+                yield name, finding
+
+    def run(self, out: Path) -> None:
+        """Work until the verdict; the logs of the failures are below `out`.  An interrupt of the head ends it at once.
+
+        Raises UsageError if the head cannot be driven.
+        """
+        began, judging = time.monotonic(), self._judging()
+        for _ in self.head.running(self.plan):
+            if self.left_s < VERDICT_S - BOOT_S:
+                self.head.stop()
+            next(judging)
+            if self.head.is_interrupted:
+                break
+        result = self.head.result
+        result.seconds = result.seconds or time.monotonic() - began
+        self.phase = "replaying failures on the base"
+        while self._is_judging and not self.head.is_interrupted and self.left_s > 2 * RESERVE_S:
+            next(judging)
+        for name, finding in result.findings.items():
+            self.judged.setdefault(name, Judged(finding, NOT_REPLAYED))
+        self.phase = "shrinking new failures"
+        self._report(out)
+
+    def _judging(self) -> Iterator[None]:
+        """Replay failures on the base, one after the other."""
+        while True:
+            name, finding = next(self.waiting, ("", None))
+            self._is_judging = finding is not None
+            if finding is None:
+                yield
+                continue
+            self._replayed[name].add(finding.log.key)
+            judged = Judged(finding, (yield from self._end_on_base(finding)))
+            before = self.judged.get(name)
+            if before is None or judged.rank < before.rank:
+                self.judged[name] = judged
+                self.on_judged(judged)
+
+    def _end_on_base(self, finding: Finding) -> Generator[None, None, str]:
+        """The end of a log on the base: with the fixes that the log has, or without them if they do not fit there."""
+        end, header = "", finding.log.header
+        for fixes in dict.fromkeys([header.fixes, ()]):
+            log = OpLog(msgspec.structs.replace(header, fixes=fixes), finding.log.ops)
+            try:
+                here = OpLog.parse(log.to_bytes(), Path("its op-log"), engine=self.base)
+                return end_of((yield from self._of_base.replaying(here.as_regression(finding.fingerprint), 1)))
+            except UsageError as error:
+                end = str(error)
+        return end
+
+    def _report(self, out: Path) -> None:
+        """Shrink the new failures, and put the reports in their place."""
+        new = {name: one.finding for name, one in self.judged.items() if one.is_new}
+        self.head.result.findings = {name: one for name, one in new.items() if not one.cause.bugs}
+        reports: list[Finding] = []
+        budget, shrink_s = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS), max(0.0, self.left_s - RESERVE_S)
+        reporting = self.head.report_findings(out, budget, seconds=shrink_s)
+        while not self.head.is_interrupted and (report := next(reporting, END)) is not END:
+            reports += [report] if isinstance(report, Finding) else []
+        for name, finding in new.items():
+            found = next((one for one in reports if one.found_cpu_seconds == finding.found_cpu_seconds), None)
+            why_not = self._why_not(finding, found)
+            shown = found if found is not None and not why_not else self._as_found(finding, out, why_not)
+            self.judged[name] = Judged(shown, PASSES, self._ran_in(shown))
+
+    def _why_not(self, finding: Finding, report: Finding | None) -> str:
+        """Why the report of a new failure is not shown; "" if it is."""
+        if report is None or report.cause.bugs:
+            return "of a known bug" if finding.cause.bugs or report is not None else "interrupted before it was shrunk"
+        if report.why_flaky or report.log.key == finding.log.key or self.head.is_interrupted:
+            return ""
+        end = _result_of(self._end_on_base(report))
+        return "" if end == PASSES else f"its shrunk op-log {end} on the base"
+
+    def _as_found(self, finding: Finding, out: Path, why: str) -> Finding:
+        """A failure with its unshrunk log, and the story of this log."""
+        if self.head.is_interrupted:
+            return write_unshrunk(finding, out, why)
+        replays = self.head.replay(finding.log, 1, with_story=True)
+        story = [StoryLine(StoryPart.HISTORY, line) for line in replays.story]
+        is_confirmed = Replays(Verdict.FAILED, replays.fingerprints, 1, 1)
+        return write_unshrunk(replace(finding, story=story or finding.story), out, f"not shrunk: {why}", is_confirmed)
+
+    def _ran_in(self, finding: Finding) -> frozenset[int]:
+        if self.head.is_interrupted or not (finding.is_confirmed and self.plan.change and self.left_s):
+            return frozenset()
+        return self.head.replay(finding.log, 1, block=partial(following, self.plan.change)).ran
+
+    def _checked(self, finding: Finding, report: Finding | None, out: Path) -> Finding:
+        """The report of a new failure, or the failure as it was found if its shrunk log is of another one."""
+        if self.head.is_interrupted or report is None:
+            return write_unshrunk(finding, out, "interrupted before it was shrunk")
+        end = "is of a known bug" if report.cause.bugs else ""
+        if not end and report.log.key != finding.log.key and not report.why_flaky:
+            end = _result_of(self._end_on_base(report))
+        if end in ("", PASSES):
+            return report
+        replays = self.head.replay(finding.log, 1, with_story=True)
+        story = [StoryLine(StoryPart.HISTORY, line) for line in replays.story]
+        note = f"it is shown as it was found, because the shrunk op-log {end} on the base"
+        is_confirmed = Replays(Verdict.FAILED, replays.fingerprints, 1, 1)
+        return write_unshrunk(replace(finding, story=story or finding.story), out, note, is_confirmed)
+
+
+def _result_of(replaying: Generator[None, None, str]) -> str:
+    while True:
+        try:
+            next(replaying)
+        except StopIteration as end:
+            return str(end.value)

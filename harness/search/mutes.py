@@ -1,0 +1,69 @@
+"""Mutes: known bugs and findings that are put aside until a date, for a reason, in a file that maintainers read.
+
+The file is TOML, a table for each name:
+
+    ["work_makes_progress/engine/stuck"]
+    until = 2026-12-31
+    reason = "issue 12345"
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import msgspec
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import read_toml, write_whole
+from swarden.harness.core.printable import printable
+from swarden.harness.core.validation import validation_text
+
+MUTES = Path("swarden-mutes.toml")
+
+
+class Mute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A known bug, or a finding by its name, is put aside until a date; from then on it counts again."""
+
+    name: str
+    until: date
+    reason: str
+
+    def is_active(self, today: date) -> bool:
+        return today < self.until
+
+    def __str__(self) -> str:
+        return printable(f"{self.name} until {self.until}: {self.reason}")
+
+
+def mutes_of(path: Path) -> dict[str, Mute]:
+    """The mutes in a file, by name; none if there is no such file.  Raises UsageError for a file that is not valid."""
+    mutes = {}
+    for name, entry in (read_toml(path) if path.exists() else {}).items():
+        if not isinstance(entry, dict):
+            raise UsageError(f"{path}: {printable(name)} is no table, want one with until and reason; correct it")
+        try:
+            mutes[name] = msgspec.convert({**entry, "name": name}, Mute)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{path}: {printable(name)}: {validation_text(entry, error)}; correct it") from error
+    return mutes
+
+
+def add_mute(path: Path, mute: Mute) -> None:
+    """Add an entry at the end of a file; raises UsageError if the file is not valid, or has one of that name."""
+    if (old := mutes_of(path).get(mute.name)) is not None:
+        raise UsageError(f"{path}: has {old}; change that entry")
+    before = path.read_text() if path.exists() else ""
+    name, reason = (json.dumps(printable(text), ensure_ascii=False) for text in (mute.name, mute.reason))
+    entry = f"[{name}]\nuntil = {mute.until}\nreason = {reason}\n"
+    write_whole(path, "\n".join([*before.splitlines(), *[""] * bool(before), entry]).encode())
+
+
+def ended(mutes: Mapping[str, Mute]) -> Iterator[str]:
+    """A line for each mute whose date has come."""
+    return (f"the mute has ended: {one}" for one in mutes.values() if not one.is_active(today()))
+
+
+def today() -> date:
+    """The date in UTC."""
+    return datetime.now(UTC).date()

@@ -1,0 +1,86 @@
+"""The page of a gate: its verdict, and the changed lines that a failure touches."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from swarden.harness.commands.gate_page import GatePage, touched
+from swarden.harness.core.changed_code import ChangedLine
+from swarden.harness.core.counters import NO_COVERAGE
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.report.story import StoryLine, StoryPart
+from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES
+from swarden.harness.search.gate import NOT_REPLAYED, Judged
+from swarden.harness.search.verification import UNKNOWN, Cause
+
+LAW = "law/request/code"
+KNOWN = Cause(("a-bug",))
+
+
+def page_of(*ends, why_broken=(), mutes=(), **given):
+    """The page of failures that end so on the base; `given` are parts of the finding, of the group and of its runs."""
+    defaults = {"fingerprint": LAW, "name": LAW, "path": Path("a.oplog"), "why_flaky": "", "cause": UNKNOWN}
+    finding: Any = SimpleNamespace(**{**defaults, **given})
+    tallies = SimpleNamespace(runs=given.get("runs", 1))
+    result = SimpleNamespace(tallies=tallies, seconds=1.0, coverage=NO_COVERAGE, refused={})
+    judged = {str(index): Judged(finding, end) for index, end in enumerate(ends)}
+    head = SimpleNamespace(result=result, is_interrupted=given.get("is_interrupted", False))
+    gate: Any = SimpleNamespace(judged=judged, head=head)
+    target: Any = SimpleNamespace(name="demo")
+    return GatePage(target, gate, why_broken, mutes)
+
+
+@pytest.mark.parametrize(
+    ("page", "code"),
+    [
+        pytest.param(page_of(), ExitCode.CLEAN, id="none"),
+        pytest.param(page_of(FAILS), ExitCode.CLEAN, id="old"),
+        pytest.param(page_of(FAILS, PASSES), ExitCode.VIOLATED, id="new"),
+        pytest.param(page_of(PASSES, mutes={LAW: "aside"}), ExitCode.CLEAN, id="put-aside"),
+        pytest.param(page_of(PASSES, why_flaky="does not fail again"), ExitCode.RED, id="not-each-time"),
+        pytest.param(page_of(f"{OTHERWISE}another/law"), ExitCode.RED, id="otherwise"),
+        pytest.param(page_of("unknown setting x"), ExitCode.RED, id="cannot-be-run"),
+        pytest.param(page_of(NOT_REPLAYED, is_interrupted=True), ExitCode.INTERRUPTED, id="interrupted"),
+        pytest.param(page_of(PASSES, is_interrupted=True), ExitCode.VIOLATED, id="interrupted-with-a-new-one"),
+        pytest.param(page_of(PASSES, why_broken=["fault"]), ExitCode.MISUSE, id="broken"),
+        pytest.param(page_of(FAILS, NOT_REPLAYED, cause=KNOWN), ExitCode.CLEAN, id="known"),
+        pytest.param(page_of(PASSES, cause=KNOWN), ExitCode.VIOLATED, id="known-and-new"),
+        pytest.param(page_of(runs=0), ExitCode.RED, id="no-run"),
+    ],
+)
+def test_code_of_a_gate(page, code):
+    assert page.code is code
+
+
+def line(path, number, name):
+    return ChangedLine(path, number, "x = 1", f"{path.removesuffix('.py').replace('/', '.')}:{name}")
+
+
+IN_FUNCTION, AT_LINE = line("a/b/pool.py", 7, "Pool.free"), line("a/b/pool.py", 12, "Pool.free")
+LATER, IN_FILE = line("a/b/tree.py", 3, "Tree.insert"), line("a/b/pool.py", 40, "Pool.take")
+ELSEWHERE, NOT_RUN = line("a/c/other.py", 1, "free"), line("a/b/pool.py", 50, "Pool.take")
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        pytest.param((IN_FILE, IN_FUNCTION, LATER), (LATER, IN_FUNCTION), id="last-function-first"),
+        pytest.param((IN_FUNCTION, LATER, AT_LINE), (AT_LINE, LATER, IN_FUNCTION), id="line-before-functions"),
+        pytest.param((ELSEWHERE, IN_FILE), (IN_FILE, ELSEWHERE), id="that-ran-in-a-file-of-the-story-first"),
+        pytest.param((IN_FILE, NOT_RUN), (IN_FILE,), id="that-ran"),
+        pytest.param((NOT_RUN,), (), id="none"),
+    ],
+)
+def test_changed_lines_of_a_story_come_in_the_order_of_their_nearness(change, found):
+    places = ("step 1  freed  b/pool.py:12 free < b/pool.py:90 step", "step 2  given  b/tree.py:9 insert")
+    story = [StoryLine(StoryPart.HISTORY, text) for text in places]
+
+    finding: Any = SimpleNamespace(story=story)
+
+    ran = frozenset(index for index, one in enumerate(change) if one is not NOT_RUN)
+
+    lines, _ = touched(change, Judged(finding, PASSES, ran))
+
+    assert tuple(lines) == found

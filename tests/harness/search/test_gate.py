@@ -1,0 +1,131 @@
+"""A gate with workers that only report: what is replayed on the base, shrunk and judged."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Step
+from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.endings import FAILS, PASSES
+from swarden.harness.search.gate import MOST_LOGS, NOT_REPLAYED, Gate, Judged
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.verification import Cause
+
+ENDS = {PASSES: Verdict.FIXED, FAILS: Verdict.FAILED}
+
+
+def finding(name, steps=1):
+    log = OpLog(Header(engine="demo", configs=[{}]), [Step(count=1)] * steps)
+    return Finding(name, log, float(steps), "demo")
+
+
+class Head:
+    """Workers that find these failures, one in each turn, and shrink their logs to two steps."""
+
+    def __init__(self, *found: Finding, interrupted_at: int = -1) -> None:
+        self.result, self._found = Result(), found
+        self.shrunk: list[str] = []
+        self.is_interrupted = False
+        self._interrupted_at = interrupted_at
+
+    def running(self, _: Plan):
+        for turn, one in enumerate(self._found):
+            self.is_interrupted = turn == self._interrupted_at
+            self.result.findings[one.fingerprint] = one
+            yield
+        yield from [None] * 9
+
+    def report_findings(self, *_: object, seconds: float):
+        for one in self.result.findings.values():
+            self.shrunk.append(one.fingerprint)
+            yield replace(one, log=finding("", 2).log, replays=Replays(Verdict.FAILED, (one.fingerprint,), 1, 1))
+
+    def replay(self, *_: object, with_story: bool) -> Replays:
+        return Replays(Verdict.FAILED, ("law",), 1, 1, story=("its story",))
+
+
+class Base:
+    """A worker on which logs end so, by the number of their steps; each replay takes two turns."""
+
+    def __init__(self, **ends: str) -> None:
+        self._ends, self.replayed = ends, list[int]()
+
+    def replaying(self, log: OpLog, _: int):
+        count = len(log.ops)
+        self.replayed.append(count)
+        yield
+        yield
+        return Replays(ENDS[self._ends.get(f"of_{count}", FAILS)], (), 0, 1)
+
+
+def run(head: Any, base: Any, out: Path) -> Gate:
+    gate = Gate(Plan("demo", PROFILES["smoke"], 0, 1000.0), "demo", head, base)
+    gate.run(out)
+    return gate
+
+
+def ends_of(gate):
+    return {name: one.end for name, one in gate.judged.items()}
+
+
+def test_only_failures_that_pass_on_the_base_are_shrunk(tmp_path):
+    head = Head(finding("old", 3), finding("new", 4))
+
+    gate = run(head, Base(of_4=PASSES, of_2=PASSES), tmp_path)
+
+    assert ends_of(gate) == {"old": FAILS, "new": PASSES}
+    assert (head.shrunk, gate.judged["new"].finding.log.ops) == (["new"], [Step(count=1)] * 2)
+
+
+def test_shrunk_log_that_fails_on_the_base_is_not_shown(tmp_path):
+    """The shrink has led to an old failure of the same name."""
+    gate = run(Head(finding("new", 4)), Base(of_4=PASSES), tmp_path)
+
+    shown = gate.judged["new"].finding
+    assert shown.log.ops == [Step(count=1)] * 4
+    assert shown.story[0].text == "its story"
+    assert shown.is_confirmed
+
+
+def test_failure_of_a_known_bug_that_passes_on_the_base_is_new_and_not_shrunk(tmp_path):
+    """Its log passes with the fix on the head, as if the head had lost it."""
+    head = Head(finding("old", 3))
+    head.result.known["a-bug"] = replace(finding("law", 4), cause=Cause(("a-bug",)))
+
+    gate = run(head, Base(of_4=PASSES), tmp_path)
+
+    assert ends_of(gate) == {"old": FAILS, "a-bug": PASSES}
+    assert gate.judged["a-bug"].name == "law, of the known bug a-bug"
+    assert not head.shrunk
+
+
+def test_failure_is_new_by_any_of_its_logs_of_which_few_are_replayed(tmp_path):
+    base = Base(of_5=PASSES, of_2=PASSES)
+    many = [finding("many", steps) for steps in range(10, 10 + 3 * MOST_LOGS) for _ in range(3)]
+
+    gate = run(Head(*many, *[finding("one", steps) for steps in (4, 5) for _ in range(6)]), base, tmp_path)
+
+    assert ends_of(gate) == {"many": FAILS, "one": PASSES}
+    assert len([one for one in base.replayed if one >= 10]) == MOST_LOGS
+
+
+def test_interrupt_ends_the_gate_at_once_with_what_is_known(tmp_path):
+    head = Head(finding("new", 3), *[finding("late", 4)] * 3, interrupted_at=3)
+
+    gate = run(head, Base(of_3=PASSES), tmp_path)
+
+    assert ends_of(gate) == {"new": PASSES, "late": NOT_REPLAYED}
+    assert not head.shrunk
+    assert gate.judged["new"].finding.path is not None
+
+
+@pytest.mark.parametrize(
+    ("end", "rank"), [(PASSES, 0), ("fails with another/law", 1), ("unknown setting x", 2), (FAILS, 3)]
+)
+def test_judged_failures_are_ranked_by_what_they_say_of_the_change(end, rank):
+    assert Judged(finding("law"), end).rank == rank
