@@ -33,7 +33,12 @@ class Mute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return today < self.until
 
     def __str__(self) -> str:
-        return printable(f"{self.name} until {self.until}: {self.reason}")
+        return f"{printable(self.name)} {self.terms}"
+
+    @property
+    def terms(self) -> str:
+        """The date and the reason."""
+        return printable(f"until {self.until}: {self.reason}")
 
 
 def mutes_of(path: Path) -> dict[str, Mute]:

@@ -128,11 +128,11 @@ class Outcome:
             if mute is None:
                 lines.append(f"new: {finding.name}{count}{', '.join(['', *self._remarks(finding)])}")
             else:
-                muted.append(f"muted: {finding.name}{count} by {mute}")
+                muted.append(f"muted: {finding.name}{count} {mute.terms}")
         known = Counter(tallies.known)
         for names, runs in tallies.known.items():
             if (mute := muted_by(names, self.active)) is not None:
-                muted.append(f"muted: {names}{times(runs)} by {mute}")
+                muted.append(f"muted: {names}{times(runs)} {mute.terms}")
                 del known[names]
         lines += [*known_lines(known, self.target), *muted]
         num_known, num_failed = tallies.known.total(), tallies.failed_runs
