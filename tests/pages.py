@@ -95,9 +95,9 @@ def backtests_row() -> str:
 
 
 def own_bugs(engine: str) -> list[KnownBug]:
-    """The bugs of an engine that stand in its own folder."""
+    """The bugs of an engine that are not those of its base: with SWARDEN_EMBARGO, those under embargo, too."""
     folder = engine.replace("-", "_")
-    return [bug for bug in target_of(engine).known_bugs().values() if Path(bug.folder).parent.name == folder]
+    return [bug for bug in target_of(engine).known_bugs().values() if folder in Path(bug.folder).parts[-2:]]
 
 
 def documents() -> dict[Path, str]:

@@ -14,6 +14,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.releases import parsed
 from swarden.harness.core.target import Target
 from swarden.harness.report.story import CLAIMS
+from swarden.harness.report.vulnerability import UNDER_EMBARGO
 from swarden.harness.report.wording import counted
 
 GITHUB = "https://github.com"
@@ -70,7 +71,9 @@ def issue(bug: KnownBug, target: Target, program: str) -> str:
     shown = f"```python\n{program}```" if program else about.no_program
     sections = {"Program": shown, **_sections(bug, about, home)}
     order = ("Environment", "Steps", "Program", "Expected", "Actual")
-    return _paragraphs(f"# {bug.title}", facts, *_texts({name: sections[name] for name in order} | sections)) + "\n"
+    secret = f"**{UNDER_EMBARGO}**" if bug.verdict == PRIVATE else ""
+    text = _texts({name: sections[name] for name in order} | sections)
+    return _paragraphs(secret, f"# {bug.title}", facts, *text) + "\n"
 
 
 def view_of(bug: KnownBug, target: Target) -> BugView:

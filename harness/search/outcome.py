@@ -10,6 +10,7 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
+from swarden.harness.report.vulnerability import WARNING, may_be_vulnerability
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.fixed_settings import most_frequent
@@ -113,6 +114,11 @@ class Outcome:
             same = f", same name as {named}: not verified" if named else ""
             where = f", {finding.on_base}" if finding.on_base else ""
             lines.append(f"new: {finding.fingerprint}{times(tallies.failures[finding.fingerprint])}{where}{same}")
+            if may_be_vulnerability(finding.fingerprint, finding.log.ops):
+                lines.append(WARNING)
+        if lines and self.target.num_embargoed:
+            hidden = f"{counted(self.target.num_embargoed, 'finding')} of {self.target.name} under embargo"
+            lines.append(f"{hidden}: before you publish a new one, see SECURITY.md")
         return lines + known_lines(tallies.known, self.target)
 
     def _figures(self, finding: Finding) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
     load = boot
     config_type = LmdeployConfig
     catalog = MUTANTS.all
+    num_embargoed = 4
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {"ample": [{"num_blocks": 4 * config.num_blocks}], "uncached": [{"prefix_caching": False}]}

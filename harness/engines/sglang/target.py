@@ -57,6 +57,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     load = boot
     config_type = SglangConfig
     catalog = MUTANTS.all
+    num_embargoed = 6
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[SglangConfig]:
         release = self.booted()

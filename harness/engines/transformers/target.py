@@ -45,6 +45,7 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     load = boot
     config_type = TransformersConfig
     catalog = MUTANTS.all
+    num_embargoed = 3
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {

@@ -53,6 +53,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     load = boot
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
+    num_embargoed = 2
 
     def __init__(self, release: str = "") -> None:
         super().__init__(release)
