@@ -43,6 +43,7 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
     config_type = LmdeployConfig
     catalog = MUTANTS.all
     num_embargoed = 4
+    needs: Mapping[str, str] = {"window": "windowed model", "states": "recurrent states"}
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {"ample": [{"num_blocks": 4 * config.num_blocks}], "uncached": [{"prefix_caching": False}]}

@@ -58,6 +58,20 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     config_type = SglangConfig
     catalog = MUTANTS.all
     num_embargoed = 6
+    needs: Mapping[str, str] = {
+        "role": "P/D",
+        "sliding_window": "windowed model",
+        "state_slots": "recurrent states",
+        "streaming_sessions": "streaming sessions",
+        "host_ratio": "host tier",
+        "storage_policy": "storage",
+        "draft_len": "drafts",
+        "mixed_batches": "mixed chunks",
+        "preemption_threshold": "priorities",
+        "kv_events": "KV events",
+        "decode_tree": "decode radix cache",
+        "rust_core": "Rust core",
+    }
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[SglangConfig]:
         release = self.booted()

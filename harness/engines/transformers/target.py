@@ -46,6 +46,7 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     config_type = TransformersConfig
     catalog = MUTANTS.all
     num_embargoed = 3
+    needs: Mapping[str, str] = {"sliding_layers": "windowed model", "cpu_blocks": "host tier"}
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {

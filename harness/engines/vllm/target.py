@@ -54,6 +54,18 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
     num_embargoed = 2
+    needs: Mapping[str, str] = {
+        "role": "P/D",
+        "windows": "windowed model",
+        "state_groups": "recurrent states",
+        "streaming_input": "streaming input",
+        "external_len": "connector",
+        "cpu_chunks": "host tier",
+        "has_disk": "second tier",
+        "draft_len": "drafts",
+        "policy": "priorities",
+        "kv_events": "KV events",
+    }
 
     def __init__(self, release: str = "") -> None:
         super().__init__(release)
