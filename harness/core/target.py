@@ -131,10 +131,9 @@ class Target(Protocol):
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept`
     settings. `main_settings` are shown in a story even where they have their default. `former_defaults` are the values
     of settings that are missing in op-logs of format 2, where these differ from `defaults`. `releases` are what
-    `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants. `num_embargoed` is
-    the number of its known bugs that are under embargo. `needs` has, by setting, what a server has with it and not
-    without; a setting that is no text counts if it is on, by default, too. With `is_repeatable` the same ops give the
-    same run; without it an op-log has no digests, and a failure has a rate.
+    `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants. `needs` has, by
+    setting, what a server has with it and not without; a setting that is no text counts if it is on, by default, too.
+    With `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
     """
 
     name: str
@@ -149,7 +148,6 @@ class Target(Protocol):
     kept: Sequence[str] = ()
     releases: Releases | None = None
     catalog: Sequence[Mutant] = ()
-    num_embargoed: int = 0
     needs: Mapping[str, str] = {}
     is_repeatable: bool = True
 

@@ -116,8 +116,9 @@ class Outcome:
             lines.append(f"new: {finding.fingerprint}{times(tallies.failures[finding.fingerprint])}{where}{same}")
             if may_be_vulnerability(finding.fingerprint, finding.log.ops):
                 lines.append(WARNING)
-        if lines and self.target.num_embargoed:
-            hidden = f"{counted(self.target.num_embargoed, 'finding')} of {self.target.name} under embargo"
+        releases = self.target.releases
+        if lines and releases is not None and releases.num_embargoed:
+            hidden = f"{counted(releases.num_embargoed, 'finding')} of {self.target.name} under embargo"
             lines.append(f"{hidden}: before you publish a new one, see SECURITY.md")
         return lines + known_lines(tallies.known, self.target)
 

@@ -21,6 +21,7 @@ LMDEPLOY = Releases(
     package="lmdeploy",
     root=Path(".swarden/engines/lmdeploy"),
     requirements=Path(__file__).with_name("packages.txt"),
+    num_embargoed=4,
     release_size="107 MB",
     shared_size="about 30 MB",
     from_environment=("torch",),
@@ -42,7 +43,6 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
     load = boot
     config_type = LmdeployConfig
     catalog = MUTANTS.all
-    num_embargoed = 4
     needs: Mapping[str, str] = {"window": "windowed model", "states": "recurrent states"}
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:

@@ -31,6 +31,7 @@ SGLANG = Releases(
     package="sglang",
     root=Path(".swarden/engines/sglang"),
     requirements=Path(__file__).with_name("packages.txt"),
+    num_embargoed=6,
     release_size="6 to 40 MB",
     shared_size="about 60 MB",
     from_environment=("torch",),
@@ -57,7 +58,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     load = boot
     config_type = SglangConfig
     catalog = MUTANTS.all
-    num_embargoed = 6
     needs: Mapping[str, str] = {
         "role": "P/D",
         "sliding_window": "windowed model",

@@ -28,6 +28,7 @@ VLLM = Releases(
     package="vllm",
     root=Path(".swarden/engines/vllm"),
     requirements=Path(__file__).with_name("packages.txt"),
+    num_embargoed=2,
     release_size="240 to 340 MB",
     shared_size="about 40 MB",
     from_environment=("torch",),
@@ -53,7 +54,6 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     load = boot
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
-    num_embargoed = 2
     needs: Mapping[str, str] = {
         "role": "P/D",
         "windows": "windowed model",
