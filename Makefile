@@ -13,6 +13,9 @@ ENGINE_TESTS := tests/engine_under_test
 UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(ENGINE_TESTS)/test_kills.py \
   $(ENGINE_TESTS)/test_processes.py $(ENGINE_TESTS)/model/test_oracle.py $(ENGINE_TESTS)/model/test_invariance.py)
 
+EMBARGO := $(wildcard tests/embargo)
+
+# Findings that are not public; no published copy has the folder.
 # One worker more than cores, because many of them wait for other processes; with twice as many they slow each other down.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()))')
 
@@ -58,12 +61,14 @@ pytest: $(TOOLS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 	$(if $(UNMEASURED),$(BIN)/pytest -n $(WORKERS) --dist worksteal $(UNMEASURED))
+	$(if $(EMBARGO),SWARDEN_EMBARGO=$(EMBARGO) $(BIN)/pytest -q tests/harness/core/test_known_bug.py)
 
 # The tests of other engines' targets. They need releases of these engines, which are installed in .swarden/engines.
 test-engines: export OMP_NUM_THREADS = 1
 test-engines: $(TOOLS)
 	$(BIN)/swarden engines install lmdeploy==0.16.0 lmdeploy==0.18.0 sglang==0.5.12.post1 sglang==0.5.23 transformers==5.19.0 transformers==5.24.0 vllm==0.20.2 vllm==0.33.0
 	$(BIN)/pytest tests/engines
+	$(if $(EMBARGO),SWARDEN_EMBARGO=$(EMBARGO) $(BIN)/pytest tests/engines/test_findings.py)
 
 # A real vLLM on the CPU, below `swarden attach` and behind the port.
 test-engines-real: $(TOOLS)

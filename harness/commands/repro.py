@@ -18,7 +18,7 @@ from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.core.known_bug import PRIVATE, KnownBug
+from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
 from swarden.harness.core.registry import installed, target_of
@@ -28,9 +28,9 @@ from swarden.harness.core.versions import check_version
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines
+from swarden.harness.report.vulnerability import WARNING, may_be_vulnerability
 from swarden.harness.search.findings import test_text
 from swarden.harness.search.fixed_settings import Settings, with_settings
-from swarden.harness.search.verification import Verifier
 
 SUFFIX = ".oplog"
 BUG = "BUG: "  # how a program begins the line that says what it has shown
@@ -122,7 +122,7 @@ def repro(
     found = find(finding, engine)
     found = found._replace(settings=settings_of(settings or [], [found.engine]))
     if found.bug is None or found.settings:
-        check_not_private(found)
+        check_shows(found)
     if with_fix and found.bug is None:
         raise UsageError(f"--with-fix: {finding} is no known bug; name one")
     written = written_of(found, form)
@@ -165,8 +165,6 @@ def find(finding: str, engine: str | None) -> Found:
         raise UsageError(f"{finding}: no known bug; name one of {', '.join(every)}, or an op-log file (*{SUFFIX})")
     name = min(holders, key=len)  # that of the engine, not of another build of it
     bug = known[name][finding]
-    if bug.verdict == PRIVATE:
-        raise private_error(finding)
     path, span = next(iter(bug.oplogs.items()))
     releases = target_of(name).releases
     having = [version for version in (releases.installed() if releases is not None else []) if span.has(version)]
@@ -175,16 +173,9 @@ def find(finding: str, engine: str | None) -> Found:
     return Found(finding, path, engine or f"{name}=={having[-1]}", bug)
 
 
-def check_not_private(found: Found) -> None:
-    """Raises UsageError for an op-log of a private bug: its failure goes with the fix, or the fix cannot be tried.
-
-    An op-log that does not fail is refused, too: it can be that of a private bug that this release does not have.  So
-    is an op-log of a known bug that fails in another way, with other settings or on another release.
-    """
-    log, known = found.load(), found.target.known_bugs()
-    if log.header.mutant is not None and any(bug.verdict == PRIVATE for bug in known.values()):
-        raise UsageError(f"{found.path}: has mutant {log.header.mutant}, so nothing is written of it; want one without")
-    failure = run_log(log).failure
+def check_shows(found: Found) -> None:
+    """Raises UsageError for an op-log that does not fail, or not as the known bug that it is to show."""
+    failure = run_log(found.load()).failure
     if failure is None:
         remedy = "want other values with --set" if found.settings else "name a release on which it does with --engine"
         raise UsageError(f"{found.path}: does not fail on {found.engine}; {remedy}")
@@ -193,19 +184,6 @@ def check_not_private(found: Found) -> None:
         raise UsageError(
             f"{found.name}: fails with {failure.fingerprint} on {found.engine}, not as the bug; want {remedy}"
         )
-    verifier = Verifier(found.target, log.header.fixes)
-    cause = verifier.cause_of(failure, log)
-    for name in [one for one in (*cause.bugs, *cause.namesakes, *cause.behind) if known[one].verdict == PRIVATE]:
-        is_cause = name in cause.bugs or verifier.is_cause(name, failure, log, cause.behind)
-        if is_cause is None:
-            why = f"its fix cannot be tried on {found.engine}"
-            raise UsageError(f"{found.path}: may be of {name}, which is private: {why}; want another release, --engine")
-        if is_cause:
-            raise private_error(name)
-
-
-def private_error(name: str) -> UsageError:
-    return UsageError(f"{name}: is private, so nothing is written of it; report it as the engine's SECURITY.md says")
 
 
 def written_of(found: Found, form: Form) -> Written:
@@ -246,7 +224,8 @@ def _issue_of_log(found: Found, program: str) -> str:
         raise UsageError(f"{found.path}: does not fail on {found.engine}, so it is no issue")
     story = "\n".join(map(str, story_lines(log.header, failure)))
     shown = f"\n```python\n{program}```\n" if program else ""
-    return f"# {failure.fingerprint}\n\nOn {found.engine}.\n\n```\n{story}\n```\n{shown}"
+    warning = f"**{WARNING}.**\n\n" if may_be_vulnerability(failure.fingerprint, log.ops) else ""
+    return f"{warning}# {failure.fingerprint}\n\nOn {found.engine}.\n\n```\n{story}\n```\n{shown}"
 
 
 def engines_to_run(found: Found) -> list[str]:

@@ -2,10 +2,11 @@
 
 Each bug of an engine is a file `findings/NAME.toml` beside the engine's target; `NAME.oplog` shows it, and further
 op-logs are `NAME--WHAT.oplog`.  The documents are made from these files, a fix is planted from them, and a failure is
-known if its log passes with the fix.  The file of a private bug has only what is needed to recognise it: its op-logs
-and its cause are in the tests, which do not ship.
+known if its log passes with the fix.  A bug under embargo (SECURITY.md) is private: its files are in a folder for its
+engine below the one that SWARDEN_EMBARGO names, and a run without the variable does not know it.
 """
 
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Verdict = Annotated[str, msgspec.Meta(pattern=r"^(comment on (issue|pull) \d+|new issue|private|not worth posting)$")]
 Repository = Annotated[str, msgspec.Meta(pattern=r"^([\w.-]+/[\w.-]+@[\w.-]+)?$")]
 PRIVATE = "private"
-TELLING = ("title", "cause", "upstream", "document")  # how a bug happens: a private one has none of them
+EMBARGO = "SWARDEN_EMBARGO"  # the environment variable with the folder of private bugs
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -133,8 +134,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     name of each further op-log, what it shows, and its releases if they are not those of the bug.  `large_pools` has
     settings of a server's size with which the bug's own op-log fails, too, on the newest release that has the bug.
     `broad` is the reason for which its fix cures failures of other bugs, too: then no failure is known by this fix.
-    `repository` is set for a server that is not a package, as OWNER/NAME@TAG with the tag of the code. A bug is private
-    if a client can stop a server, or read data of others, with it: then no file says how it happens.
+    `repository` is set for a server that is not a package, as OWNER/NAME@TAG with the tag of the code.
     """
 
     name: Name
@@ -144,8 +144,8 @@ class KnownBug(Span, frozen=True, kw_only=True):
     fingerprints: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
     searched: Date
     verdict: Verdict
-    title: str = ""
-    cause: str = ""
+    title: Text
+    cause: Text
     broad: str = ""
     repository: Repository = ""
     upstream: tuple[Related, ...] = ()
@@ -155,17 +155,12 @@ class KnownBug(Span, frozen=True, kw_only=True):
     document: Document | None = None
 
     def __post_init__(self) -> None:
-        told = [name for name in TELLING if getattr(self, name)]
-        if self.verdict == PRIVATE and (told or any(log.shows for log in self.logs.values())):
-            raise ValueError(f"a private bug has no {[*told, 'text of a log'][0]}; remove it")
-        if self.verdict != PRIVATE and told[:2] != ["title", "cause"]:
-            raise ValueError("title or cause is missing; add it")
         if self.document is not None and not all(fix.lines for fix in self.fixes):
             raise ValueError("a fix has no lines, which its diff in the document shows; add them")
 
     @property
     def oplogs(self) -> dict[Path, Span]:
-        """The op-logs, the bug's own first, each with the releases on which it fails; a private bug has none."""
+        """The op-logs, the bug's own first, each with the releases on which it fails."""
         own = sorted(Path(self.folder).glob(f"{self.name}.oplog"))
         further = sorted(Path(self.folder).glob(f"{self.name}--*.oplog"))
         return {path: self.logs.get(path.stem, Log()).releases or self for path in (*own, *further)}
@@ -186,6 +181,14 @@ def known_bugs_in(folder: Path) -> Mapping[str, KnownBug]:
     """The bugs in a folder by name; raises UsageError for an invalid file.  A missing folder has no bugs."""
     bugs = {path.stem: _read(path) for path in sorted(folder.glob("*.toml"))}
     return MappingProxyType(bugs)
+
+
+def folders_of_bugs(engine: Path) -> list[Path]:
+    """The folders of the known bugs of an engine with this folder, that of its private ones last if it is named."""
+    embargo = os.environ.get(EMBARGO)
+    if embargo and not Path(embargo).is_dir():
+        raise UsageError(f"{EMBARGO}: {embargo} is no folder; correct it, or unset it")
+    return [engine / "findings", *([Path(embargo) / engine.name] if embargo else [])]
 
 
 def _read(path: Path) -> KnownBug:

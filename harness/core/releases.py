@@ -90,6 +90,7 @@ class Releases:
     files with these suffixes and the metadata of a release are unpacked.  `distribution` is the name of the package on
     the index, if that differs.  `repository` is the repository on GitHub, whose folder `sources` has the package.
     `stand_ins` are packages that a release imports; each is replaced by a stand-in if it is not installed.
+    `num_embargoed` is the number of known bugs that are under embargo.
     """
 
     package: str
@@ -103,6 +104,7 @@ class Releases:
     repository: str = ""
     sources: str = ""
     stand_ins: tuple[str, ...] = ()
+    num_embargoed: int = 0
 
     @property
     def on_index_as(self) -> str:

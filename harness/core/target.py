@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fitting import fitting
-from swarden.harness.core.known_bug import KnownBug, known_bugs_in
+from swarden.harness.core.known_bug import KnownBug, folders_of_bugs, known_bugs_in
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.ops import ENGINE_OPS, Op, Pause, PauseMode
 from swarden.harness.core.origins import EngineCode
@@ -131,8 +131,9 @@ class Target(Protocol):
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept`
     settings. `main_settings` are shown in a story even where they have their default. `former_defaults` are the values
     of settings that are missing in op-logs of format 2, where these differ from `defaults`. `releases` are what
-    `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants. With
-    `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
+    `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants. `needs` has, by
+    setting, what a server has with it and not without; a setting that is no text counts if it is on, by default, too.
+    With `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
     """
 
     name: str
@@ -147,6 +148,7 @@ class Target(Protocol):
     kept: Sequence[str] = ()
     releases: Releases | None = None
     catalog: Sequence[Mutant] = ()
+    needs: Mapping[str, str] = {}
     is_repeatable: bool = True
 
     def at(self, version: str) -> "Target | None":
@@ -279,10 +281,10 @@ class Target(Protocol):
         return known[name]
 
     def known_bugs(self) -> Mapping[str, KnownBug]:
-        """The known bugs of its releases, by name, from the folders `findings` beside its class and its bases."""
+        """The known bugs of its releases, by name, from the folders of its class and its bases."""
         modules = [sys.modules[kind.__module__] for kind in reversed(type(self).__mro__)]
         files = dict.fromkeys(getattr(one, "__file__", None) for one in modules)
-        folders = [Path(file).with_name("findings") for file in files if file is not None]
+        folders = [one for file in files if file is not None for one in folders_of_bugs(Path(file).parent)]
         return {name: bug for folder in folders for name, bug in known_bugs_in(folder).items()}
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:

@@ -11,9 +11,11 @@ from typing import NamedTuple
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, Document, Fix, KnownBug, Related, Span
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Inject, Pause, Submit
 from swarden.harness.core.releases import parsed
 from swarden.harness.core.target import Target
 from swarden.harness.report.story import CLAIMS
+from swarden.harness.report.vulnerability import UNDER_EMBARGO
 from swarden.harness.report.wording import counted
 
 GITHUB = "https://github.com"
@@ -70,7 +72,9 @@ def issue(bug: KnownBug, target: Target, program: str) -> str:
     shown = f"```python\n{program}```" if program else about.no_program
     sections = {"Program": shown, **_sections(bug, about, home)}
     order = ("Environment", "Steps", "Program", "Expected", "Actual")
-    return _paragraphs(f"# {bug.title}", facts, *_texts({name: sections[name] for name in order} | sections)) + "\n"
+    secret = f"**{UNDER_EMBARGO}**" if bug.verdict == PRIVATE else ""
+    text = _texts({name: sections[name] for name in order} | sections)
+    return _paragraphs(secret, f"# {bug.title}", facts, *text) + "\n"
 
 
 def view_of(bug: KnownBug, target: Target) -> BugView:
@@ -115,10 +119,32 @@ def table(bugs: Iterable[KnownBug], target: Target) -> str:
         if bug.verdict != PRIVATE:
             named = f"[{bug.name}]({bug.name}.md)" if bug.document is not None else bug.name
             what = bug.effect if bug.document is not None else f"{bug.effect}: {' '.join(bug.cause.split())}"
-            cells = (named, span_text(bug, bug.tried), what, pools_text(bug), upstream_text(bug, home_of(bug, target)))
+            upstream = upstream_text(bug, home_of(bug, target))
+            cells = (named, span_text(bug, bug.tried), needs_text(bug, target), what, pools_text(bug), upstream)
             rows.append(f"| {' | '.join((*cells, bug.verdict))} |")
-    head = "| bug | releases | effect | fails also with | upstream | verdict |"
-    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
+    head = "| bug | releases | needs | effect | fails also with | upstream | verdict |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- |", *rows])
+
+
+def needs_text(bug: KnownBug, target: Target) -> str:
+    """What a server and its traffic have in the bug's own op-log that not all have; "" if nothing."""
+    if not bug.oplogs:
+        return ""
+    path = next(iter(bug.oplogs))
+    log = OpLog.parse(path.read_bytes(), path)
+    needs = []
+    for setting, need in target.needs.items():
+        default = target.defaults.get(setting)
+        needs += [need] * any(_is_on(engine.get(setting, default), default) for engine in log.header.configs)
+    needs += ["n > 1"] * any(isinstance(op, Submit) and op.sequences > 1 for op in log.ops)
+    needs += ["a pause"] * any(isinstance(op, Pause) for op in log.ops)
+    return ", ".join([*needs, *["a fault"] * any(isinstance(op, Inject) for op in log.ops)])
+
+
+def _is_on(value: object, default: object) -> bool:
+    if value in (None, []) or isinstance(value, str):
+        return value not in (None, [], default)
+    return bool(value) or value != default
 
 
 def pools_text(bug: KnownBug) -> str:

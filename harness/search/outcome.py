@@ -11,6 +11,7 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
+from swarden.harness.report.vulnerability import WARNING, may_be_vulnerability
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.fixed_settings import most_frequent
@@ -125,10 +126,16 @@ class Outcome:
         lines, muted = [], [*ended(self.mutes)]
         for finding in self.findings if self.mutant is None else ():
             mute, count = self.muted(finding), times(tallies.runs_of(finding, self.findings))
-            if mute is None:
-                lines.append(f"new: {finding.name}{count}{', '.join(['', *self._remarks(finding)])}")
-            else:
+            if mute is not None:
                 muted.append(f"muted: {finding.name}{count} {mute.terms}")
+                continue
+            lines.append(f"new: {finding.name}{count}{', '.join(['', *self._remarks(finding)])}")
+            if may_be_vulnerability(finding.fingerprint, finding.log.ops):
+                lines.append(WARNING)
+        releases = self.target.releases
+        if lines and releases is not None and releases.num_embargoed:
+            hidden = f"{counted(releases.num_embargoed, 'finding')} of {self.target.name} under embargo"
+            lines.append(f"{hidden}: before you publish a new one, see SECURITY.md")
         known = Counter(tallies.known)
         for names, runs in tallies.known.items():
             if (mute := muted_by(names, self.active)) is not None:

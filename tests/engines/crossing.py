@@ -5,6 +5,7 @@ that a person has written there after reading the engine's source.  The test of 
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.known_bug import EMBARGO, PRIVATE
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
@@ -26,8 +28,17 @@ FOLDER = Path(__file__).parent
 
 def reasons_in(engine: str) -> dict[str, dict[str, str]]:
     """By op-log, the foreign fixes that cure it, with their reasons."""
-    file = FOLDER / engine / "crossing.json"
-    return json.loads(file.read_text()) if file.exists() else {}
+    reasons: dict[str, dict[str, str]] = {}
+    for file in files_of(engine):
+        for log, of_log in json.loads(file.read_text()).items() if file.exists() else ():
+            reasons[log] = reasons.get(log, {}) | of_log
+    return reasons
+
+
+def files_of(engine: str) -> list[Path]:
+    """The file of an engine, then that of its bugs under embargo, if they are known."""
+    embargo = os.environ.get(EMBARGO)
+    return [folder / engine / "crossing.json" for folder in (FOLDER, *([Path(embargo)] if embargo else []))]
 
 
 def logs_of(engine: str) -> dict[Path, str]:
@@ -66,17 +77,21 @@ def _failed(path: Path, engine: str, own: str) -> Iterator[tuple[Target, OpLog, 
 
 
 def main(engine: str) -> None:
-    """Write the file of an engine; reasons that are there stay."""
+    """Write the files of an engine; reasons that are there stay."""
     name, _, _ = engine.partition("==")
-    reasons, listed = reasons_in(name), {}
+    public, *private = files_of(name)
+    secret = {bug.name for bug in target_of(name).known_bugs().values() if bug.verdict == PRIVATE}
+    reasons = reasons_in(name)
+    listed: dict[Path, dict[str, dict[str, str]]] = {file: {} for file in (public, *private)}
     for path, own in logs_of(engine).items():
         (cures, num_reached), causes = foreign_cures(path, engine, own), foreign_causes(path, engine, own)
         sys.stdout.write(f"{path.stem}: reaches {num_reached} fixes; cured by {cures}, known as {causes}\n")
         sys.stdout.flush()
-        if cures | causes:
-            of_log = reasons.get(path.stem, {})
-            listed[path.stem] = {fix: of_log.get(fix, "") for fix in sorted(cures | causes)}
-    (FOLDER / name / "crossing.json").write_text(json.dumps(listed, indent=2) + "\n")
+        for fix in sorted(cures | causes):
+            file = private[0] if {own, fix} & secret else public
+            listed[file].setdefault(path.stem, {})[fix] = reasons.get(path.stem, {}).get(fix, "")
+    for file, of_logs in listed.items():
+        file.write_text(json.dumps(of_logs, indent=2) + "\n")
 
 
 if __name__ == "__main__":

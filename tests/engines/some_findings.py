@@ -7,11 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from swarden.harness.commands.repro import find
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.known_bug import PRIVATE, KnownBug, Span
+from swarden.harness.core.known_bug import KnownBug, Span
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
@@ -19,8 +17,6 @@ from swarden.harness.report.known_bug import diff_of
 from swarden.harness.search.verification import Verifier
 from tests.engines.some_laws import laws_of
 from tests.pages import own_bugs
-
-PRIVATE_LOGS = Path(__file__).parent  # in `<engine>/private`: neither the wheel nor the sdist has them
 
 
 class Shown(NamedTuple):
@@ -35,19 +31,8 @@ class Shown(NamedTuple):
 
 
 def op_logs_of(engine):
-    """All op-logs of the bugs of an engine, those of private bugs, too."""
-    return [Shown(bug, path, span) for bug in map(with_logs, own_bugs(engine)) for path, span in bug.oplogs.items()]
-
-
-def private_texts():
-    """The causes of the private bugs, also of those that no op-log can show."""
-    return sorted(PRIVATE_LOGS.glob("*/private/*.md"))
-
-
-def with_logs(bug):
-    """The bug; a private one with the folder of these tests that has its op-logs."""
-    folder = PRIVATE_LOGS / Path(bug.folder).parent.name / PRIVATE
-    return msgspec.structs.replace(bug, folder=str(folder)) if bug.verdict == PRIVATE else bug
+    """All op-logs of the bugs of an engine."""
+    return [Shown(bug, path, span) for bug in own_bugs(engine) for path, span in bug.oplogs.items()]
 
 
 def laws_with(path, engine, fix=""):

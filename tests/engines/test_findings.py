@@ -1,15 +1,13 @@
 """The bugs that were found in releases: each op-log fails on the releases that have its bug, and passes on the others.
 
-The bugs are in harness/engines/NAME/findings.  The healthy op-logs failed once by a fault of the harness or of a fix.
+The bugs are in harness/engines/NAME/findings, and below SWARDEN_EMBARGO if it is set.  The healthy op-logs failed once
+by a fault of the harness or of a fix.
 """
 
 from pathlib import Path
 
 import pytest
 
-from swarden.harness.commands.repro import check_not_private, find
-from swarden.harness.core.errors import UsageError
-from swarden.harness.core.known_bug import PRIVATE
 from swarden.harness.core.oplog import OpLog
 from tests.engines.crossing import foreign_causes, logs_of, reasons_in
 from tests.engines.lmdeploy.conftest import RELEASES as LMDEPLOY_RELEASES
@@ -76,15 +74,6 @@ of_each_crossing = pytest.mark.parametrize(
     ("path", "own", "engine"),
     [pytest.param(path, own, engine, id=path.stem) for engine in NEWEST for path, own in logs_of(engine).items()],
 )
-of_each_private_log = pytest.mark.parametrize(
-    ("shown", "engine"),
-    [
-        pytest.param(shown, f"{name}=={release}", id=f"{shown}-{release}")
-        for name, release in ON
-        for shown in op_logs_of(name)
-        if shown.bug.verdict == PRIVATE and shown.span.has(release)
-    ],
-)
 
 
 @of_each_op_log
@@ -123,17 +112,6 @@ def test_op_log_fails_with_large_pools_and_passes_there_with_the_fix(bug, engine
     assert with_fix is None
 
 
-@of_each_private_log
-def test_nothing_is_written_of_an_op_log_of_a_private_bug(shown, engine, in_process_of):
-    assert in_process_of(engine, refusal_of, shown.path, engine).startswith(f"{shown.bug.name}: is private")
-
-
-def refusal_of(path, engine):
-    with pytest.raises(UsageError) as raised:
-        check_not_private(find(str(path), engine))
-    return str(raised.value)
-
-
 @of_each_release
 def test_all_fixes_of_a_release_fit_together(engine, in_process_of):
     assert in_process_of(engine, plant_all, engine)
@@ -151,10 +129,9 @@ def test_diff_of_each_fix_applies_to_the_last_release_that_it_is_for(engine, tmp
 
 @pytest.mark.parametrize("name", RELEASES)
 def test_every_op_log_is_of_a_known_bug(name):
-    of_files = {shown.path.stem for shown in op_logs_of(name)}
-    folders = (ROOT / "harness/engines" / name / "findings", Path(__file__).parent / name / PRIVATE)
+    folder = ROOT / "harness/engines" / name / "findings"
 
-    assert {path.stem for folder in folders for path in folder.glob("*.oplog")} == of_files
+    assert {*folder.glob("*.oplog")} <= {shown.path for shown in op_logs_of(name)}
 
 
 @of_each_healthy_log

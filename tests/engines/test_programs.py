@@ -27,7 +27,6 @@ OF_SGLANG = (  # one for each kind of engine: sessions, no window, a host tier, 
 )
 TRANSFORMERS = "transformers==5.24.0"
 OF_TRANSFORMERS = (
-    "cancelled-requests-block-the-queue",
     "host-sectors-freed-after-the-count",
     "pass-without-tokens-before-a-fork",
 )

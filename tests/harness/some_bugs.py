@@ -58,13 +58,6 @@ def write_package(folder: Path) -> None:
     (info / "entry_points.txt").write_text("[swarden.engines]\nblockserve = blockserve.target:DemoTarget\n")
 
 
-def make_private(folder: Path, name: str) -> None:
-    """Let a known bug of the package be a private one."""
-    path = folder / f"blockserve/findings/{name}.toml"
-    lines = path.read_text().replace("comment on pull 7", "private").splitlines(keepends=True)
-    path.write_text("".join(line for line in lines if not line.startswith(("title", "cause", "upstream"))))
-
-
 def write_log(path: Path, *prompts: tuple[int, int]) -> Path:
     """An op-log of requests, each with the lengths of its prompt and of its output; 16 blocks of 4 tokens."""
     requests = [{"op": "submit", "tokens": [*range(length)], "max_new_tokens": most} for length, most in prompts]

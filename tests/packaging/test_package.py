@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.known_bug import PRIVATE
-from tests.engines.some_findings import private_texts
-from tests.pages import CHROMIUM, ENGINES, PICTURE, ROOT, own_bugs
+from tests.pages import CHROMIUM, PICTURE, ROOT
 from tests.release import build
 
 FORMER_NAMES = ("engine_under_test", "fakes", "harness", "invariants")
@@ -115,18 +113,6 @@ def test_wheel_has_the_known_bugs_of_each_engine(built):
     names = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if "/findings/" in name}
 
     assert names == {path.name for path in (ROOT / "harness/engines").glob("*/findings/*")}
-
-
-@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
-def test_of_a_private_bug_only_the_file_that_recognises_it_ships(built, kind):
-    recognised = {bug.name for engine in ENGINES for bug in own_bugs(engine) if bug.verdict == PRIVATE}
-    private = recognised | {path.stem for path in private_texts()}
-    [package] = built.glob(kind)
-    with tarfile.open(package) if kind == "*.tar.gz" else zipfile.ZipFile(package) as archive:
-        names = archive.getnames() if isinstance(archive, tarfile.TarFile) else archive.namelist()
-
-    of_private = {name.rpartition("/")[2] for name in names if any(bug in name for bug in private)}
-    assert of_private == {f"{bug}.toml" for bug in recognised}
 
 
 def test_published_metadata_has_links_to_the_repository_and_the_command_of_the_index(tmp_path):

@@ -21,6 +21,7 @@ LMDEPLOY = Releases(
     package="lmdeploy",
     root=Path(".swarden/engines/lmdeploy"),
     requirements=Path(__file__).with_name("packages.txt"),
+    num_embargoed=4,
     release_size="107 MB",
     shared_size="about 30 MB",
     from_environment=("torch",),
@@ -42,6 +43,7 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
     load = boot
     config_type = LmdeployConfig
     catalog = MUTANTS.all
+    needs: Mapping[str, str] = {"window": "windowed model", "states": "recurrent states"}
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {"ample": [{"num_blocks": 4 * config.num_blocks}], "uncached": [{"prefix_caching": False}]}

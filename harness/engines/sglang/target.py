@@ -31,6 +31,7 @@ SGLANG = Releases(
     package="sglang",
     root=Path(".swarden/engines/sglang"),
     requirements=Path(__file__).with_name("packages.txt"),
+    num_embargoed=6,
     release_size="6 to 40 MB",
     shared_size="about 60 MB",
     from_environment=("torch",),
@@ -57,6 +58,20 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     load = boot
     config_type = SglangConfig
     catalog = MUTANTS.all
+    needs: Mapping[str, str] = {
+        "role": "P/D",
+        "sliding_window": "windowed model",
+        "state_slots": "recurrent states",
+        "streaming_sessions": "streaming sessions",
+        "host_ratio": "host tier",
+        "storage_policy": "storage",
+        "draft_len": "drafts",
+        "mixed_batches": "mixed chunks",
+        "preemption_threshold": "priorities",
+        "kv_events": "KV events",
+        "decode_tree": "decode radix cache",
+        "rust_core": "Rust core",
+    }
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[SglangConfig]:
         release = self.booted()

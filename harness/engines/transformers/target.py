@@ -25,6 +25,7 @@ TRANSFORMERS = Releases(
     package="transformers",
     root=Path(".swarden/engines/transformers"),
     requirements=Path(__file__).with_name("packages.txt"),
+    num_embargoed=3,
     release_size="13 MB",
     shared_size="about 30 MB",
     from_environment=("torch",),
@@ -45,6 +46,7 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     load = boot
     config_type = TransformersConfig
     catalog = MUTANTS.all
+    needs: Mapping[str, str] = {"sliding_layers": "windowed model", "cpu_blocks": "host tier"}
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {

@@ -28,6 +28,7 @@ VLLM = Releases(
     package="vllm",
     root=Path(".swarden/engines/vllm"),
     requirements=Path(__file__).with_name("packages.txt"),
+    num_embargoed=2,
     release_size="240 to 340 MB",
     shared_size="about 40 MB",
     from_environment=("torch",),
@@ -53,6 +54,18 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     load = boot
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
+    needs: Mapping[str, str] = {
+        "role": "P/D",
+        "windows": "windowed model",
+        "state_groups": "recurrent states",
+        "streaming_input": "streaming input",
+        "external_len": "connector",
+        "cpu_chunks": "host tier",
+        "has_disk": "second tier",
+        "draft_len": "drafts",
+        "policy": "priorities",
+        "kv_events": "KV events",
+    }
 
     def __init__(self, release: str = "") -> None:
         super().__init__(release)

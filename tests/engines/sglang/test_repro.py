@@ -1,19 +1,7 @@
 """swarden repro with the known bugs of SGLang: what it refuses, and an issue without a program."""
 
-import pytest
-
-from swarden.harness.commands.repro import Form
 from tests.harness.some_processes import swarden_process
 from tests.pages import ROOT
-
-
-@pytest.mark.parametrize("form", Form)
-def test_private_bug_is_refused_in_every_form(form, tmp_path):
-    run = swarden_process("repro", "running-turn-freed", "--as", form, "-o", tmp_path / "out", cwd=ROOT)
-
-    assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith("swarden: running-turn-freed: is private")
-    assert not list(tmp_path.iterdir())
 
 
 def test_client_of_a_log_whose_failure_it_cannot_see_is_refused():

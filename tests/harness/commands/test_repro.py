@@ -11,9 +11,6 @@ from threading import Thread
 import msgspec
 import pytest
 
-from swarden.harness.commands.repro import find
-from swarden.harness.core.errors import UsageError
-from swarden.harness.core.known_bug import PRIVATE
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Submit
 from swarden.harness.core.program import NoProgram, Program
@@ -22,8 +19,8 @@ from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.program import TEMPLATE, flags_of, program_of
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
-from swarden.harness.search.verification import MOST_FIXES
-from tests.harness.some_bugs import ODD, OF_BLOCKS, STUCK, USELESS, WHOLE, make_private, swarden_with_bugs, write_log
+from swarden.harness.report.vulnerability import WARNING
+from tests.harness.some_bugs import ODD, OF_BLOCKS, STUCK, WHOLE, swarden_with_bugs, write_log
 from tests.harness.some_commands import swarden
 from tests.pages import ENGINES, ROOT, own_bugs
 
@@ -73,35 +70,31 @@ def test_server_gets_only_options_that_the_release_has(tmp_path):
     ]
 
 
-PRIVATE_BUGS = [bug for engine in ENGINES for bug in own_bugs(engine) if bug.verdict == PRIVATE]
 SGLANG_LOGS = ROOT / "harness/engines/sglang/findings"
-
-
-@pytest.mark.parametrize("bug", PRIVATE_BUGS, ids=lambda bug: bug.name)
-def test_private_bug_is_refused_by_name_and_has_no_op_log(bug):
-    with pytest.raises(UsageError, match=f"^{bug.name}: is private"):
-        find(bug.name, None)
-
-    assert bug.oplogs == {}
 
 
 @pytest.mark.parametrize(
     ("requests", "code", "said"),
     [
-        pytest.param([WHOLE], 2, f"{OF_BLOCKS}: is private", id="private"),
-        pytest.param([WHOLE, ODD], 2, f"{OF_BLOCKS}: is private", id="private-beside-another"),
-        pytest.param([ODD], 0, "", id="another"),
+        pytest.param([WHOLE], 0, "", id="failing"),
         pytest.param([(2, 2)], 2, "some.oplog: does not fail on blockserve", id="healthy"),
     ],
 )
-def test_op_log_whose_failure_is_that_of_a_private_bug_is_refused(requests, code, said, tmp_path):
+def test_op_log_that_does_not_fail_is_refused(requests, code, said, tmp_path):
     run_swarden = swarden_with_bugs(tmp_path)
-    make_private(tmp_path, OF_BLOCKS)
 
     run = run_swarden("repro", write_log(tmp_path / "some.oplog", *requests).name, "--as", "pytest")
 
     assert (run.returncode, bool(run.stdout)) == (code, code == 0)
     assert run.stderr.startswith(f"swarden: {said}" if said else "")
+
+
+def test_issue_says_first_that_a_client_may_be_able_to_use_the_failure(tmp_path):
+    run_swarden = swarden_with_bugs(tmp_path)
+
+    run = run_swarden("repro", write_log(tmp_path / "some.oplog", WHOLE).name, "--as", "issue")
+
+    assert run.stdout.startswith(f"**{WARNING}")
 
 
 @pytest.mark.parametrize(
@@ -119,21 +112,6 @@ def test_finding_is_written_with_other_settings_if_it_still_shows(requests, code
 
     assert run.returncode == code, run.stderr
     assert said in (run.stderr or run.stdout)
-
-
-@pytest.mark.parametrize(("private", "code"), [(OF_BLOCKS, 2), (USELESS, 0)])
-def test_op_log_that_fails_otherwise_with_the_fixes_is_refused_only_if_that_of_the_private_bug_is_needed(
-    private, code, tmp_path
-):
-    run_swarden = swarden_with_bugs(tmp_path)
-    make_private(tmp_path, private)
-    file = tmp_path / f"blockserve/findings/{OF_BLOCKS}.toml"
-    file.write_text(file.read_text().replace('after = "False"', 'after = "self.no_such_attribute"'))
-
-    run = run_swarden("repro", write_log(tmp_path / "some.oplog", WHOLE).name, "--as", "pytest")
-
-    assert run.returncode == code, run.stderr
-    assert run.stderr.startswith(f"swarden: {private}: is private" if code else "")
 
 
 REPRO = ("repro", "--engine", "blockserve", "--as", "pytest")
@@ -164,33 +142,6 @@ def test_known_bug_is_written_only_if_it_has_one_of_its_fingerprints(fingerprint
 
     assert (run.returncode, bool(run.stdout)) == (code, code == 0)
     assert run.stderr.startswith(f"swarden: {said}" if said else "")
-
-
-def test_known_bug_that_fails_as_a_private_one_with_other_settings_is_refused(tmp_path):
-    run_swarden = swarden_with_bugs(tmp_path)
-    make_private(tmp_path, OF_BLOCKS)
-    write_log(tmp_path / f"blockserve/findings/{USELESS}.oplog", (9, 2))
-
-    run = run_swarden(*REPRO, USELESS, "--set", "num_blocks=3")
-
-    assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith(f"swarden: {OF_BLOCKS}: is private")
-
-
-def test_op_log_that_may_be_of_a_private_bug_whose_fix_cannot_be_tried_is_refused(tmp_path):
-    """The private bug is the last one with the fingerprint, so its fix is not among the first ones that are tried."""
-    run_swarden = swarden_with_bugs(tmp_path)
-    findings = tmp_path / "blockserve/findings"
-    for number in range(MOST_FIXES):
-        (findings / f"a-{number}.toml").write_text((findings / f"{USELESS}.toml").read_text())
-    make_private(tmp_path, OF_BLOCKS)
-    file = findings / f"{OF_BLOCKS}.toml"
-    file.write_text(file.read_text().replace("need == self.pool.num_blocks", "need == self.no_such_code"))
-
-    run = run_swarden("repro", write_log(tmp_path / "some.oplog", WHOLE).name, "--as", "pytest")
-
-    assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith(f"swarden: some.oplog: may be of {OF_BLOCKS}, which is private: ")
 
 
 def test_program_of_a_log_with_fixes_is_refused():

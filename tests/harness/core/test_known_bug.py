@@ -4,13 +4,12 @@ import pytest
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fingerprint import current_fingerprint
-from swarden.harness.core.known_bug import known_bugs_in
+from swarden.harness.core.known_bug import EMBARGO, known_bugs_in
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
-from tests.engines.some_findings import with_logs
 from tests.pages import ENGINES, own_bugs
 
-BUGS = [with_logs(bug) for engine in ENGINES for bug in own_bugs(engine)]
+BUGS = [bug for engine in ENGINES for bug in own_bugs(engine)]
 LEAST = """
 title = "A page is freed twice"
 effect = "the server ends"
@@ -22,11 +21,6 @@ fingerprints = ["unit_has_one_owner/swa page/free_in_use"]
 searched = "2026-11-23"
 verdict = "new issue"
 """
-PRIVATE = "".join(
-    line
-    for line in LEAST.replace("new issue", "private").splitlines(keepends=True)
-    if not line.startswith(("title", "cause"))
-)
 DOCUMENT = """
 [document]
 environment = "The default."
@@ -83,18 +77,7 @@ def test_bug_and_fix_have_their_releases(tmp_path, release, has_bug, has_fix):
         pytest.param(LEAST + DOCUMENT + FIX, "a fix has no lines, which its diff in the document shows", id="lines"),
         pytest.param(LEAST + 'name = "other"', "has name, which is that of the file; remove it", id="name"),
         pytest.param(LEAST.replace("new issue", "soon"), "verdict", id="verdict"),
-        pytest.param(
-            LEAST.replace("new issue", "private") + DOCUMENT,
-            "a private bug has no title; remove it",
-            id="private",
-        ),
-        pytest.param(PRIVATE + DOCUMENT, "a private bug has no document; remove it", id="private-document"),
-        pytest.param(
-            PRIVATE + 'logs.some-bug.shows = "A page."',
-            "a private bug has no text of a log; remove it",
-            id="private-log",
-        ),
-        pytest.param(LEAST.replace("cause", "#"), "title or cause is missing; add it", id="no-cause"),
+        pytest.param(LEAST.replace("cause", "#"), "cause is missing; correct it", id="no-cause"),
     ],
 )
 def test_file_that_is_no_bug_is_refused_with_its_path(tmp_path, text, complaint):
@@ -127,11 +110,11 @@ def test_each_named_op_log_exists_and_each_further_one_is_described(bug):
     further = [path.stem for path in list(bug.oplogs)[1:]]
 
     assert set(bug.logs) - {bug.name} == set(further)
-    assert all(bug.logs[name].shows for name in further if bug.verdict != "private")
+    assert all(bug.logs[name].shows for name in further)
 
 
 def engine_of(bug):
-    return next(engine for engine in ENGINES if bug in map(with_logs, own_bugs(engine)))
+    return next(engine for engine in ENGINES if bug in own_bugs(engine))
 
 
 @pytest.mark.parametrize(
@@ -145,3 +128,15 @@ def test_unknown_fix_is_refused(name, complaint):
         target_of("demo").fix(name)
 
     assert str(raised.value) == complaint
+
+
+def test_folder_of_the_embargo_adds_bugs_of_an_engine_and_no_folder_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo/some-bug.toml").write_text(LEAST)
+
+    assert "some-bug" not in target_of("demo").known_bugs()
+    monkeypatch.setenv(EMBARGO, str(tmp_path))
+    assert "some-bug" in target_of("demo").known_bugs()
+    monkeypatch.setenv(EMBARGO, str(tmp_path / "none"))
+    with pytest.raises(UsageError, match=f"^{EMBARGO}: .*none is no folder; correct it, or unset it$"):
+        target_of("demo").known_bugs()

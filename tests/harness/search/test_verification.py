@@ -11,6 +11,7 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import replay, run_log
+from swarden.harness.report.vulnerability import WARNING
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.judge import DOES_NOT_FIT, DOES_NOT_HELP, IS_BROAD, NOT_REACHED, NOT_TRIED, Trials
@@ -254,11 +255,12 @@ def test_campaign_says_what_is_new_first_and_then_what_is_known(result, tmp_path
     finding = report_finding(result.findings[STUCK], tmp_path, ShrinkBudget(cpu_seconds=20))
     outcome = Outcome(Plan("blockserve", PROFILES["smoke"], 3, 60.0), "swarden fuzz", result, [finding])
 
-    new, *known = outcome.causes
+    new, warning, *known = outcome.causes
     runs = result.tallies.failures[STUCK]
     assert new.startswith(f"new: {STUCK} \N{MULTIPLICATION SIGN}{runs}, same name as ")
     assert f"{USELESS} (its fix does not help)" in new
     assert new.endswith(": not verified")
+    assert warning == WARNING
     assert all(line.startswith("known: ") and line.endswith(" (blockserve pull 7)") for line in known)
     [found] = outcome.summary()["findings"]
     assert (found["runs"], set(found["not_verified"])) == (runs, {OF_BLOCKS, OF_PROMPTS, USELESS})
