@@ -24,6 +24,7 @@ from swarden.harness.engines.sglang.config import (
 from swarden.harness.engines.sglang.forks import SglangForks
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
+from swarden.harness.engines.sglang.memory import sub_allocators
 from swarden.harness.engines.sglang.moves import NodeLocks, with_owners
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, cause_of, is_rejected, rid_of
 from swarden.harness.engines.sglang.resets import SglangResets
@@ -179,9 +180,14 @@ class SglangEngine(EnginePort):
         self.flush()
         if self._parts.host is not None:
             self._parts.host.drop_copies()
-            if self._parts.host.storage is not None:  # whose copies kept pages on the host, and so others on the device
+            before = -1
+            while self._parts.host.storage is not None and before < (free := self._num_free()):
+                before = free  # copies to the storage kept pages on the host, and so others on the device
                 self.flush()
                 self._parts.host.drop_copies()
+
+    def _num_free(self) -> int:
+        return sum(int(pool.available_size()) for pool in sub_allocators(self.built.memory.allocator))
 
     def pause(self) -> bool:
         if self._parts.resets is not None:
