@@ -1,7 +1,6 @@
 """swarden archive: the findings of the nights."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -19,10 +18,11 @@ from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
-from swarden.harness.search.archive import IMPORT, Archive, Archived, Quarantine, Sighting, Status
+from swarden.harness.search.archive import IMPORT, Archive, Archived, Sighting, Status
 from swarden.harness.search.archive_files import write
 from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
+from swarden.harness.search.mutes import Mute, today
 from swarden.harness.search.renamed import rename_findings
 from swarden.harness.search.shards import replay_with_story
 
@@ -52,7 +52,7 @@ def list_findings(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -
         for _, summary in found:
             seen = f"{counted(summary.seen, 'night')}, {summary.first_seen[:10]} to {summary.last_seen[:10]}"
             put = summary.quarantine
-            quarantine = f" (quarantined until {put.until})" if put and put.is_active(_today()) else ""
+            quarantine = f" (quarantined until {put.until})" if put and put.is_active(today()) else ""
             line = f"{summary.status.value}{quarantine}: {summary.engine} {summary.fingerprint}: {seen}"
             OUT.print(line, markup=False)
         _print_errors(errors)
@@ -71,7 +71,7 @@ def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_js
     OUT.print(f"{summary.status.value}: {summary.engine} {summary.fingerprint}", markup=False)
     OUT.print(f"folder: {found.folder}", markup=False)
     if (put := summary.quarantine) is not None:
-        words = "quarantined until" if put.is_active(_today()) else "quarantine ended on"
+        words = "quarantined until" if put.is_active(today()) else "quarantine ended on"
         OUT.print(f"{words} {put.until}: {put.reason}", markup=False)
     for one in found.sightings:
         release = one.engine if "==" in one.engine else f"{one.engine} {one.version}"
@@ -94,7 +94,7 @@ def quarantine(
     """Keep a finding from making a night red before a date; its log is replayed all the same."""
     end = date_of(until)
     found = _the_one(Archive(place), fingerprint)
-    found.put_in_quarantine(Quarantine(reason=reason, until=end.isoformat()))
+    found.put_in_quarantine(Mute(reason=reason, until=end))
     OUT.print(f"{found.engine} {found.fingerprint}: quarantined until {end}", markup=False)
 
 
@@ -159,14 +159,10 @@ def import_logs(
         OUT.print(f"{sighting.status.value}: {name}: {found.folder}", markup=False)
 
 
-def _today() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d}"
-
-
 def _name_of_import(place: Archive) -> str:
     """A name that sorts after the nights of this day so far, and before the next night."""
-    today = _today()
-    return max((one.name for one in place.nights_folder.glob(f"{today}-*")), default=f"{today}-00") + IMPORT
+    day = today()
+    return max((one.name for one in place.nights_folder.glob(f"{day}-*")), default=f"{day}-00") + IMPORT
 
 
 def _the_one(place: Archive, prefix: str) -> Archived:

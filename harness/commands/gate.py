@@ -28,7 +28,7 @@ from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.endings import STEP_SECONDS
 from swarden.harness.search.gate import Gate
-from swarden.harness.search.mutes import MUTES, Mute, mutes_of, today
+from swarden.harness.search.mutes import MUTES, Mute, active, mutes_of
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup, interruptible
@@ -63,7 +63,7 @@ def gate(
     """
     out.mkdir(parents=True, exist_ok=True)
     seconds, processes = 60 * minutes, workers or os.cpu_count() or 1
-    aside = {name: one for name, one in mutes_of(mutes).items() if one.is_active(today())}
+    aside = active(mutes_of(mutes))
     with linked(base, head, engine) as name, event_lines(events) as lines:
         sides = [released(f"{name}=={version}") for version in (BASE, HEAD)]
         roots = [one.import_root for one in sides if one.import_root is not None]

@@ -96,7 +96,7 @@ class GatePage:
 
     def _tables(self) -> Mapping[str, Sequence[str]]:
         aside = [one for one in self._failed if one.is_new and self._is_put_aside(one)]
-        muted = [(str(self._mutes[one.finding.name]), str(one.finding.path)) for one in aside]
+        muted = [(f"{one.finding.name} {one.finding.mute_in(self._mutes)}", str(one.finding.path)) for one in aside]
         known = known_lines(self._gate.head.result.tallies.known, self._target)
         sections = {
             "Changed lines that did not run": [f"- {plain(line)}" for line in self.reach.details],
@@ -121,7 +121,7 @@ class GatePage:
         return [how, *(f"- `{str(line).replace('`', chr(39))}`" for line in found[:MOST_LINES]), *more]
 
     def _is_put_aside(self, one: Judged) -> bool:
-        return one.finding.name in self._mutes
+        return one.finding.mute_in(self._mutes) is not None
 
     def _is_doubtful(self, one: Judged) -> bool:
         """Whether a new failure does not fail each time, or can come from an owner that the adapter does not know."""

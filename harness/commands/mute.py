@@ -9,6 +9,7 @@ import typer
 from swarden.harness.commands.console import OUT
 from swarden.harness.commands.help import finding_option
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.registry import installed, target_of
 from swarden.harness.search.mutes import MUTES, Mute, add_mute
 
 MutesOption = Annotated[Path, finding_option(help="file of known bugs and findings that are put aside", metavar="FILE")]
@@ -25,9 +26,11 @@ def mute(
 
     A known bug is put aside only where its fix lets the run pass.
     """
-    entry = Mute(name=name, until=date_of(until), reason=reason)
-    add_mute(mutes, entry)
-    OUT.print(f"{mutes}: {entry}", markup=False)
+    entry = Mute(until=date_of(until), reason=reason)
+    if "/" not in name and not any(name in target_of(engine).known_bugs() for engine in installed()):
+        raise UsageError(f"{name}: no known bug, and a finding has a / in its name; see docs/findings/README.md")
+    add_mute(mutes, name, entry)
+    OUT.print(f"{mutes}: {name} {entry}", markup=False)
 
 
 def date_of(text: str) -> date:

@@ -204,7 +204,7 @@ def _of_archive(archived: Archived, date: str) -> FindingView:
         first_seen=summary.first_seen,
         last_seen=summary.last_seen,
         seen=summary.seen,
-        quarantine=f"until {quarantine.until}: {quarantine.reason}" if quarantine and is_active else "",
+        quarantine=str(quarantine) if is_active else "",
         story=archived.story,
         by_night=_by_night(archived.sightings),
     )

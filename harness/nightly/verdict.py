@@ -39,7 +39,7 @@ def next_step(night: Night) -> str:
 def excuse_of(night: Night, finding: FindingOfNight) -> str:
     """The reason for which a finding does not make the night red; "" if there is none."""
     if finding.quarantine is not None and finding.is_quarantined(night.name):
-        return f"quarantined until {finding.quarantine.until}: {finding.quarantine.reason}"
+        return f"quarantined {finding.quarantine}"
     is_known = finding.was_open and finding.sighting.status in FAILING
     return "open before this change" if night.is_gate and is_known else ""
 

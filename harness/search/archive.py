@@ -29,6 +29,7 @@ from swarden.harness.core.files import read_whole
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
 from swarden.harness.search.archive_files import ArchiveError, check_inside, read, read_all, save, unreadable
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.night_order import latest, positions
 from swarden.harness.search.night_records import Canary, PhaseRecord, ShardRecord
 from swarden.harness.search.result import Tallies
@@ -80,17 +81,6 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: list[str] = []
 
 
-class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding does not make a night red before the date `until` (as in 2026-12-31), for a reason."""
-
-    reason: str
-    until: str
-
-    def is_active(self, date: str) -> bool:
-        """Whether the finding is in quarantine on that date."""
-        return date < self.until
-
-
 class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """finding.json.  `engine` is the name of the target; the other fields follow from the sightings.
 
@@ -108,7 +98,7 @@ class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: str = ""
     seen: int = 0
     log: str = ""
-    quarantine: Quarantine | None = None
+    quarantine: Mute | None = None
 
 
 class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +107,7 @@ class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
     folder: FileName
     fingerprint: str
     sighting: Sighting
-    quarantine: Quarantine | None = None
+    quarantine: Mute | None = None
     was_open: bool = False
 
     def is_quarantined(self, night: str) -> bool:
@@ -205,9 +195,9 @@ class Archived:
         return sorted(found, key=lambda one: (order[one.night], one.engine))
 
     @cached_property
-    def quarantine(self) -> Quarantine | None:
+    def quarantine(self) -> Mute | None:
         path = self.folder / "quarantine.json"
-        return next(read_all([path] * path.exists(), Quarantine, self.errors, self.root), None)
+        return next(read_all([path] * path.exists(), Mute, self.errors, self.root), None)
 
     @property
     def log(self) -> Path | None:
@@ -270,7 +260,7 @@ class Archived:
         save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
         self._refresh()
 
-    def put_in_quarantine(self, quarantine: Quarantine) -> None:
+    def put_in_quarantine(self, quarantine: Mute) -> None:
         save(self.folder / "quarantine.json", quarantine, self.root)
         self._refresh()
 

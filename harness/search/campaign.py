@@ -18,7 +18,7 @@ from swarden.harness.core.errors import CheckFailed, EngineGone, InvalidConfig
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import driver_of, log_of, replay
+from swarden.harness.core.replay import driver_of, failure_like, log_of, replay
 from swarden.harness.core.running_log import RunningLog
 from swarden.harness.core.target import ENGINE, prepare
 from swarden.harness.core.target_fault import TargetFault, blamed_on
@@ -111,7 +111,8 @@ class Worker(RunListener):
         self._beat = heartbeat
         self._running = running
         trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths, lambda: self._is_stopped())
-        self._steering = Steering(plan.known, Verifier(self.target, plan.fixes, trials))
+        self._verifier = Verifier(self.target, plan.fixes, trials)
+        self._steering = Steering(plan.known)
         start = time.monotonic()
         prepare(self.target)
         if plan.twin is not None:
@@ -248,7 +249,11 @@ class Worker(RunListener):
         self._corpus.reach.note(log, coverage.ran, is_healthy=failure is None)
         result.coverage = coverage.beyond(self.result.coverage)
         if failure is not None:
-            failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
+            cause = self._verifier.cause_of(failure, log)
+            new_log = log.with_fixes(cause.behind)
+            if cause.revealed:
+                new_log = new_log.as_regression(cause.revealed)
+                failure = failure_like(new_log, cause.revealed, self._beat_now) or failure
             kind = Kind(cause.name) if cause.bugs else self._steering.kind(failure, new_log, self._beat_now)
             kind = kind._replace(cause=cause)
             self._steering.end_run([kind.name, *failure.fingerprints[1:]])
@@ -267,7 +272,7 @@ class Worker(RunListener):
             self._recheck(result, log)
         self._send(result)
         if failure is not None:
-            self._count(failure, new_log, kind)
+            self._count(new_log, kind)
         if self._running is not None:
             self._running.end()
 
@@ -340,9 +345,9 @@ class Worker(RunListener):
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 
-    def _count(self, failure: Failure, log: OpLog, kind: Kind) -> None:
+    def _count(self, log: OpLog, kind: Kind) -> None:
         """Count a failure, and add a finding with the shrunk log if this failure confirms its trail."""
-        small = self._steering.record(failure, log, self._beat_now, kind.cause, kind.name)
+        small = self._steering.record(log, kind, self._beat_now)
         if small is not None and isinstance(small.failure, Failure):
             result, shrunk = Result(), self._steering.kind(small.failure, small.log, self._beat_now)
             self._add(result, small.failure, small.log, shrunk._replace(cause=kind.cause), *small.passed)
@@ -352,12 +357,10 @@ class Worker(RunListener):
         """Add a failure with the fingerprint that its log expects, if its kind is new or the log smaller."""
         known = self.result.findings.get(kind.name)
         if known is None or measure(log) < measure(known.log):
-            path, found = (
-                save_unshrunk(log, kind.name, self.plan.out, self.plan.seed),
-                self._finding(failure, log, kind),
-            )
-            found = replace(found, suffix=kind.name.removeprefix(found.fingerprint))
-            result.findings[kind.name] = replace(found, path=path, passed=frozenset(passed))
+            found = self._finding(failure, log, kind)
+            path = save_unshrunk(log, kind.name, self.plan.out, self.plan.seed)
+            suffix = kind.name.removeprefix(found.fingerprint)
+            result.findings[kind.name] = replace(found, path=path, passed=frozenset(passed), suffix=suffix)
 
     def _finding(self, failure: Failure, log: OpLog, kind: Kind) -> Finding:
         name, spent = log.header.expected or failure.fingerprint, time.process_time() - self._started.cpu_s

@@ -77,7 +77,8 @@ class Served(NamedTuple):
 class Ending:
     """The end of a log: its failure, the fixes that it reaches and that are not planted, and what clients got.
 
-    A request is named by its engine and its id.
+    A request is named by its engine and the number of its submission: an engine may give a request that it rejects
+    further ids.
     """
 
     failure: Failure | None = None
@@ -164,9 +165,9 @@ class Judge:
         if failure is not None and failure.op_index == len(log.ops) and not is_same(self._failure, failure):
             failure = None  # another one, after the log
         requests = {
-            (engine, id): Served(len(one.tokens) > one.prompt_len, one.reason, one.is_aborted)
+            (engine, number): Served(len(one.tokens) > one.prompt_len, one.reason, one.is_aborted)
             for engine, system in enumerate(driver.systems)
-            for id, one in system.reference.expectations.items()
+            for number, one in enumerate(system.reference.expectations.values())
         }
         return Ending(failure, reached, requests)
 

@@ -8,7 +8,7 @@ The file is TOML, a table for each name:
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -23,21 +23,16 @@ MUTES = Path("swarden-mutes.toml")
 
 
 class Mute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A known bug, or a finding by its name, is put aside until a date; from then on it counts again."""
+    """A known bug or a finding is put aside until a date; from then on it counts again."""
 
-    name: str
     until: date
     reason: str
 
-    def is_active(self, today: date) -> bool:
-        return today < self.until
+    def is_active(self, day: str) -> bool:
+        """Whether it is put aside on a day, as in 2026-12-31."""
+        return day < self.until.isoformat()
 
     def __str__(self) -> str:
-        return f"{printable(self.name)} {self.terms}"
-
-    @property
-    def terms(self) -> str:
-        """The date and the reason."""
         return printable(f"until {self.until}: {self.reason}")
 
 
@@ -45,30 +40,28 @@ def mutes_of(path: Path) -> dict[str, Mute]:
     """The mutes in a file, by name; none if there is no such file.  Raises UsageError for a file that is not valid."""
     mutes = {}
     for name, entry in (read_toml(path) if path.exists() else {}).items():
-        if not isinstance(entry, dict):
-            raise UsageError(f"{path}: {printable(name)} is no table, want one with until and reason; correct it")
         try:
-            mutes[name] = msgspec.convert({**entry, "name": name}, Mute)
+            mutes[name] = msgspec.convert(entry if isinstance(entry, dict) else {}, Mute)
         except msgspec.ValidationError as error:
             raise UsageError(f"{path}: {printable(name)}: {validation_text(entry, error)}; correct it") from error
     return mutes
 
 
-def add_mute(path: Path, mute: Mute) -> None:
+def add_mute(path: Path, name: str, mute: Mute) -> None:
     """Add an entry at the end of a file; raises UsageError if the file is not valid, or has one of that name."""
-    if (old := mutes_of(path).get(mute.name)) is not None:
-        raise UsageError(f"{path}: has {old}; change that entry")
+    if (old := mutes_of(path).get(name)) is not None:
+        raise UsageError(f"{path}: has {printable(name)} {old}; change that entry")
     before = path.read_text() if path.exists() else ""
-    name, reason = (json.dumps(printable(text), ensure_ascii=False) for text in (mute.name, mute.reason))
-    entry = f"[{name}]\nuntil = {mute.until}\nreason = {reason}\n"
+    key, reason = (json.dumps(printable(text), ensure_ascii=False) for text in (name, mute.reason))
+    entry = f"[{key}]\nuntil = {mute.until}\nreason = {reason}\n"
     write_whole(path, "\n".join([*before.splitlines(), *[""] * bool(before), entry]).encode())
 
 
-def ended(mutes: Mapping[str, Mute]) -> Iterator[str]:
-    """A line for each mute whose date has come."""
-    return (f"the mute has ended: {one}" for one in mutes.values() if not one.is_active(today()))
+def active(mutes: Mapping[str, Mute]) -> dict[str, Mute]:
+    """The mutes whose date has not come, by name."""
+    return {name: mute for name, mute in mutes.items() if mute.is_active(today())}
 
 
-def today() -> date:
+def today() -> str:
     """The date in UTC."""
-    return datetime.now(UTC).date()
+    return datetime.now(UTC).date().isoformat()

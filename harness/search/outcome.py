@@ -17,7 +17,7 @@ from swarden.harness.search.campaign import Plan
 from swarden.harness.search.fixed_settings import most_frequent
 from swarden.harness.search.floors import never_due, not_exercised, why_not_green
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS, Judgement, code_of_failure, judged
-from swarden.harness.search.mutes import Mute, ended, today
+from swarden.harness.search.mutes import Mute, active
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.verification import known_lines, muted_by, names_in, times, upstream_of
@@ -56,19 +56,14 @@ class Outcome:
     def judgement(self) -> Judgement:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
         codes += [ExitCode.MISUSE] * bool(self.result.target_faults)
-        open_ones = [one for one in self.findings if not self.muted(one)]
+        open_ones = [one for one in self.findings if not one.mute_in(self.active)]
         codes += [_code_of(finding) for finding in open_ones] + [ExitCode.INTERRUPTED] * self.is_interrupted
         has_known = bool(self.result.tallies.known) or len(open_ones) < len(self.findings)
         return judged(codes, has_known=has_known, is_judged=not self.why_not_judged)
 
     @cached_property
     def active(self) -> Mapping[str, Mute]:
-        """The mutes whose date has not come, by name."""
-        return {name: mute for name, mute in self.mutes.items() if mute.is_active(today())}
-
-    def muted(self, finding: Finding) -> Mute | None:
-        """The mute of the name of a finding, or of all findings with its fingerprint."""
-        return self.active.get(finding.name) or self.active.get(finding.fingerprint)
+        return active(self.mutes)
 
     @property
     def verdict(self) -> str:
@@ -123,11 +118,12 @@ class Outcome:
     def causes(self) -> list[str]:
         """A line for each new finding, unless a bug is planted, for each known bug, and for what is muted."""
         tallies = self.result.tallies
-        lines, muted = [], [*ended(self.mutes)]
+        lines = []
+        muted = [f"the mute has ended: {name} {self.mutes[name]}" for name in self.mutes if name not in self.active]
         for finding in self.findings if self.mutant is None else ():
-            mute, count = self.muted(finding), times(tallies.runs_of(finding, self.findings))
+            mute, count = finding.mute_in(self.active), times(tallies.runs_of(finding, self.findings))
             if mute is not None:
-                muted.append(f"muted: {finding.name}{count} {mute.terms}")
+                muted.append(f"muted: {finding.name}{count} {mute}")
                 continue
             lines.append(f"new: {finding.name}{count}{', '.join(['', *self._remarks(finding)])}")
             if may_be_vulnerability(finding.fingerprint, finding.log.ops):
@@ -139,7 +135,7 @@ class Outcome:
         known = Counter(tallies.known)
         for names, runs in tallies.known.items():
             if (mute := muted_by(names, self.active)) is not None:
-                muted.append(f"muted: {names}{times(runs)} {mute.terms}")
+                muted.append(f"muted: {names}{times(runs)} {mute}")
                 del known[names]
         lines += [*known_lines(known, self.target), *muted]
         num_known, num_failed = tallies.known.total(), tallies.failed_runs
@@ -161,7 +157,7 @@ class Outcome:
     def _figures(self, finding: Finding) -> dict[str, Any]:
         return {
             "runs": self.result.tallies.runs_of(finding, self.findings),
-            "muted": str(self.muted(finding) or "") or None,
+            "muted": str(finding.mute_in(self.active) or "") or None,
             "not_verified": dict(finding.cause.namesakes),
             "on_base": finding.on_base or None,
         }

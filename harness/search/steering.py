@@ -15,7 +15,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like
 from swarden.harness.search.keys import BEFORE_HASH, NO_KEY, Key, is_of, key_of, kind_of
 from swarden.harness.search.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
-from swarden.harness.search.verification import UNKNOWN, Cause, Verifier
+from swarden.harness.search.verification import UNKNOWN, Cause
 
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
 SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
@@ -91,12 +91,8 @@ class Kind(NamedTuple):
 class Steering:
     """The number of failures by name, and the position of the current run on each trail."""
 
-    def __init__(self, logs: Iterable[OpLog] = (), verifier: Verifier | None = None) -> None:
-        """`logs` are the shrunk logs of failures that were confirmed before; each expects its failure.
-
-        Without a `verifier` no failure is that of a known bug.
-        """
-        self._verifier = verifier
+    def __init__(self, logs: Iterable[OpLog] = ()) -> None:
+        """`logs` are the shrunk logs of failures that were confirmed before; each expects its failure."""
         shrunk = {log.header.expected: log for log in logs if log.header.expected is not None}
         self.times: Counter[str] = Counter(dict.fromkeys(shrunk, CONFIRMATIONS))
         self._trails: dict[str, Trail] = {name: Trail.of(log) for name, log in shrunk.items()}
@@ -129,18 +125,6 @@ class Steering:
         self._is_cut = isinstance(op, UNAVOIDABLE)
         return True
 
-    def cause_of(self, failure: Failure, log: OpLog) -> Cause:
-        """The Cause of the failure of a log, as far as it is known."""
-        return self._verifier.cause_of(failure, log) if self._verifier is not None else UNKNOWN
-
-    def new_failure(self, failure: Failure, log: OpLog, cause: Cause) -> tuple[Failure, OpLog]:
-        """The log with the fixes with which it still fails, and the failure that it then has."""
-        log = log.with_fixes(cause.behind)
-        if not cause.revealed or self._verifier is None:
-            return failure, log
-        log = log.as_regression(cause.revealed)
-        return self._verifier.failure_behind(log, cause.revealed) or failure, log
-
     def kind(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> Kind:
         """The Kind of a failure that no fix cures: the first one with a fingerprint has this name."""
         fingerprint = failure.fingerprint
@@ -155,22 +139,19 @@ class Steering:
             self._kinds[kind.name] = kind
         return kind
 
-    def record(
-        self, failure: Failure, log: OpLog, heartbeat: Callable[[], None], cause: Cause = UNKNOWN, name: str = ""
-    ) -> Shrunk | None:
-        """Count a failure. The one that confirms it gives the trail; later ones widen the trail.
+    def record(self, log: OpLog, kind: Kind, heartbeat: Callable[[], None]) -> Shrunk | None:
+        """Count the failure of a log. The one that confirms it gives the trail; later ones widen the trail.
 
         Returns the shrunk log of the failure that confirms it, if it fails again.  A failure of known bugs is not
         shrunk: the trail of a bug is that of its own op-log.
         """
-        name = name or cause.name or failure.fingerprint
-        log, small = log.with_fixes(cause.behind), None
-        if bug := log.header.target.known_bugs().get(cause.name):
+        name, small = kind.name, None
+        if bug := log.header.target.known_bugs().get(name):
             self._trails.setdefault(name, Trail.of(_own_log(bug, log)))
         if name in self._trails:
             self._trails[name].widen(log.header)
-        elif not cause.bugs and self.times[name] + 1 == CONFIRMATIONS:
-            small = _shrunk(log, failure.fingerprint, heartbeat)
+        elif not kind.cause.bugs and self.times[name] + 1 == CONFIRMATIONS:
+            small = _shrunk(log, kind.name.partition(BEFORE_HASH)[0], heartbeat)
             self._trails[name] = Trail.of(small.log if small is not None else log)
         self.times[name] += 1
         return small

@@ -13,7 +13,6 @@ from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.marks import changed_functions
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import Patch
-from swarden.harness.core.replay import failure_like
 from swarden.harness.core.target import Target
 from swarden.harness.search.judge import (
     DOES_NOT_FIT,
@@ -89,32 +88,13 @@ class Verifier:
         if judge.cures(together):
             return Cause(tuple(sorted(judge.fewest(together))))
         why = {name: self._why_not(name, judge) for name in self._namesakes(failure)}
-        if left is None or left.op_index < failure.op_index:  # the fixes refuse or break what the log asks for
+        if left is None or left.op_index != failure.op_index:  # they refuse what the log asks for, or delay it
             return Cause(namesakes=why)
         if not is_same(failure, left):
             return Cause(behind=tuple(named), revealed=left.fingerprint)
-        behind = together if is_same(failure, judge.ending(together).failure) else named
-        return Cause(namesakes=why, behind=tuple(behind))
-
-    def is_cause(self, name: str, failure: Failure, log: OpLog, behind: Sequence[str]) -> bool | None:
-        """Whether the fix of a bug removes the failure, alone or together with the fixes that the log fails `behind`.
-
-        None if it is unknown, because the log cannot be run with the fixes.
-        """
-        judge = Judge(log, failure, [*self._fixes.values()], self._trials)
-
-        def removes(*without: str) -> bool:
-            before, after = judge.ending(without), judge.ending([*without, name])
-            return name in before.reached and is_same(failure, before.failure) and not is_same(failure, after.failure)
-
-        others = [one for one in behind if one != name]
-        is_cause = removes() or removes(*others)
-        is_unknown = any(frozenset(fixes) in judge.errors for fixes in ([name], [*others, name], others))
-        return None if is_unknown and not is_cause else is_cause
-
-    def failure_behind(self, log: OpLog, fingerprint: str) -> Failure | None:
-        """Run a log with fixes that were tried; its failure if it has this fingerprint."""
-        return failure_like(log, fingerprint, self._trials.beat)
+        last = judge.ending(together).failure
+        is_last = last is not None and last.op_index == failure.op_index and is_same(failure, last)
+        return Cause(namesakes=why, behind=tuple(together if is_last else named))
 
     def _why_not(self, name: str, judge: Judge | None = None) -> str:
         patch = self._fixes.get(name)

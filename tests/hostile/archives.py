@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from swarden.harness.core.registry import OWN
-from swarden.harness.search.archive import Archive, Quarantine, Sighting, Status
+from swarden.harness.search.archive import Archive, Sighting, Status
 from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.corpus import write as write_corpus
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.shards import ShardResult
 from tests.harness.nightly.some_nights import DOUBLE_FREE, FAILED, LEAK, LOG, Table, night_of, shard_result, table
 from tests.hostile.mutations import damaged, files_of, mutated
@@ -65,7 +67,7 @@ def valid_archive(root: Path) -> Valid:
     archive = Archive(root)
     for answers in (table(lambda *_: shard_result(LEAK)), table(rare_shard, replay_log=FAILED)):
         last = night_of(root, answers)
-    archive.finding(OWN, LEAK).put_in_quarantine(Quarantine(reason="known upstream", until="2099-12-31"))
+    archive.finding(OWN, LEAK).put_in_quarantine(Mute(reason="known upstream", until=date(2099, 12, 31)))
     old = archive.finding(OWN, OLD_NAME)
     LOG.as_regression(LEAK).save(old.folder / "old.oplog")
     for night in (last.name, f"{last.name}-import"):

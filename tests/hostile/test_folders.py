@@ -5,6 +5,7 @@ import shutil
 import socket
 from collections.abc import Callable
 from contextlib import chdir, suppress
+from datetime import date
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -23,10 +24,11 @@ from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.journal import Journal, ShardFile
 from swarden.harness.nightly.night import NIGHT_FILE, resumed
 from swarden.harness.nightly.page import page_of
-from swarden.harness.search.archive import Archive, EngineOfNight, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive import Archive, EngineOfNight, Night, Sighting, Status
 from swarden.harness.search.archive_files import save
 from swarden.harness.search.corpus import digest_of, logs_of, write
 from swarden.harness.search.findings import write as write_log
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.night_records import ShardRecord
 from swarden.harness.search.renamed import rename_findings
 from swarden.harness.search.result import Tallies
@@ -45,7 +47,7 @@ def fill(root: Path) -> None:
     found = archive.finding(OWN, FINDING)
     path = write_log(LOG, FINDING, found.folder)
     path.with_suffix(".txt").write_text("a story")
-    found.put_in_quarantine(Quarantine(reason="known", until="2026-12-31"))
+    found.put_in_quarantine(Mute(reason="known", until=date(2026, 12, 31)))
     found.add(Sighting(night=NIGHT, engine=OWN, status=Status.NEW, log=path.name))
     engines = [EngineOfNight(engine=OWN, version="", source_hash="")]
     night = Night(name=NIGHT, command="", swarden="", seed=1, profile="smoke", started="", engines=engines)

@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 import signal
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.registry import OWN
-from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive import Archive, Night, Sighting, Status
 from swarden.harness.search.archive_files import read
+from swarden.harness.search.mutes import Mute
 from tests.harness.commands.test_commands import OPLOGS
 from tests.harness.nightly.some_nights import NAME_OF_TODAY, OF_RENAMED_CODE, archived_by_an_earlier_build
 from tests.harness.search.test_workers import DYING
@@ -133,7 +135,7 @@ def test_imported_log_is_a_new_finding_with_its_story_and_its_test(archived, tmp
 
 
 def test_quarantine_that_has_ended_is_not_listed(archived, tmp_path):
-    archived.put_in_quarantine(Quarantine(reason="issue 1", until="2020-01-31"))
+    archived.put_in_quarantine(Mute(reason="issue 1", until=date(2020, 1, 31)))
 
     listed = swarden("archive", "list", "--archive", "a", cwd=tmp_path)
     shown = swarden("archive", "show", archived.name, "--archive", "a", cwd=tmp_path)

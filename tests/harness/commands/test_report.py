@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,8 +18,9 @@ from swarden.harness.core.ops import Drain, Submit
 from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.page import RunPart
 from swarden.harness.nightly.page import page_of as page_of_archive
-from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Sighting, Status
 from swarden.harness.search.archive_files import save
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.night_records import Canary, PhaseRecord
 from swarden.harness.search.result import Tallies
 from tests.harness.report.browser import needs_chromium, new_tab
@@ -91,7 +93,7 @@ def an_archive(root):
         add_finding(archive, OPEN, [Status.NEW], "B18"),
         add_finding(archive, QUIET, [Status.NEW, Status.RECURRING]),
     ]
-    archive.finding("swarden", QUIET).put_in_quarantine(Quarantine(reason="known limit", until="2027-01-01"))
+    archive.finding("swarden", QUIET).put_in_quarantine(Mute(reason="known limit", until=date(2027, 1, 1)))
     save_night(archive, a_night(NIGHTS[0]))
     save_night(archive, a_night(NIGHTS[1], shown))
     return archive
@@ -161,7 +163,7 @@ def test_finding_is_as_urgent_as_any_once_its_quarantine_has_ended(tmp_path):
     archive = Archive(tmp_path / "archive")
     shown = [add_finding(archive, "b/quiet", [Status.RECURRING]), add_finding(archive, "a/loud", [Status.RECURRING])]
     for name, until in (("b/quiet", "2026-11-24"), ("a/loud", "2026-11-25")):
-        archive.finding("swarden", name).put_in_quarantine(Quarantine(reason="known limit", until=until))
+        archive.finding("swarden", name).put_in_quarantine(Mute(reason="known limit", until=date.fromisoformat(until)))
     save_night(archive, a_night(NIGHTS[1], shown))
 
     found = page_of(archive.root, tmp_path).all("details", "finding")
@@ -330,7 +332,7 @@ def test_text_of_an_archive_is_escaped(tmp_path):
     """No text of its files becomes an element of the page, and none has a control character."""
     archive = Archive(tmp_path / "archive")
     finding = add_finding(archive, HOSTILE, [Status.ERROR], why=HOSTILE)
-    archive.finding("swarden", HOSTILE).put_in_quarantine(Quarantine(reason=HOSTILE, until="2027-01-01"))
+    archive.finding("swarden", HOSTILE).put_in_quarantine(Mute(reason=HOSTILE, until=date(2027, 1, 1)))
     (archive.root / "kill-matrix.md").write_text(HOSTILE)
     phase = PhaseRecord(name=HOSTILE, line=HOSTILE, seconds=0.0, cpu_seconds=0.0)
     canary = Canary(engine="swarden", mutant=HOSTILE, law=HOSTILE)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from swarden.harness.nightly.night import Coordinator, NightPhase, Order, begin,
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import JobPool
 from swarden.harness.report.story import StoryLine, StoryPart
-from swarden.harness.search.archive import Archive, Archived, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive import Archive, Archived, Night, Sighting, Status
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.night_records import Canary
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shards import FRESH, ShardResult
@@ -118,7 +120,7 @@ def archived_by_an_earlier_build(root: Path) -> Archived:
     names, log_name = [EARLIER_NAME], "earlier.oplog"
     log.save(archived.folder / log_name)
     archived.add(Sighting(night="2026-11-24-01-aaaa", engine=OWN, status=Status.NEW, fingerprints=names, log=log_name))
-    archived.put_in_quarantine(Quarantine(reason="known upstream", until="2099-12-31"))
+    archived.put_in_quarantine(Mute(reason="known upstream", until=date(2099, 12, 31)))
     return archived
 
 

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import date
 from threading import Event as Flag
 
 import msgspec
@@ -17,8 +18,9 @@ from swarden.harness.nightly.night import begin, fresh_seed
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import MAX_LOSSES, Job, JobPool
 from swarden.harness.nightly.replaying import logs_of
-from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive import Archive, Night, Sighting, Status
 from swarden.harness.search.archive_files import read
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.shards import BATCHES, build_of, replay_logs
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
@@ -188,13 +190,13 @@ def test_crash_that_is_met_while_a_finding_is_settled_is_a_finding_of_its_own(tm
 @pytest.mark.parametrize(
     ("until", "code"),
     [
-        pytest.param("9999-12-31", ExitCode.CLEAN, id="before-its-date"),
-        pytest.param("2020-01-01", ExitCode.VIOLATED, id="after-its-date"),
+        pytest.param(date(9999, 12, 31), ExitCode.CLEAN, id="before-its-date"),
+        pytest.param(date(2020, 1, 1), ExitCode.VIOLATED, id="after-its-date"),
     ],
 )
 def test_finding_in_quarantine_does_not_make_a_night_red_until_its_date(tmp_path, until, code):
     night_of(tmp_path, table(leaking))
-    Archive(tmp_path).finding(OWN, LEAK).put_in_quarantine(Quarantine(reason="known upstream", until=until))
+    Archive(tmp_path).finding(OWN, LEAK).put_in_quarantine(Mute(reason="known upstream", until=until))
 
     night = night_of(tmp_path, table(leaking, replay_log=FAILED))
 

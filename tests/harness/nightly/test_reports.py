@@ -1,6 +1,7 @@
 """The reports of a night: Markdown, JUnit and OpenMetrics."""
 
 import re
+from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,7 +13,8 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.events import schema
 from swarden.harness.nightly.reports import junit, markdown, metrics
-from swarden.harness.search.archive import Archive, Quarantine
+from swarden.harness.search.archive import Archive
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
@@ -33,7 +35,7 @@ def second_night(tmp_path):
     """A night in which the canary was missed, one finding is new, and a known one is in quarantine."""
     night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
     archive = Archive(tmp_path)
-    archive.finding(OWN, LEAK).put_in_quarantine(Quarantine(reason="<b>known</b> | upstream", until="9999-12-31"))
+    archive.finding(OWN, LEAK).put_in_quarantine(Mute(reason="<b>known</b> | upstream", until=date(9999, 12, 31)))
     answers = table(
         lambda *_: shard_result(LEAK, DOUBLE_FREE),
         replay_log=FAILED,
@@ -58,7 +60,7 @@ def test_new_findings_come_before_known_ones(second_night):
 
 def test_quarantine_that_has_ended_is_not_in_the_table(tmp_path):
     night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
-    Archive(tmp_path).finding(OWN, LEAK).put_in_quarantine(Quarantine(reason="known", until="2020-01-01"))
+    Archive(tmp_path).finding(OWN, LEAK).put_in_quarantine(Mute(reason="known", until=date(2020, 1, 1)))
 
     night = night_of(tmp_path, table(lambda *_: shard_result(LEAK), replay_log=FAILED))
 

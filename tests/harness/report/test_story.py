@@ -18,7 +18,7 @@ from swarden.harness.core.ops import Drain, Pause, Recipe, Step, Submit
 from swarden.harness.core.origins import CALLED_BY
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
-from swarden.harness.report.heading import configuration_line, needs_line, ops_line, request_lines
+from swarden.harness.report.heading import needs_line, ops_line, request_lines
 from swarden.harness.report.history import history_of, refs_in_message
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
 from swarden.invariants.events import Finished, Freed, Given, LockCount, LocksCounted, Owner, Taken, Written
@@ -62,6 +62,7 @@ def test_story_of_a_pair_names_the_engine_that_failed_and_its_configuration():
     assert heading[0].endswith("; engine 1 (decode) failed")
     [configuration] = [line for line in heading if line.startswith("configuration: ")]
     assert configuration.endswith(", role decode")
+    assert lines_of("S9", StoryPart.HEADING)[-1] == "failed at op 3 (drain), after engine step 9"
 
 
 def test_history_of_a_page_has_only_events_of_the_engine_that_failed():
@@ -131,13 +132,6 @@ def test_tracing_changes_no_digest():
     plain, traced = (run_log(log, keep_digests=True, trace_origins=trace) for trace in (False, True))
 
     assert traced.digests == plain.digests
-
-
-def test_run_without_trace_has_no_origins():
-    failure = run_log(kept("B18")).failure
-
-    assert failure is not None
-    assert [moment.origins for moment in failure.history if moment.origins] == []
 
 
 def test_violation_with_the_expected_fingerprint_comes_first():
@@ -234,12 +228,6 @@ def test_of_many_ops_those_beside_submissions_and_steps_are_shown():
     assert line == "ops: 41 pause; and 40 others"
 
 
-def test_configuration_has_the_main_settings_even_at_their_default():
-    assert configuration_line(Header(engine=OWN, machine="engine", configs=[{}]), 0).startswith(
-        "configuration: page_size "
-    )
-
-
 def test_free_has_the_callers_of_its_place():
     freed = [line for line in lines_of("B18", StoryPart.HISTORY) if " freed by " in line]
 
@@ -304,10 +292,6 @@ def test_pool_name_that_repeats_the_unit_is_omitted():
     _, evidence = story([violation], [], []).splitlines()
 
     assert evidence == "  row 16: no owner"
-
-
-def test_heading_ends_with_the_op_that_failed_and_its_engine_step():
-    assert lines_of("S9", StoryPart.HEADING)[-1] == "failed at op 3 (drain), after engine step 9"
 
 
 def test_unit_in_the_detail_of_a_violation_has_its_history():

@@ -32,7 +32,7 @@ def finding(tmp_path) -> Finding:
     return found
 
 
-def test_reported_finding_has_a_shrunk_log_and_a_test(finding, tmp_path):
+def test_reported_finding_has_a_shrunk_log_a_test_and_a_story_with_places_in_the_code(finding, tmp_path):
     """The unshrunk log is removed."""
     reported = report_finding(finding, tmp_path, BUDGET)
 
@@ -41,12 +41,6 @@ def test_reported_finding_has_a_shrunk_log_and_a_test(finding, tmp_path):
     assert OpLog.load(reported.path).ops == reported.log.ops
     assert reported.ops <= len(finding.log.ops)
     assert sorted(tmp_path.iterdir()) == sorted([reported.path, test])
-
-
-def test_story_of_a_finding_names_code_locations(finding, tmp_path):
-    """The log was run once more with origins, which the campaign does not record."""
-    reported = report_finding(finding, tmp_path, BUDGET)
-
     assert any(".py:" in line.text for line in reported.story if line.part is StoryPart.HISTORY)
 
 
@@ -88,22 +82,8 @@ def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path,
 
 
 @pytest.mark.parametrize(
-    "fingerprint",
-    [
-        pytest.param("unit_has_one_owner/swa page/free+tree", id="an invariant"),
-        pytest.param("AccountingError/pools.ledger.Ledger.free", id="an error with its function"),
-    ],
+    "fingerprint", ['x"""\nimport os\n"""', 'x\\"""\nimport os\n"""', "x\\", 'x"', "\\N{x}\ud800", "AnError/a.B.c+d"]
 )
-def test_generated_test_is_an_importable_module(finding, tmp_path, fingerprint):
-    write(finding.log, fingerprint, tmp_path / "out")
-
-    [test] = (tmp_path / "out").glob("test_*.py")
-    [function] = [node for node in ast.parse(test.read_text()).body if isinstance(node, ast.FunctionDef)]
-    assert test.stem.isidentifier()
-    assert function.name == test.stem
-
-
-@pytest.mark.parametrize("fingerprint", ['x"""\nimport os\n"""', 'x\\"""\nimport os\n"""', "x\\", 'x"', "\\N{x}\ud800"])
 def test_fingerprint_stays_within_the_docstring_of_the_generated_test(tmp_path, fingerprint):
     """An op-log from outside can expect any text."""
     write(OpLog.load(KEPT), fingerprint, tmp_path)
@@ -113,6 +93,7 @@ def test_fingerprint_stays_within_the_docstring_of_the_generated_test(tmp_path, 
     kinds = [type(node) for node in module.body]
     assert kinds == [ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.FunctionDef]
     assert ast.get_docstring(module, clean=False) == printable(fingerprint)
+    assert (test.stem.isidentifier(), getattr(module.body[-1], "name", "")) == (True, test.stem)
 
 
 def test_generated_test_imports_only_public_names(tmp_path):

@@ -90,6 +90,13 @@ def test_fix_that_drops_a_request_which_was_served_cures_nothing(without, with_f
     assert judge.cures(["fix"]) is is_cured
 
 
+FAILED: Any = SimpleNamespace(**vars(FAILURE), op_index=0)
+
+
+def request(reason) -> Any:
+    return SimpleNamespace(tokens=[1, 2], prompt_len=1, reason=reason, is_aborted=False)
+
+
 @pytest.mark.parametrize(
     ("behind", "is_cured"),
     [
@@ -109,6 +116,20 @@ def test_fix_that_only_delays_a_failure_until_behind_the_log_does_not_cure_it(mo
     monkeypatch.setattr(judge_module, "run_log", run)
 
     assert Judge(log, FAILURE, ()).cures(["fix"]) is is_cured
+
+
+def test_request_is_the_same_if_the_ids_of_those_before_it_differ(monkeypatch):
+    log = OpLog(Header(engine="demo", configs=[{}]), [Step()])
+
+    def run(log, **_):
+        reason, last = (FinishReason.REJECTED, 3) if log.header.fixes else (FinishReason.LENGTH, 2)
+        of_id = {1: request(FinishReason.LENGTH), last: request(reason)}
+        system = SimpleNamespace(reference=SimpleNamespace(expectations=of_id))
+        return SimpleNamespace(systems=[system], failure=None if log.header.fixes else FAILED)
+
+    monkeypatch.setattr(judge_module, "run_log", run)
+
+    assert not Judge(log, FAILURE, ()).cures(["fix"])
 
 
 def test_fixes_that_cannot_run_are_left_out_of_a_set_and_found_by_halves():

@@ -164,7 +164,7 @@ def test_law_whose_events_never_came_is_named(evaluated, not_applicable):
     ],
 )
 def test_mute_counts_and_hides_what_it_names_until_its_date(name, until, code, line):
-    mutes = {name: Mute(name=name, until=date.fromisoformat(until), reason="issue 5")}
+    mutes = {name: Mute(until=date.fromisoformat(until), reason="issue 5")}
     tallies = Tallies(runs=10, failed_runs=10, known=Counter({"a or b": 3, "c + d": 1}))
 
     ended = outcome(findings=[report("law/x")], result=Result(tallies), mutes=mutes)

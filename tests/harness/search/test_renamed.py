@@ -1,9 +1,12 @@
 """Archived findings of an earlier build get the fingerprints of this build."""
 
+from datetime import date
+
 import pytest
 
 from swarden.harness.core.fingerprint import slug
-from swarden.harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
+from swarden.harness.search.archive import Archive, Archived, Sighting, Status
+from swarden.harness.search.mutes import Mute
 from swarden.harness.search.renamed import rename_findings
 
 NAME = "unit_has_one_owner/swa page/free_in_use"
@@ -23,7 +26,7 @@ def seen(archive: Archive, name: str, *statuses: Status) -> Archived:
 
 def test_names_of_one_bug_become_one_finding_with_the_logs_the_nights_and_the_quarantine_of_both(tmp_path):
     """In a night that saw both names, the finding has the worse of their two statuses."""
-    archive, quarantine = Archive(tmp_path), Quarantine(reason="known upstream", until="2099-12-31")
+    archive, quarantine = Archive(tmp_path), Mute(reason="known upstream", until=date(2099, 12, 31))
     seen(archive, OF_REQUEST, Status.NEW, Status.RECURRING).put_in_quarantine(quarantine)
     seen(archive, OF_TREE, Status.NEW, Status.FIXED)
     errors: list[str] = []
@@ -60,7 +63,7 @@ def test_open_finding_outside_a_quarantine_ends_that_of_the_other(tmp_path, in_q
     for name in (OF_TREE, OF_REQUEST):
         found = seen(archive, name, Status.NEW, Status.RECURRING)
         if name == in_quarantine:
-            found.put_in_quarantine(Quarantine(reason="known upstream", until="2099-12-31"))
+            found.put_in_quarantine(Mute(reason="known upstream", until=date(2099, 12, 31)))
 
     rename_findings(archive, [])
 
@@ -69,7 +72,7 @@ def test_open_finding_outside_a_quarantine_ends_that_of_the_other(tmp_path, in_q
 
 
 def test_fixed_finding_keeps_its_quarantine(tmp_path):
-    archive, quarantine = Archive(tmp_path), Quarantine(reason="known upstream", until="2099-12-31")
+    archive, quarantine = Archive(tmp_path), Mute(reason="known upstream", until=date(2099, 12, 31))
     seen(archive, OF_TREE, Status.NEW, Status.FIXED).put_in_quarantine(quarantine)
 
     rename_findings(archive, [])

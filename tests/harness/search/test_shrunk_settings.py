@@ -1,7 +1,5 @@
 """The shrinker sets each setting that a failure does not need to its default."""
 
-from typing import NamedTuple
-
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
@@ -9,17 +7,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.registry import OWN
 from swarden.harness.search.shrink import ShrinkBudget, shrink
-
-PLENTY = ShrinkBudget(executions=100_000, cpu_seconds=60)
-
-
-class FailedAt(NamedTuple):
-    op_index: int
-
-
-def shrunk(ops, bug, header):
-    return shrink(OpLog(header, ops), bug, PLENTY)
-
+from tests.harness.search.test_shrink import PLENTY, FailedAt, shrunk
 
 SMALL = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, chunk_len=7, waiting_order="lpm")
 
@@ -27,14 +15,6 @@ SMALL = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, 
 def small_pages(log: OpLog) -> FailedAt | None:
     [engine] = log.header.configs
     return FailedAt(0) if EngineConfig.from_mapping(engine).page_size == 4 else None
-
-
-def test_irrelevant_settings_are_written_with_their_defaults():
-    header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
-
-    found = shrunk([Step()], small_pages, header)
-
-    assert found.log.header.configs == [EngineConfig(page_size=4).to_mapping()]
 
 
 def test_coupled_settings_stay_valid():
@@ -72,15 +52,11 @@ def test_needless_settings_get_their_defaults_before_the_budget_is_spent():
     header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
 
     def long(log: OpLog) -> FailedAt | None:
-        return (
-            FailedAt(len(log.ops) - 1)
-            if len({op.max_new_tokens for op in log.ops if isinstance(op, Submit)}) > 30
-            else None
-        )
+        lengths = {op.max_new_tokens for op in log.ops if isinstance(op, Submit)}
+        return FailedAt(len(log.ops) - 1) if len(lengths) > 30 else None
 
-    found = shrink(
-        OpLog(header, [Submit(max_new_tokens=length) for length in range(1, 61)]), long, ShrinkBudget(executions=100)
-    )
+    ops = [Submit(max_new_tokens=length) for length in range(1, 61)]
+    found = shrink(OpLog(header, ops), long, ShrinkBudget(executions=100))
 
     assert (found.complete, found.log.header.configs) == (False, [EngineConfig().to_mapping()])
 
@@ -92,6 +68,7 @@ ONE_BY_ONE = EngineConfig(page_size=4, chunk_len=7, overlap=True, poison_freed_p
 @pytest.mark.parametrize(
     ("config", "passes"),
     [
+        pytest.param(SMALL, lambda _: False, id="each-alone"),
         pytest.param(TOGETHER, lambda one: (one.draft_tokens > 0) != (one.lookahead_tokens > 0), id="together"),
         pytest.param(
             ONE_BY_ONE,
@@ -100,7 +77,7 @@ ONE_BY_ONE = EngineConfig(page_size=4, chunk_len=7, overlap=True, poison_freed_p
         ),
     ],
 )
-def test_settings_that_are_needed_only_beside_each_other_get_their_defaults(config, passes):
+def test_needless_settings_get_their_defaults_also_those_that_are_needed_beside_each_other(config, passes):
     def bug(log: OpLog) -> FailedAt | None:
         [engine] = log.header.configs
         return None if passes(EngineConfig.from_mapping(engine)) else small_pages(log)

@@ -5,19 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.core.driver import Failure
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.core.replay import run_log
-from swarden.harness.search.steering import CONFIRMATIONS, UNSTEERED_EVERY, Steering, is_as_far
-from swarden.invariants.transition import Transition
-from tests.harness.driving import own_driver
+from swarden.harness.search.steering import CONFIRMATIONS, UNSTEERED_EVERY, Kind, Steering, is_as_far
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
 FINGERPRINT = "requests_are_in_one_queue/request/in_two_queues"
-NOTHING = own_driver("engine", [EngineConfig()]).snapshot()
-FAILURE = Failure((FINGERPRINT,), op_index=0, engine=0, transition=Transition(NOTHING, (), NOTHING), history=())
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +29,7 @@ def steering(log) -> Steering:
     """The steering of a worker with one confirmed failure."""
     failures = Steering()
     for _ in range(CONFIRMATIONS):
-        failures.record(FAILURE, log, lambda: None)
+        failures.record(log, Kind(FINGERPRINT), lambda: None)
     return failures
 
 

@@ -14,12 +14,22 @@ from swarden.harness.core.replay import replay, run_log
 from swarden.harness.report.vulnerability import WARNING
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
-from swarden.harness.search.judge import DOES_NOT_FIT, DOES_NOT_HELP, IS_BROAD, NOT_REACHED, NOT_TRIED, Trials
+from swarden.harness.search.judge import (
+    DOES_NOT_FIT,
+    DOES_NOT_HELP,
+    IS_BROAD,
+    NO_TRIALS,
+    NOT_REACHED,
+    NOT_TRIED,
+    Ending,
+    Judge,
+    Trials,
+)
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.verification import Verifier, known_lines
+from swarden.harness.search.verification import Verifier
 from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
 
 RUNS = 30
@@ -38,15 +48,15 @@ def target(tmp_path_factory):
 
 @pytest.fixture
 def cause_of(target, tmp_path):
-    """The cause of the failure of a run with these requests."""
-    verifier = Verifier(target, ())
+    """The cause of the failure of a run with these requests; its log is planted with a mutant, but not run with it."""
 
-    def cause_of(*requests):
+    def cause_of(*requests, mutant=None, planted=(), trials=NO_TRIALS):
         log = OpLog.load(write_log(tmp_path / "some.oplog", *requests))
         failure = run_log(log).failure
         assert isinstance(failure, Failure)
         assert failure.fingerprint == STUCK
-        return verifier.cause_of(failure, log)
+        log = OpLog(msgspec.structs.replace(log.header, mutant=mutant), log.ops)
+        return Verifier(target, planted, trials).cause_of(failure, log)
 
     return cause_of
 
@@ -79,25 +89,8 @@ def test_bug_whose_fix_does_not_help_is_a_namesake_that_is_not_verified(cause_of
     assert set(cause.behind) == {OF_BLOCKS, OF_PROMPTS, USELESS}
 
 
-def test_fix_that_is_planted_already_is_not_tried(target, tmp_path):
-    log = OpLog.load(write_log(tmp_path / "some.oplog", WHOLE))
-    failure = run_log(log).failure
-    assert failure is not None
-
-    cause = Verifier(target, [OF_BLOCKS]).cause_of(failure, log)
-
-    assert OF_BLOCKS not in cause.namesakes
-
-
-def test_failure_behind_fixes_is_replayed_with_a_heartbeat(target, tmp_path):
-    """A replay without one would be taken for hung."""
-    beats: list[None] = []
-    log = OpLog.load(write_log(tmp_path / "some.oplog", LONG))
-
-    failure = Verifier(target, (), Trials(lambda: beats.append(None))).failure_behind(log, STUCK)
-
-    assert failure is not None
-    assert beats
+def test_fix_that_is_planted_already_is_not_tried(cause_of):
+    assert OF_BLOCKS not in cause_of(WHOLE, planted=[OF_BLOCKS]).namesakes
 
 
 @pytest.mark.parametrize(
@@ -108,13 +101,11 @@ def test_failure_behind_fixes_is_replayed_with_a_heartbeat(target, tmp_path):
         pytest.param(["a", "b"], f"{NOT_TRIED}: with 2 other logs the process was killed", id="with-two-others"),
     ],
 )
-def test_fix_is_put_aside_after_it_killed_processes_with_two_logs(target, tmp_path, deadly, why):
+def test_fix_is_put_aside_after_it_killed_processes_with_two_logs(cause_of, tmp_path, deadly, why):
     log = OpLog.load(write_log(tmp_path / "some.oplog", WHOLE))
-    failure = run_log(log).failure
-    assert failure is not None
     trials = Trials(deaths={frozenset([OF_BLOCKS]): {key or log.key: "was killed" for key in deadly}})
 
-    cause = Verifier(target, (), trials).cause_of(failure, log)
+    cause = cause_of(WHOLE, trials=trials)
 
     assert (cause.bugs, cause.namesakes.get(OF_BLOCKS, "")) == (() if why else (OF_BLOCKS,), why)
 
@@ -142,43 +133,44 @@ def verified_without_known(log):
     return failure is not None and not Verifier(log.header.target, log.header.fixes).cause_of(failure, log).bugs
 
 
-def cause_with(target, path, *requests, mutant=None):
-    log = OpLog.load(write_log(path / "some.oplog", *requests))
-    failure = run_log(log).failure
-    assert isinstance(failure, Failure)
-    log = OpLog(msgspec.structs.replace(log.header, mutant=mutant), log.ops)
-    return Verifier(target, ()).cause_of(failure, log)
-
-
-def test_log_that_passes_with_each_of_two_fixes_is_of_either_bug(target, tmp_path, change):
+def test_log_that_passes_with_each_of_two_fixes_is_of_either_bug(cause_of, target, change):
     change(target, "twin-bug", copy_of=OF_BLOCKS)
 
-    cause = cause_with(target, tmp_path, WHOLE)
+    cause = cause_of(WHOLE)
 
     assert cause.name == f"{OF_BLOCKS} or twin-bug"
 
 
-def test_fix_that_does_not_fit_does_not_disable_the_others(target, tmp_path, change):
+def test_fix_that_does_not_fit_does_not_disable_the_others(cause_of, target, change):
     change(target, USELESS, before="no such text")
 
-    assert cause_with(target, tmp_path, WHOLE, ODD).bugs == (OF_BLOCKS, OF_PROMPTS)
-    assert cause_with(target, tmp_path, LONG).namesakes[USELESS] == DOES_NOT_FIT
+    assert cause_of(WHOLE, ODD).bugs == (OF_BLOCKS, OF_PROMPTS)
+    assert cause_of(LONG).namesakes[USELESS] == DOES_NOT_FIT
 
 
-def test_fix_that_breaks_the_capture_could_not_be_tried(target, tmp_path, change):
+def test_fix_that_breaks_the_capture_could_not_be_tried(cause_of, target, change):
     change(target, OF_BLOCKS, after="setattr(self.pool, 'num_blocks', None)")
 
-    assert "could not be tried" in cause_with(target, tmp_path, WHOLE).namesakes[OF_BLOCKS]
+    assert "could not be tried" in cause_of(WHOLE).namesakes[OF_BLOCKS]
 
 
-def test_nothing_is_known_of_a_log_with_a_mutant(target, tmp_path):
-    assert cause_with(target, tmp_path, WHOLE, mutant="some").bugs == ()
+def test_log_is_not_behind_fixes_that_delay_its_failure_until_behind_its_end(cause_of, monkeypatch):
+    def delayed(judge, fixes):
+        return Ending(replace(judge._failure, op_index=judge._failure.op_index + bool(fixes)), {OF_BLOCKS})
+
+    monkeypatch.setattr(Judge, "_run", delayed)
+
+    assert cause_of(LONG).behind == ()
 
 
-def test_other_failure_with_the_fixes_is_revealed(target, tmp_path, change):
+def test_nothing_is_known_of_a_log_with_a_mutant(cause_of):
+    assert cause_of(WHOLE, mutant="some").bugs == ()
+
+
+def test_other_failure_with_the_fixes_is_revealed(cause_of, target, change):
     change(target, OF_BLOCKS, after="self.no_such_attribute")
 
-    cause = cause_with(target, tmp_path, WHOLE)
+    cause = cause_of(WHOLE)
 
     assert cause.revealed.startswith("AttributeError/")
     assert OF_BLOCKS in cause.behind
@@ -214,10 +206,6 @@ def test_one_run_is_attributed_to_a_known_bug():
     tallies.attribute(STUCK, OF_BLOCKS)
 
     assert (tallies.failures, tallies.known) == ({STUCK: 2}, {OF_BLOCKS: 1})
-
-
-def test_known_bug_that_is_gone_has_its_bare_name(target):
-    assert known_lines(Counter({"gone": 2}), target) == ["known: gone \N{MULTIPLICATION SIGN}2"]
 
 
 def test_new_stuck_bug_beside_known_ones_is_a_finding_whose_log_has_none_of_them(result, tmp_path):
@@ -275,14 +263,14 @@ def test_campaign_with_known_failures_alone_is_clean_and_says_so(result):
     assert outcome.lines()[-1].startswith(f"failed by known bugs only ({RUNS} runs, want at least ")
 
 
-def test_fix_whose_code_does_not_run_is_not_tried(target, tmp_path, change):
+def test_fix_whose_code_does_not_run_is_not_tried(cause_of, target, change):
     """The engine never admits the request."""
     change(target, "elsewhere", copy_of=OF_BLOCKS, before="self.running.append(request)", after="pass")
 
-    assert cause_with(target, tmp_path, LONG).namesakes["elsewhere"] == NOT_REACHED
+    assert cause_of(LONG).namesakes["elsewhere"] == NOT_REACHED
 
 
-def test_fix_fits_a_build_that_it_does_not_name(target, tmp_path, change, monkeypatch):
+def test_fix_fits_a_build_that_it_does_not_name(cause_of, target, change, monkeypatch):
     change(target, OF_BLOCKS)
     bugs = {
         name: msgspec.structs.replace(
@@ -292,7 +280,7 @@ def test_fix_fits_a_build_that_it_does_not_name(target, tmp_path, change, monkey
     }
     monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
 
-    assert cause_with(target, tmp_path, WHOLE).bugs == (OF_BLOCKS,)
+    assert cause_of(WHOLE).bugs == (OF_BLOCKS,)
 
 
 @pytest.mark.parametrize(
@@ -303,24 +291,20 @@ def test_fix_fits_a_build_that_it_does_not_name(target, tmp_path, change, monkey
         pytest.param([LONG], (), id="new"),
     ],
 )
-def test_failure_is_known_by_the_fixes_that_cure_it_whatever_its_name_is(target, tmp_path, change, requests, bugs):
+def test_failure_is_known_by_the_fixes_that_cure_it_whatever_its_name_is(cause_of, target, change, requests, bugs):
     for name in (OF_BLOCKS, OF_PROMPTS, USELESS):
         change(target, name, fingerprints=("another/law",))
 
-    assert cause_with(target, tmp_path, *requests).bugs == bugs
+    assert cause_of(*requests).bugs == bugs
 
 
-def test_broad_fix_makes_no_failure_known(target, tmp_path, change):
+def test_broad_fix_makes_no_failure_known(cause_of, target, change):
     change(target, OF_BLOCKS, broad="cures too much")
 
-    assert cause_with(target, tmp_path, WHOLE).namesakes[OF_BLOCKS] == IS_BROAD
+    assert cause_of(WHOLE).namesakes[OF_BLOCKS] == IS_BROAD
 
 
-def test_failure_of_a_stopped_campaign_is_not_verified_and_says_so(target, tmp_path):
-    log = OpLog.load(write_log(tmp_path / "some.oplog", WHOLE))
-    failure = run_log(log).failure
-    assert failure is not None
-
-    cause = Verifier(target, (), Trials(is_stopped=lambda: True)).cause_of(failure, log)
+def test_failure_of_a_stopped_campaign_is_not_verified_and_says_so(cause_of):
+    cause = cause_of(WHOLE, trials=Trials(is_stopped=lambda: True))
 
     assert cause.namesakes == dict.fromkeys([OF_BLOCKS, OF_PROMPTS, USELESS], f"{NOT_TRIED}: the campaign was stopped")
