@@ -16,7 +16,7 @@ from swarden.harness.nightly.reports import plain, table
 from swarden.harness.report.story import StoryPart
 from swarden.harness.report.wording import counted
 from swarden.harness.search.gate import Gate, Judged
-from swarden.harness.search.mutes import Mute
+from swarden.harness.search.mutes import Mute, mute_of
 from swarden.harness.search.reach import Reach
 from swarden.harness.search.verification import known_lines
 
@@ -41,7 +41,7 @@ class GatePage:
 
     @cached_property
     def new(self) -> Sequence[Judged]:
-        return [one for one in self._failed if one.is_new and not self._is_put_aside(one)]
+        return [one for one in self._failed if one.is_new and not self._mute_of(one)]
 
     @property
     def reach(self) -> Reach:
@@ -95,8 +95,8 @@ class GatePage:
         yield f"{made} in {result.seconds:.0f} s"
 
     def _tables(self) -> Mapping[str, Sequence[str]]:
-        aside = [one for one in self._failed if one.is_new and self._is_put_aside(one)]
-        muted = [(f"{one.finding.name} {one.finding.mute_in(self._mutes)}", str(one.finding.path)) for one in aside]
+        aside = [one for one in self._failed if one.is_new and self._mute_of(one)]
+        muted = [(f"{one.finding.name} {self._mute_of(one)}", str(one.finding.path)) for one in aside]
         known = known_lines(self._gate.head.result.tallies.known, self._target)
         sections = {
             "Changed lines that did not run": [f"- {plain(line)}" for line in self.reach.details],
@@ -120,8 +120,8 @@ class GatePage:
         more = [f"- and {len(found) - MOST_LINES} more"] if len(found) > MOST_LINES else []
         return [how, *(f"- `{str(line).replace('`', chr(39))}`" for line in found[:MOST_LINES]), *more]
 
-    def _is_put_aside(self, one: Judged) -> bool:
-        return one.finding.mute_in(self._mutes) is not None
+    def _mute_of(self, one: Judged) -> Mute | None:
+        return mute_of(self._mutes, one.finding.name, one.finding.fingerprint)
 
     def _is_doubtful(self, one: Judged) -> bool:
         """Whether a new failure does not fail each time, or can come from an owner that the adapter does not know."""

@@ -83,7 +83,7 @@ def needs_line(header: Header) -> str:
         for name, value in config.items()
         if name in header.target.simplified and value != header.target.defaults[name]
     ]
-    return f"needs: {', '.join(needed) or 'no setting'}; all others are the default"
+    return f"needs: {', '.join(needed)}; all others are the default" if needed else "needs: all settings are the default"
 
 
 def ops_line(failure: Failure) -> str:

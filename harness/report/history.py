@@ -81,12 +81,14 @@ class HistoryEntry(NamedTuple):
     origin: str
 
 
-def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[HistoryEntry]:
-    """The events of one transition that had an effect on a subject, in order."""
+def entries_of(
+    ref: Ref, moment: Moment, below: Collection[int] = (), kinds: tuple[type, ...] = (object,)
+) -> list[HistoryEntry]:
+    """The events of one transition that had an effect on a subject, in order; those of some `kinds`."""
     return [
         HistoryEntry(action, origin if isinstance(event, WITH_CALLERS) else nearest(origin))
         for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
-        if (action := _action(event, ref, below))
+        if isinstance(event, kinds) and (action := _action(event, ref, below))
     ]
 
 

@@ -15,12 +15,13 @@ from swarden.harness.core.origins import PLACE, EngineCode
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.history import entries_of, nearest
 from swarden.harness.report.story import KEPT_WAITING, refs_of
-from swarden.invariants.events import REQUEST_KIND
+from swarden.invariants.events import REQUEST_KIND, Freed, Given, Locked, LocksCounted, Taken, Unlocked
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.transition import Transition
 
 LEFT_OUT = (ProgressCode.STUCK, *KEPT_WAITING)
 OF_A_STATE = "a state"
+MOVES = (Taken, Given, Freed, Locked, Unlocked, LocksCounted)
 LAST_STEPS = 2  # that are traced for the branches
 BEFORE_HASH, HASH_LEN = "~", 6  # in the name of a kind; hex digits
 
@@ -87,8 +88,8 @@ def _last_statement(failure: Failure, moments: Sequence[Moment], code: EngineCod
     for component, held in zip(after.components, record.units if record is not None else (), strict=False):
         if component.has_states and units and units[0].id in held:
             yield OF_A_STATE
-    entries = [entry for ref in units[:1] for moment in moments for entry in entries_of(ref, moment) if entry.origin]
-    yield from (_statement(nearest(entry.origin), code) for entry in entries[-1:])
+    entries = [entry for ref in units[:1] for moment in moments for entry in entries_of(ref, moment, kinds=MOVES)]
+    yield from (_statement(nearest(entry.origin), code) for entry in entries[-1:] if entry.origin)
 
 
 def _function(place: str) -> str:

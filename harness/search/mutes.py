@@ -62,6 +62,11 @@ def active(mutes: Mapping[str, Mute]) -> dict[str, Mute]:
     return {name: mute for name, mute in mutes.items() if mute.is_active(today())}
 
 
+def mute_of(mutes: Mapping[str, Mute], name: str, fingerprint: str) -> Mute | None:
+    """The mute of a finding by its name, or of all findings with its fingerprint."""
+    return mutes[name] if name in mutes else mutes.get(fingerprint)
+
+
 def today() -> str:
     """The date in UTC."""
     return datetime.now(UTC).date().isoformat()

@@ -17,7 +17,7 @@ from swarden.harness.search.campaign import Plan
 from swarden.harness.search.fixed_settings import most_frequent
 from swarden.harness.search.floors import never_due, not_exercised, why_not_green
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS, Judgement, code_of_failure, judged
-from swarden.harness.search.mutes import Mute, active
+from swarden.harness.search.mutes import Mute, active, mute_of
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.verification import known_lines, muted_by, names_in, times, upstream_of
@@ -56,7 +56,7 @@ class Outcome:
     def judgement(self) -> Judgement:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
         codes += [ExitCode.MISUSE] * bool(self.result.target_faults)
-        open_ones = [one for one in self.findings if not one.mute_in(self.active)]
+        open_ones = [one for one in self.findings if not self.muted(one)]
         codes += [_code_of(finding) for finding in open_ones] + [ExitCode.INTERRUPTED] * self.is_interrupted
         has_known = bool(self.result.tallies.known) or len(open_ones) < len(self.findings)
         return judged(codes, has_known=has_known, is_judged=not self.why_not_judged)
@@ -64,6 +64,9 @@ class Outcome:
     @cached_property
     def active(self) -> Mapping[str, Mute]:
         return active(self.mutes)
+
+    def muted(self, finding: Finding) -> Mute | None:
+        return mute_of(self.active, finding.name, finding.fingerprint)
 
     @property
     def verdict(self) -> str:
@@ -121,7 +124,7 @@ class Outcome:
         lines = []
         muted = [f"the mute has ended: {name} {self.mutes[name]}" for name in self.mutes if name not in self.active]
         for finding in self.findings if self.mutant is None else ():
-            mute, count = finding.mute_in(self.active), times(tallies.runs_of(finding, self.findings))
+            mute, count = self.muted(finding), times(tallies.runs_of(finding, self.findings))
             if mute is not None:
                 muted.append(f"muted: {finding.name}{count} {mute}")
                 continue
@@ -157,7 +160,7 @@ class Outcome:
     def _figures(self, finding: Finding) -> dict[str, Any]:
         return {
             "runs": self.result.tallies.runs_of(finding, self.findings),
-            "muted": str(finding.mute_in(self.active) or "") or None,
+            "muted": str(self.muted(finding) or "") or None,
             "not_verified": dict(finding.cause.namesakes),
             "on_base": finding.on_base or None,
         }

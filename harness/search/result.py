@@ -1,7 +1,7 @@
 """The result of a campaign: its counts, its findings, and the runs that it keeps."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -14,7 +14,6 @@ from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.report.story import StoryLine
 from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.keys import NO_KEY, Key, is_of, kind_of
-from swarden.harness.search.mutes import Mute
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.verification import UNKNOWN, Cause
 
@@ -63,10 +62,6 @@ class Finding:
     @property
     def name(self) -> str:
         return f"{self.fingerprint}{self.suffix}"
-
-    def mute_in(self, mutes: Mapping[str, Mute]) -> Mute | None:
-        """The mute of its name, or of all findings with its fingerprint."""
-        return mutes.get(self.name) or mutes.get(self.fingerprint)
 
     @property
     def is_confirmed(self) -> bool:

@@ -18,8 +18,10 @@ from swarden.harness.search.verification import UNKNOWN, Cause
 LAW = "law/request/code"
 KNOWN = Cause(("a-bug",))
 
+NO_MUTES: dict[str, Any] = {}
 
-def page_of(*ends, why_broken=(), mutes=(), **given):
+
+def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
     """The page of failures that end so on the base; `given` are parts of the finding, of the group and of its runs."""
     defaults = {"fingerprint": LAW, "name": LAW, "path": Path("a.oplog"), "why_flaky": "", "cause": UNKNOWN}
     finding: Any = SimpleNamespace(**{**defaults, **given})
