@@ -213,12 +213,10 @@ def source_of(filename: str) -> Source:
 def _refuses(value: ast.expr | None) -> bool:
     """Whether a returned value may mean that a request is left out: a name, an attribute, None, False or []."""
     match value:
-        case None | ast.Attribute() | ast.Name():
+        case None | ast.Attribute() | ast.Name() | ast.List(elts=[]):
             return True
         case ast.Constant(value=constant) | ast.Tuple(elts=[ast.Constant(value=constant), *_]):
             return constant is None or constant is False
-        case ast.List(elts=[]):
-            return True
     return False
 
 

@@ -212,20 +212,19 @@ def test_story_of_a_stuck_engine_has_the_last_branches_once_and_the_holder_of_un
     ]
 
 
-def test_ops_of_a_story_are_numbered_and_steps_in_a_row_are_one():
-    ops = [Submit(), Step(count=2), Step(), Pause(), *[Step()] * 2]
-
-    assert ops_line(replace(failure_of(kept("B18")), ops=ops, op_index=len(ops) - 1)) == (
-        "ops: 1 submit 4 tokens by path 0, 1 new; 2 step 3; 4 pause; 5 step 2"
-    )
-
-
-def test_of_many_ops_those_beside_submissions_and_steps_are_shown():
-    ops = [op for _ in range(20) for op in (Submit(), Step())] + [Pause()]
-
-    line = ops_line(replace(failure_of(kept("B18")), ops=ops, op_index=len(ops) - 1))
-
-    assert line == "ops: 41 pause; and 40 others"
+@pytest.mark.parametrize(
+    ("ops", "line"),
+    [
+        pytest.param(
+            [Submit(), Step(count=2), Step(), Pause(), *[Step()] * 2],
+            "ops: 1 submit 4 tokens by path 0, 1 new; 2 step 3; 4 pause; 5 step 2",
+            id="few",
+        ),
+        pytest.param([*[Submit(), Step()] * 20, Pause()], "ops: 41 pause; and 40 others", id="many"),
+    ],
+)
+def test_ops_of_a_story_are_numbered_and_steps_in_a_row_are_one(ops, line):
+    assert ops_line(replace(failure_of(kept("B18")), ops=ops, op_index=len(ops) - 1)) == line
 
 
 def test_free_has_the_callers_of_its_place():

@@ -19,7 +19,6 @@ from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
 from tests.harness.driving import TINY
 
-IMPORTS = (ast.Import, ast.ImportFrom)
 BUDGET = ShrinkBudget(executions=60)
 KEPT = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
 
@@ -90,19 +89,11 @@ def test_fingerprint_stays_within_the_docstring_of_the_generated_test(tmp_path, 
 
     [test] = tmp_path.glob("test_*.py")
     module = ast.parse(test.read_text())
-    kinds = [type(node) for node in module.body]
-    assert kinds == [ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.FunctionDef]
+    imports = ["import swarden", "from swarden.kit import Header, OpLog, ops"]  # public names; all others may change
+    assert [ast.unparse(node) for node in module.body[1:3]] == imports
+    assert [type(node) for node in module.body[3:]] == [ast.Assign, ast.FunctionDef]
     assert ast.get_docstring(module, clean=False) == printable(fingerprint)
     assert (test.stem.isidentifier(), getattr(module.body[-1], "name", "")) == (True, test.stem)
-
-
-def test_generated_test_imports_only_public_names(tmp_path):
-    """All other names of swarden may change."""
-    write(OpLog.load(KEPT), "a bug", tmp_path)
-
-    [test] = tmp_path.glob("test_*.py")
-    imports = [ast.unparse(node) for node in ast.walk(ast.parse(test.read_text())) if isinstance(node, IMPORTS)]
-    assert imports == ["import swarden", "from swarden.kit import Header, OpLog, ops"]
 
 
 @pytest.fixture
