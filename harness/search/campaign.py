@@ -111,8 +111,7 @@ class Worker(RunListener):
         self._beat = heartbeat
         self._running = running
         trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths, lambda: self._is_stopped())
-        self._verifier = Verifier(self.target, plan.fixes, trials)
-        self._steering = Steering(plan.known)
+        self._steering = Steering(Verifier(self.target, plan.fixes, trials), plan.known)
         start = time.monotonic()
         prepare(self.target)
         if plan.twin is not None:
@@ -249,11 +248,11 @@ class Worker(RunListener):
         self._corpus.reach.note(log, coverage.ran, is_healthy=failure is None)
         result.coverage = coverage.beyond(self.result.coverage)
         if failure is not None:
-            cause = self._verifier.cause_of(failure, log)
+            cause = self._steering.cause_of(failure, log)
             new_log = log.with_fixes(cause.behind)
             if cause.revealed:
-                new_log = new_log.as_regression(cause.revealed)
-                failure = failure_like(new_log, cause.revealed, self._beat_now) or failure
+                other = failure_like(new_log, cause.revealed, self._beat_now)
+                failure, new_log = (failure, log) if other is None else (other, new_log.as_regression(cause.revealed))
             kind = Kind(cause.name) if cause.bugs else self._steering.kind(failure, new_log, self._beat_now)
             kind = kind._replace(cause=cause)
             self._steering.end_run([kind.name, *failure.fingerprints[1:]])
@@ -357,16 +356,16 @@ class Worker(RunListener):
         """Add a failure with the fingerprint that its log expects, if its kind is new or the log smaller."""
         known = self.result.findings.get(kind.name)
         if known is None or measure(log) < measure(known.log):
-            found = self._finding(failure, log, kind)
             path = save_unshrunk(log, kind.name, self.plan.out, self.plan.seed)
-            suffix = kind.name.removeprefix(found.fingerprint)
-            result.findings[kind.name] = replace(found, path=path, passed=frozenset(passed), suffix=suffix)
+            found = replace(self._finding(failure, log, kind), path=path, passed=frozenset(passed))
+            result.findings[found.name] = found
 
     def _finding(self, failure: Failure, log: OpLog, kind: Kind) -> Finding:
         name, spent = log.header.expected or failure.fingerprint, time.process_time() - self._started.cpu_s
         recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
         found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure), recorded=recorded)
-        return replace(found, key=kind.key, cause=kind.cause)
+        suffix = "" if kind.cause.bugs else kind.name.removeprefix(name)
+        return replace(found, key=kind.key, cause=kind.cause, suffix=suffix)
 
     def _beat_now(self) -> None:
         self._beat(self.next_run)

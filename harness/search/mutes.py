@@ -51,7 +51,7 @@ def add_mute(path: Path, name: str, mute: Mute) -> None:
     """Add an entry at the end of a file; raises UsageError if the file is not valid, or has one of that name."""
     if (old := mutes_of(path).get(name)) is not None:
         raise UsageError(f"{path}: has {printable(name)} {old}; change that entry")
-    before = path.read_text() if path.exists() else ""
+    before = path.read_text("utf-8") if path.exists() else ""
     key, reason = (json.dumps(printable(text), ensure_ascii=False) for text in (name, mute.reason))
     entry = f"[{key}]\nuntil = {mute.until}\nreason = {reason}\n"
     write_whole(path, "\n".join([*before.splitlines(), *[""] * bool(before), entry]).encode())

@@ -15,7 +15,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like
 from swarden.harness.search.keys import BEFORE_HASH, NO_KEY, Key, is_of, key_of, kind_of
 from swarden.harness.search.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
-from swarden.harness.search.verification import UNKNOWN, Cause
+from swarden.harness.search.verification import UNKNOWN, Cause, Verifier
 
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
 SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
@@ -91,8 +91,9 @@ class Kind(NamedTuple):
 class Steering:
     """The number of failures by name, and the position of the current run on each trail."""
 
-    def __init__(self, logs: Iterable[OpLog] = ()) -> None:
+    def __init__(self, verifier: Verifier, logs: Iterable[OpLog] = ()) -> None:
         """`logs` are the shrunk logs of failures that were confirmed before; each expects its failure."""
+        self._verifier = verifier
         shrunk = {log.header.expected: log for log in logs if log.header.expected is not None}
         self.times: Counter[str] = Counter(dict.fromkeys(shrunk, CONFIRMATIONS))
         self._trails: dict[str, Trail] = {name: Trail.of(log) for name, log in shrunk.items()}
@@ -124,6 +125,9 @@ class Steering:
             return False
         self._is_cut = isinstance(op, UNAVOIDABLE)
         return True
+
+    def cause_of(self, failure: Failure, log: OpLog) -> Cause:
+        return self._verifier.cause_of(failure, log)
 
     def kind(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> Kind:
         """The Kind of a failure that no fix cures: the first one with a fingerprint has this name."""

@@ -9,6 +9,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.core.replay import run_log
 from swarden.harness.search.steering import CONFIRMATIONS, UNSTEERED_EVERY, Kind, Steering, is_as_far
+from swarden.harness.search.verification import Verifier
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
 FINGERPRINT = "requests_are_in_one_queue/request/in_two_queues"
@@ -27,7 +28,7 @@ def log() -> OpLog:
 @pytest.fixture
 def steering(log) -> Steering:
     """The steering of a worker with one confirmed failure."""
-    failures = Steering()
+    failures = Steering(Verifier(log.header.target, ()))
     for _ in range(CONFIRMATIONS):
         failures.record(log, Kind(FINGERPRINT), lambda: None)
     return failures
