@@ -9,6 +9,7 @@ import typer
 from swarden.harness.commands.console import OUT
 from swarden.harness.commands.help import finding_option
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import installed, target_of
 from swarden.harness.search.mutes import MUTES, Mute, add_mute
 
@@ -30,7 +31,7 @@ def mute(
     if "/" not in name and not any(name in target_of(engine).known_bugs() for engine in installed()):
         raise UsageError(f"{name}: no known bug, and a finding has a / in its name; see docs/findings/README.md")
     add_mute(mutes, name, entry)
-    OUT.print(f"{mutes}: {name} {entry}", markup=False)
+    OUT.print(f"{mutes}: {printable(name)} {entry}", markup=False)
 
 
 def date_of(text: str) -> date:

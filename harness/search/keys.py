@@ -88,8 +88,8 @@ def _last_statement(failure: Failure, moments: Sequence[Moment], code: EngineCod
     for component, held in zip(after.components, record.units if record is not None else (), strict=False):
         if component.has_states and units and units[0].id in held:
             yield OF_A_STATE
-    entries = [entry for ref in units[:1] for moment in moments for entry in entries_of(ref, moment, kinds=MOVES)]
-    yield from (_statement(nearest(entry.origin), code) for entry in entries[-1:] if entry.origin)
+    origins = [one.origin for ref in units[:1] for moment in moments for one in entries_of(ref, moment, kinds=MOVES)]
+    yield from (_statement(nearest(origin), code) for origin in [*filter(None, origins)][-1:])
 
 
 def _function(place: str) -> str:

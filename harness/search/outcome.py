@@ -9,6 +9,7 @@ from typing import Any
 
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.report.vulnerability import WARNING, may_be_vulnerability
@@ -122,7 +123,8 @@ class Outcome:
         """A line for each new finding, unless a bug is planted, for each known bug, and for what is muted."""
         tallies = self.result.tallies
         lines = []
-        muted = [f"the mute has ended: {name} {self.mutes[name]}" for name in self.mutes if name not in self.active]
+        ended = [name for name in self.mutes if name not in self.active]
+        muted = [f"the mute has ended: {printable(name)} {self.mutes[name]}" for name in ended]
         for finding in self.findings if self.mutant is None else ():
             mute, count = self.muted(finding), times(tallies.runs_of(finding, self.findings))
             if mute is not None:
