@@ -75,7 +75,7 @@ def configuration_line(header: Header, engine: int) -> str:
 
 
 def needs_line(header: Header) -> str:
-    """The settings of a log whose settings are shrunk: each that is not the default is needed."""
+    """The settings of a log whose settings are shrunk: each that is not the default is needed; "" if none is."""
     several = len(header.configs) > 1
     needed = [
         f"{f'engine {engine}: ' if several else ''}{name} {value}"
@@ -83,7 +83,7 @@ def needs_line(header: Header) -> str:
         for name, value in config.items()
         if name in header.target.simplified and value != header.target.defaults[name]
     ]
-    return f"needs: {', '.join(needed) or 'no setting'}; all others are the default"
+    return f"needs: {', '.join(needed)}; all others are the default" if needed else ""
 
 
 def ops_line(failure: Failure) -> str:

@@ -126,7 +126,7 @@ def story_lines(
         refs = refs_in_message(text_of(failure.error), ())
     named = {ref.id for ref in refs if ref.kind == REQUEST_KIND}
     heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
-    heading += [needs_line(header)] * is_minimal
+    heading += filter(None, [needs_line(header)] * is_minimal)
     heading += [*request_lines(failure.transition.reference, named), ops_line(failure), failed_line(failure)]
     return [*(StoryLine(StoryPart.HEADING, line) for line in heading), *lines]
 
