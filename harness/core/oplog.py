@@ -64,7 +64,7 @@ class OpLogError(UsageError):
 
 
 class FormerMachineError(OpLogError):
-    """The op-log is for a machine, or for two engines at a time, as only an earlier build had."""
+    """The op-log needs a machine, or a second engine, that only an earlier build had."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
