@@ -72,8 +72,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `engine` names the target, `version` its version and `source_hash` the build that ran; `run` is the ordinal in its
     batch, `mutant` and `fixes` are the changes to the engine's code, `model` is the model that the engines run, if any;
-    `faults` are the faults that the ops can arm; `expected` is the
-    fingerprint with which the run failed, if known.  `truncated` describes the missing part of an incomplete log.
+    `faults` are the faults that the ops can arm; `expected` is the fingerprint with which the run
+    failed, if known.  `truncated` describes the missing part of an incomplete log.
     """
 
     engine: str

@@ -1,8 +1,8 @@
 """Shards: parts of a campaign that run on any Executor, of this machine or of many; and the other work of a night.
 
 A shard is BATCHES successive batches of the campaign with the night's seed, so `swarden fuzz` with this seed makes the
-same runs, whatever the number of workers.  Each function here is one job of an Executor.  It
-drives a worker process of its own, so a crash of the engine ends neither the thread of the Executor nor its node.
+same runs, whatever the number of workers.  Each function here is one job of an Executor.  It drives a worker
+process of its own, so a crash of the engine ends neither the thread of the Executor nor its node.
 """
 
 import atexit
