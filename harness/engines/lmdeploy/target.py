@@ -45,9 +45,6 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
     catalog = MUTANTS.all
     needs: Mapping[str, str] = {"window": "windowed model", "states": "recurrent states"}
 
-    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {"ample": [{"num_blocks": 4 * config.num_blocks}], "uncached": [{"prefix_caching": False}]}
-
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[LmdeployConfig]:
         return [random_config(draw)]
 

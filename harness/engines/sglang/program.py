@@ -73,8 +73,8 @@ def program_of(log: OpLog, flags: Sequence[str]) -> Program:
     Raises NoProgram for a log that a client of one server cannot show, UsageError for one that does not fail.
     """
     header = log.header
-    if len(header.configs) > 1 or header.mutant is not None or header.twin is not None or header.fixes:
-        raise NoProgram("the op-log has a pair, a mutant, a twin or fixes, and the client has one server of a release")
+    if len(header.configs) > 1 or header.mutant is not None or header.fixes:
+        raise NoProgram("the op-log has a pair, a mutant or fixes, and the client has one server of a release")
     check_single(log.ops)
     driver, calls = driver_of(header), Calls()
     system: Any = driver.systems[0]

@@ -79,16 +79,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             return pair_configs(draw, release.has)
         return [random_config(draw, load, host_ratios=release.host_ratios, has=release.has)]
 
-    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {
-            "ample": [{"full_pages": 4 * config.full_pages, "swa_pages": 4 * config.swa_pages}],
-            "no-host": [{"host_ratio": None, "storage_policy": None}],
-            "no-storage": [{"storage_policy": None}],
-            "whole-prompts": [{"chunk_len": config.max_context_len}],
-            "overlap": [{"overlap": not config.overlap} if config.draft_len is None else {}],
-            "mixed": [{"mixed_batches": not config.mixed_batches}],
-        }
-
     def config_of(self, shape: Shape) -> SglangConfig:
         of_window: Mapping[str, Any] = {"sliding_window": None}
         match sorted(shape.pools, key=lambda pool: pool.window is not None):
