@@ -15,6 +15,7 @@ from typer.main import get_command
 from swarden.harness.cli import app
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.report import story
+from swarden.harness.report.known_bug import PYTHON
 from swarden.harness.search.backtest_results import cost_of
 from tests import checks_page, cli_page, outbox, pages
 
@@ -230,6 +231,13 @@ def test_output_in_a_text_of_the_outbox_is_that_of_the_run_of_its_program():
     printed = {name: about.prints for name, about in texts.items() if about.prints and not about.proof}
 
     assert printed == {name: rows[name] for name in printed}
+
+
+def test_torch_of_an_issue_is_the_locked_one():
+    locked = re.search(r"^torch==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+
+    assert locked is not None
+    assert f"torch {locked[1]} " in PYTHON
 
 
 def test_public_bug_of_the_outbox_has_a_sentence_for_each_of_one_to_three_places():

@@ -26,8 +26,7 @@ MOST_CHANGED = 6  # lines of a fix that an issue shows
 PYTHON = "Python 3.11, torch 2.13.0 (CPU)"
 REPORTED = ("transformers", "numpy")
 REPLACED = "; the model and GPU kernels are replaced"
-FOUND_BY = "Found with [swarden](https://LINK), a fuzzer of KV memory; reported by hand."
-SHOWN = "Shown with [swarden](https://LINK), a fuzzer of KV memory; reported by hand."
+WITH = "with [swarden](https://LINK), a fuzzer of KV memory; reported by hand."
 RUNS = """
 {origin}Each of these files is a short run of requests and of steps of the
 scheduler, and `swarden replay FILE` repeats it:
@@ -83,7 +82,9 @@ def issue(bug: KnownBug, target: Target, program: str) -> str:
         "Calls" if CASE in program or about.proof else "Steps": _shown(about, program),
         "When": _paragraphs(_fenced(about.flags), _joined(about.sizes, f"Recovery: {about.recovery}")),
         "Fix": _fix_of_issue(bug, about, home),
-        "Environment": _paragraphs(_environment(about, target, home), upstream, SHOWN if about.by_hand else FOUND_BY),
+        "Environment": _paragraphs(
+            _environment(about, target, home), upstream, f"{'Shown' if about.by_hand else 'Found'} {WITH}"
+        ),
     }
     client = about.client or f"{bug.effect[:1].upper()}{bug.effect[1:]}."
     return _paragraphs(secret, f"# {bug.title}", _joined(client, seen), _fenced(about.log), *_texts(sections)) + "\n"
