@@ -27,6 +27,7 @@ LMDEPLOY = Releases(
     from_environment=("torch",),
     kept_files=(".py",),
     repository="InternLM/lmdeploy",
+    report="lmdeploy check_env",
     stand_ins=tuple(ABSENT),
 )
 

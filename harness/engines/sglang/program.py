@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from swarden.harness.core.driver import Failure
@@ -61,7 +62,7 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
     declared = set(re.findall(r"^    (\w+):", "\n".join(file.read_text() for file in files), re.MULTILINE))
     options = {name: value for name, value in values.items() if not any(value is unset for unset in NOT_SET)}
     return [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {quote(str(value))}")
         for name, value in options.items()
         if name in declared
     ]

@@ -37,6 +37,7 @@ SGLANG = Releases(
     from_environment=("torch",),
     repository="sgl-project/sglang",
     sources="python/",
+    report="python3 -m sglang.check_env",
     stand_ins=tuple(ABSENT),
 )
 

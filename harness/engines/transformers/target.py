@@ -31,6 +31,7 @@ TRANSFORMERS = Releases(
     from_environment=("torch",),
     repository="huggingface/transformers",
     sources="src/",
+    report="transformers env",
 )
 
 

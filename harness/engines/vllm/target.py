@@ -33,6 +33,7 @@ VLLM = Releases(
     shared_size="about 40 MB",
     from_environment=("torch",),
     repository="vllm-project/vllm",
+    report="vllm collect-env",
     stand_ins=tuple(ABSENT),
     kept_files=(".py",),  # its compiled files are GPU libraries
 )
