@@ -76,7 +76,6 @@ CAUSES_FIRST = (
     "copies",
     "reads",
     "outputs",
-    "twins",
     "clients",
     "aborted_requests",
     "progress",

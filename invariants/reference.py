@@ -108,14 +108,12 @@ class Reference:
     """The client's view of the requests: prompts, and the output tokens that the client got.
 
     The harness fills it from its own submissions and the streamed tokens, never from the engine's state.
-    If `vocabulary` is 0, outputs cannot be predicted.  `twins` has the same requests at a second engine, by their ids
-    here.
+    If `vocabulary` is 0, outputs cannot be predicted.
     """
 
     vocabulary: int = 0
     windows: tuple[int | None, ...] = ()
     expectations: dict[int, Expectation] = field(default_factory=dict)
-    twins: dict[int, Expectation] = field(default_factory=dict)
 
     def submitted(self, request_id: int, *, namespace: int, prompt: Sequence[int], stop: Sequence[int] = ()) -> None:
         self.expectations[request_id] = Expectation(namespace, len(prompt), list(prompt), frozenset(stop))

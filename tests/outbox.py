@@ -3,11 +3,13 @@
 `python -m tests.outbox NAME...` writes those of the engines and findings that are named, and leaves the others.
 `python -m tests.outbox --texts` writes the texts around the programs as they are, and runs none.
 
-A bug that has no document has no file there.
+A bug that has no document has no file there. Its order.toml has the order of posting, and why.
 """
 
 import re
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,24 +17,34 @@ from typing import NamedTuple
 
 from swarden.harness.commands.repro import Form, Found, Ran, Written, engines_to_run, find, run_program, written_of
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.known_bug import KnownBug
+from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.process import Process
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
-from swarden.harness.report.known_bug import issue
+from swarden.harness.report.known_bug import GITHUB, Home, home_of, issue
 from tests.pages import ENGINES, FINDINGS, ROOT, own_bugs
 
 OUTBOX = FINDINGS / "outbox"
-PROGRAM = re.compile(r"^## Program\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"^<details><summary>The whole.*\n\n```python\n(.*?)^```\n\n</details>$", re.MULTILINE | re.DOTALL)
 NOT_WORTH = "not worth posting"
+HOLD = "hold"  # in the order of posting: not before its reason is gone
 SERVER = "server"  # no package of ours: a person runs it, and its row and its file stay as they are
 WORST_FIRST = ("wrong answer", "dies", "stops answering", "never answered", "aborted", "error")
+ORDER = OUTBOX / "order.toml"
 HEAD = """# Outbox
 
-What a person can post, the worst effect first: a file has the title and the body of an issue or a comment, with its
-program. `python -m tests.outbox` writes this folder and runs the programs; `swarden repro NAME --as script --run` runs
-one. A bug that is not judged yet has a row and no file; one that no
-installed release has, has no row.
+What a person can post, in the order of `order.toml`: one text for each engine and day, by somebody who answers. A file
+has the title and the body of an issue or a comment, and its program is folded; LINK is the address of this repository.
+`python -m tests.outbox --texts` writes the texts and this table.
+
+| day | engine | title | where | why then |
+| --- | --- | --- | --- | --- |
+"""
+PROGRAMS = """
+## Programs
+
+`python -m tests.outbox` runs the programs; `swarden repro NAME --as script --run` runs one. A bug that is not judged
+yet has a row and no file; one that no installed release has, has no row.
 
 *For real*: all packages are those of the release, and only the model runner is the program's own. *With stand-ins*:
 packages that the release imports, and that are not installed here, are replaced; none of them touches KV memory.
@@ -109,17 +121,47 @@ def passes_with(program: Written, found: Found) -> str:
 
 
 def texts() -> dict[Path, str]:
-    """The files that can be posted, with the programs that they have now, or none."""
-    bugs = [(engine, bug) for engine in ENGINES for bug in own_bugs(engine) if is_for_outbox(bug)]
-    return {
-        path: issue(bug, target_of(engine), found[1] if (found := PROGRAM.search(path.read_text())) else "")
-        for engine, bug in bugs
-        if (path := OUTBOX / f"{bug.name}.md").exists()
-    }
+    """The files that can be posted, with the programs that they have now, or none, and the table of them."""
+    written = {OUTBOX / "README.md": HEAD + ranked() + PROGRAMS + programs_before()}
+    for bug, engine in posted().values():
+        path = OUTBOX / f"{bug.name}.md"
+        found = PROGRAM.search(path.read_text()) if path.exists() else None
+        written[path] = issue(bug, target_of(engine), found[1] if found else "")
+    return written
+
+
+def posted() -> dict[str, tuple[KnownBug, str]]:
+    """The bugs that can be posted, each with its engine, by name."""
+    return {bug.name: (bug, engine) for engine in ENGINES for bug in own_bugs(engine) if is_for_outbox(bug)}
+
+
+def ranked() -> str:
+    """The rows of the table in the order of posting; each engine has a text a day."""
+    bugs, days, rows = posted(), Counter[str](), list[str]()
+    for wave, reasons in tomllib.loads(ORDER.read_text()).items():
+        for name, why in reasons.items():
+            bug, engine = bugs[name]
+            home = home_of(bug, target_of(engine))
+            days[home.repository] += wave != HOLD
+            day = HOLD if wave == HOLD else str(days[home.repository])
+            rows.append(f"| {day} | {engine} | [{bug.title}]({name}.md) | {where_of(bug, home)} | {why} |\n")
+    return "".join(rows)
+
+
+def where_of(bug: KnownBug, home: Home) -> str:
+    """The address of the verdict: that of the thread, or of a new issue."""
+    *_, kind, number = ("", *bug.verdict.split())
+    path = f"{'pull' if kind == 'pull' else 'issues'}/{number if number.isdigit() else 'new'}"
+    return f"[{bug.verdict}]({GITHUB}/{home.repository}/{path})"
+
+
+def programs_before() -> str:
+    """The rows of the programs as they are."""
+    return (OUTBOX / "README.md").read_text().partition(PROGRAMS)[2]
 
 
 def is_for_outbox(bug: KnownBug) -> bool:
-    return bug.document is not None and bug.verdict != NOT_WORTH
+    return bug.document is not None and bug.verdict not in (NOT_WORTH, PRIVATE)
 
 
 def rank_of(bug: KnownBug | None) -> int:
@@ -141,7 +183,7 @@ def findings() -> Iterator[Found]:
 
 def rows_before() -> dict[str, tuple[str, ...]]:
     """The cells of the table as it is, by the name of the finding."""
-    lines = (OUTBOX / "README.md").read_text().removeprefix(HEAD).splitlines()
+    lines = programs_before().splitlines()
     rows = [tuple(line.removeprefix("| ").removesuffix(" |").split(" | ")) for line in lines]
     return {cells[0].removeprefix("[").partition("]")[0]: cells for cells in rows}
 
@@ -159,7 +201,8 @@ def main(names: list[str]) -> None:
                 rows.append(writer.row(found))
             elif found.name in before:
                 rows.append(Row(rank_of(found.bug), before[found.name]))
-    (OUTBOX / "README.md").write_text(HEAD + "".join(f"{row}\n" for row in sorted(rows)))
+    programs = "".join(f"{row}\n" for row in sorted(rows))
+    (OUTBOX / "README.md").write_text(HEAD + ranked() + PROGRAMS + programs)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from swarden.harness.cli import app
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.gate import GATE
 from swarden.harness.report import story
+from swarden.harness.report.known_bug import PYTHON
 from swarden.harness.search.backtest_results import cost_of
 from tests import checks_page, cli_page, outbox, pages
 
@@ -30,6 +32,9 @@ FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
 REMARK = re.compile(r"  +.*| # .*| > .*| \| .*")
+NOT_COUNTED = re.compile(r"^(?:<details>.*?^</details>|```python\n.*?^```)$", re.MULTILINE | re.DOTALL)
+MOST_WORDS = 350  # of a text without its program
+MOST_PLACES = 3
 MOST_CPU_S = 600.0  # of a pair of releases in a backtest
 WIDTH = 100
 LONG_LINE = 60  # characters of a line that can be a sentence
@@ -198,12 +203,50 @@ def test_outbox_has_each_bug_that_can_be_posted_with_its_title():
     }
 
 
-def test_each_text_of_the_outbox_is_that_of_its_file_and_has_a_program_or_says_why_not():
-    """`python -m tests.outbox --texts` writes it around the program that it has."""
+def test_outbox_has_the_texts_and_the_table_that_its_files_give():
+    """`python -m tests.outbox --texts` writes them around the programs that they have."""
     texts = outbox.texts()
 
     assert {path: path.read_text() for path in texts} == texts
-    assert [path.stem for path, text in texts.items() if "\n## Program\n" not in text] == []
+
+
+def test_each_text_of_the_outbox_has_one_place_in_the_order_of_posting():
+    places = [name for wave in tomllib.loads(outbox.ORDER.read_text()).values() for name in wave]
+
+    assert sorted(places) == sorted(outbox.posted())
+
+
+def test_text_of_the_outbox_is_short_and_has_no_word_of_ours():
+    names = {bug.name for engine in pages.ENGINES for bug in pages.own_bugs(engine)}
+    ours = re.compile(rf"\b(recorded run|this log|op-logs?|fingerprints?|{'|'.join(names)})\b")
+    texts = {path.stem: text for path, text in outbox.texts().items() if path.name != "README.md"}
+    words = {name: len(NOT_COUNTED.sub("", text).split()) for name, text in texts.items()}
+
+    assert {name: count for name, count in words.items() if count > MOST_WORDS} == {}
+    assert {name: ours.findall(text) for name, text in texts.items() if ours.search(text)} == {}
+
+
+def test_output_in_a_text_of_the_outbox_is_that_of_the_run_of_its_program():
+    rows = {name: cells[3] for name, cells in outbox.rows_before().items()}
+    texts = {name: bug.document for name, (bug, _) in outbox.posted().items() if bug.document is not None}
+    printed = {name: about.prints for name, about in texts.items() if about.prints and not about.proof}
+
+    assert printed == {name: rows[name] for name in printed}
+
+
+def test_torch_of_an_issue_is_the_locked_one():
+    locked = re.search(r"^torch==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+
+    assert locked is not None
+    assert f"torch {locked[1]} " in PYTHON
+
+
+def test_public_bug_of_the_outbox_has_a_sentence_for_each_of_one_to_three_places():
+    documents = {name: bug.document for name, (bug, _) in outbox.posted().items() if bug.document is not None}
+
+    assert [name for name, about in documents.items() if not about.client] == []
+    assert [name for name, about in documents.items() if not all(place.says for place in about.code)] == []
+    assert [name for name, about in documents.items() if len(about.code) > MOST_PLACES] == []
 
 
 def test_page_in_the_picture_is_the_one_that_is_made():

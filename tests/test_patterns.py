@@ -19,7 +19,9 @@ TEXTS = {
     "engines/sglang/program.py": "the code of an engine",
     "kit/definitions.py": "the code of an engine",
     "kit/reads.py": "the code of an engine",
+    "kit/locks.py": "names of methods",
     "report/history.py": "our own story",
+    "search/keys.py": "names of our files of code",
 }
 
 

@@ -137,7 +137,6 @@ BROAD_EXCEPTIONS = {"Exception", "BaseException"}
 MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the reason
     ("harness/core/driver.py", "_call"): "an exception of the engine is a finding: it ends the run with a fingerprint",
     ("harness/core/target_fault.py", "blamed_on"): "an exception of a target is raised again as a fault of that target",
-    ("harness/core/remote.py", "_answer"): "an exception of the engine is raised in the process that drives it",
     ("harness/kit/lockstep.py", "join"): "an exception of an engine's thread is kept, because engines catch it here",
     (
         "harness/engines/sglang/storage.py",

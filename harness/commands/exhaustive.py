@@ -97,7 +97,6 @@ def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, shrink_sec
         "--model": plan.model,
         "--runs": plan.max_runs,
         "--corpus": plan.corpus,
-        "--twin": plan.twin,
         **ignored,
     }.items():
         if value:

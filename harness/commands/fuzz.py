@@ -28,7 +28,6 @@ from swarden.harness.core.files import why_not_writable
 from swarden.harness.core.mutant_file import VARIABLE
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import ENGINE, Target
-from swarden.harness.core.twins import check_twin
 from swarden.harness.core.validation import NOT_DECODED
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
@@ -45,7 +44,6 @@ ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION, or several; sw
 STEP_TIMEOUT = limit_option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
 MINUTES = typer.Option(min=0.01, help="limit of the traffic; the profile's, or none with --runs")
 SHRINK = limit_option(min=0, help="limit for shrinking all findings of an engine, behind the traffic")
-TWIN = traffic_option(help="a second engine with equal outputs: a twin of the engine, 'all' in turn, or another engine")
 EXHAUSTIVE = traffic_option(min=1, help="try all sequences of so many ops on a tiny engine, in place of random traffic")
 SETTINGS = traffic_option(
     "--set",
@@ -71,7 +69,6 @@ def fuzz(
     machine: Annotated[str | None, traffic_option(help="only this machine, such as pd; all by default")] = None,
     model: Annotated[str | None, traffic_option(help="model, such as tiny-gemma3; a stand-in by default")] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
-    twin: Annotated[str | None, TWIN] = None,
     mutant: Annotated[str | None, traffic_option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
     with_fix: Annotated[list[str] | None, WITH_FIX] = None,
     exhaustive: Annotated[int | None, EXHAUSTIVE] = None,
@@ -93,12 +90,12 @@ def fuzz(
         if engine or (workers or 1) > 1:
             raise UsageError("--url: drives one server with one worker; leave out --engine and --workers")
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
-    engines, machine = engine or [OWN], machine or (ENGINE if twin or settings else None)
-    check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())), twin)
+    engines, machine = engine or [OWN], machine or (ENGINE if settings else None)
+    check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())))
     chosen, seconds = PROFILES[profile], 60 * (minutes or (inf if runs else PROFILES[profile].minutes))
     drawn_seed, processes = secrets.randbits(32) if seed is None else seed, workers or os.cpu_count() or 1
     limits = (runs, machine, mutant, stop_on_first, out, model or "", processes)
-    shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus, twin=twin)
+    shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus)
     fixed = server.learn(settings_of(settings or [], engines), seconds + shrink_seconds).settings
     shared = replace(shared, settings=fixed, fixes=tuple(with_fix or ()))
     if exhaustive is not None:
@@ -147,9 +144,7 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
     return worst(one.judgement.exit_code for one in outcomes)
 
 
-def check_engines(
-    engines: Sequence[str], machine: str | None, model: str | None, changes: Changes, twin: str | None = None
-) -> None:
+def check_engines(engines: Sequence[str], machine: str | None, model: str | None, changes: Changes) -> None:
     """Raise UsageError unless all engines differ, and each can run here with all that is asked for."""
     found: dict[tuple[str, str], str] = {}
     for engine in engines:
@@ -159,8 +154,6 @@ def check_engines(
             raise UsageError(f"--engine: {found[same]} and {engine} are the same; name it once")
         found[same] = engine
         _check_machine(target, machine, model)
-        if twin is not None:
-            check_twin(target, twin, model or "")
         fixes_of(target, changes.fixes)
         with Changes(changes.mutant).planted(target):
             pass
@@ -261,7 +254,6 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--out": plan.out if plan.out != FINDINGS else None,
         "--corpus": plan.corpus,
         "--mutes": asked.mutes if asked.mutes != MUTES else None,
-        "--twin": plan.twin,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
     words += asked.over_http or [word for one in assignments(plan.settings) for word in ("--set", one)]

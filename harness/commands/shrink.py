@@ -83,7 +83,7 @@ def shrink(
         print_json(figures)
         return
     end = "" if small.complete else f", when {replayed.ended_by}"
-    needs = f"\n{needs_line(smaller.header)}".rstrip() if small.complete else ""
+    needs = f"\n{line}" if small.complete and (line := needs_line(smaller.header)) else ""
     OUT.print(
         f"{fingerprint}: {len(log.ops)} ops to {len(smaller.ops)} ops and {driver.counts.engine_steps} engine "
         f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}{needs}\nwritten: {target}",

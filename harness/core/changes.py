@@ -44,7 +44,6 @@ class Changes(NamedTuple):
             yield
 
 
-UNCHANGED = Changes()
 ALL = "all"
 
 

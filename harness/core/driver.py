@@ -212,7 +212,7 @@ class Driver:
         """
         try:
             return act()
-        except TargetFault:  # of a twin
+        except TargetFault:
             raise
         except RunTooLarge as error:
             raise RunTooLarge(f"op {len(self.ops)}: {error}") from error

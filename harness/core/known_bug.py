@@ -8,6 +8,7 @@ engine below the one that SWARDEN_EMBARGO names, and a run without the variable 
 
 import os
 from collections.abc import Mapping
+from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +30,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Verdict = Annotated[str, msgspec.Meta(pattern=r"^(comment on (issue|pull) \d+|new issue|private|not worth posting)$")]
 Repository = Annotated[str, msgspec.Meta(pattern=r"^([\w.-]+/[\w.-]+@[\w.-]+)?$")]
 PRIVATE = "private"
+MAX_TITLE_LEN = 80  # of what a list of issues shows
 EMBARGO = "SWARDEN_EMBARGO"  # the environment variable with the folder of private bugs
 
 
@@ -58,11 +60,15 @@ class Log(Record, frozen=True, kw_only=True):
 
 
 class Place(Record, frozen=True, kw_only=True):
-    """A line of a file, with the path from the folder of the package, in the function or class `name`."""
+    """A line of a file, with the path from the folder of the package, in the function or class `name`.
+
+    `says` is the sentence that the line proves.
+    """
 
     file: Text
     line: Line
     name: Text
+    says: str = ""
 
 
 class Related(Record, frozen=True, kw_only=True):
@@ -81,11 +87,14 @@ class Related(Record, frozen=True, kw_only=True):
 class Fix(Record, frozen=True, kw_only=True):
     """A patch that removes the bug in the releases from the first to the last of those that are named.
 
-    `lines` has the first line of each hunk in its file of the last release; a fix that no document shows needs none.
+    `lines` has the first line of each hunk in its file of the last release, and `context` the lines of that file above
+    and below each hunk, so that `git apply` takes the diff. A fix that no document shows needs neither; one
+    without `context`, which only shows the cause, is in no issue.
     """
 
     releases: tuple[Version, Version]
     lines: tuple[Line, ...] = ()
+    context: tuple[tuple[str, str], ...] = ()
     hunks: Annotated[tuple[Hunk, ...], msgspec.Meta(min_length=1)]
 
     def __post_init__(self) -> None:
@@ -94,6 +103,14 @@ class Fix(Record, frozen=True, kw_only=True):
             raise ValueError(f"releases: {first} is after {last}; name the first one first")
         if self.lines and len(self.lines) != len(self.hunks):
             raise ValueError(f"lines: are {len(self.lines)}, with {len(self.hunks)} hunks; name one for each hunk")
+        if self.context and len(self.context) != len(self.hunks):
+            raise ValueError(f"context: is of {len(self.context)}, with {len(self.hunks)} hunks; name one for each")
+
+    @property
+    def num_changed(self) -> int:
+        """The lines that the fix removes and adds."""
+        sides = [(hunk.before.split("\n"), hunk.after.split("\n")) for hunk in self.hunks]
+        return sum(line[:1] in "+-" for before, after in sides for line in list(unified_diff(before, after, n=0))[2:])
 
     def fits(self, version: str) -> bool:
         first, last = map(parsed, self.releases)
@@ -103,12 +120,16 @@ class Fix(Record, frozen=True, kw_only=True):
 class Document(Record, frozen=True, kw_only=True):
     """The sections of a bug's document, in Markdown, beside its cause and its fix.
 
-    `flags` are the options of the server, `steps` lead to the failure, `sizes` says at which sizes it happens and how
-    likely it is, `recovery` what ends the effect (an abort, a flush, a restart), `argument` why the engine is at fault
-    and not its adapter.  `no_program` says why no program of the engine's package alone shows the bug.  An op-log that
-    was written `by_hand` was not found by a search.
+    `client` says what a client sees and with which options, `log` is what the server logs then. `flags` are the options
+    of the server, `steps` lead to the failure, `sizes` says at which sizes it happens and how likely it is, `recovery`
+    what ends the effect (an abort, a flush, a restart), `argument` why the engine is at fault and not its adapter.
+    `proof` is a short program at real sizes; `prints` is the output of this one, or else of the program of the op-log.
+    `no_program` says why no program of the engine's package alone shows the bug.  An op-log that was written `by_hand`
+    was not found by a search.  An issue for the engine has no `environment`, `expected`, `actual` and `cause`.
     """
 
+    client: str = ""
+    log: str = ""
     environment: Text
     flags: str = ""
     steps: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
@@ -119,6 +140,8 @@ class Document(Record, frozen=True, kw_only=True):
     recovery: Text
     argument: str = ""
     notes: str = ""
+    proof: str = ""
+    prints: str = ""
     no_program: str = ""
     by_hand: bool = False
     code_release: Version
@@ -155,6 +178,8 @@ class KnownBug(Span, frozen=True, kw_only=True):
     document: Document | None = None
 
     def __post_init__(self) -> None:
+        if self.document is not None and len(self.title) > MAX_TITLE_LEN:
+            raise ValueError(f"title: has {len(self.title)} characters; want {MAX_TITLE_LEN}: the symptom, then a flag")
         if self.document is not None and not all(fix.lines for fix in self.fixes):
             raise ValueError("a fix has no lines, which its diff in the document shows; add them")
 

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from swarden.harness.core.event_log import EventLog
-from swarden.harness.core.ops import Abort, Op, Submit
 from swarden.harness.core.port import LINKED_MS_PER_STEP, EnginePort, Submission
-from swarden.harness.core.system import EngineSystem, System
-from swarden.invariants.view import Snapshot
+from swarden.harness.core.system import EngineSystem
 
 
 class LinkedPort(EnginePort, Protocol):
@@ -64,56 +61,3 @@ class LinkedSystem(EngineSystem):
     def _step(self) -> bool:
         self.port.advance_clock(LINKED_MS_PER_STEP)
         return super()._step()
-
-
-def joined(systems: Sequence[System], ops: Sequence[type[Op]]) -> System:
-    """The linked sides of a pair as one system, or the only system; `ops` are the ops of its machine."""
-    return JoinedSystem(systems, ops) if len(systems) > 1 else systems[0]
-
-
-class JoinedSystem(System):
-    """The sides of a pair as one system, for a client that knows one engine; its outputs are those of the last side.
-
-    Clients submit to the last side, and abort there; each other op goes to both sides.  An op of another machine than
-    the pair's is a no-op.
-    """
-
-    def __init__(self, sides: Sequence[System], ops: Sequence[type[Op]]) -> None:
-        self._sides, self._last, self._ops = sides, sides[-1], tuple(ops)
-        self.reference = self._last.reference
-
-    @property
-    def steps_without_forward(self) -> int:
-        return min(side.steps_without_forward for side in self._sides)
-
-    @property
-    def log(self) -> EventLog:
-        return self._last.log
-
-    def do(self, op: Op) -> bool:
-        if not isinstance(op, self._ops):
-            return False
-        results = [side.do(op) for side in ([self._last] if isinstance(op, Submit | Abort) else self._sides)]
-        return any(results)
-
-    @property
-    def has_work(self) -> bool:
-        return any(side.has_work for side in self._sides)
-
-    def heal(self) -> None:
-        for side in self._sides:
-            side.heal()
-
-    def clear(self) -> None:
-        for side in self._sides:
-            side.clear()
-
-    @property
-    def drain_bound(self) -> int:
-        return max(side.drain_bound for side in self._sides)
-
-    def capture(self) -> Snapshot:
-        return [side.capture() for side in self._sides][-1]
-
-    def take_events(self) -> list[NamedTuple]:
-        return [event for side in self._sides for event in side.take_events()]

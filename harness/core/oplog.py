@@ -32,7 +32,6 @@ from swarden.harness.core.ops import AnyOp, Op, name_of, num_own_tokens
 from swarden.harness.core.registry import OWN, UnknownEngine, target_at, target_of
 from swarden.harness.core.target import ENGINE, MachineSpec, Target
 from swarden.harness.core.target_fault import blamed_on
-from swarden.harness.core.twins import Twin, twin_of
 from swarden.harness.core.validation import NOT_DECODED, shortened, validation_text
 
 FORMAT = 3
@@ -45,6 +44,7 @@ FORMER_MACHINES = frozenset({"ledger", "tree", "host", "perturbed", "perturbed-p
 UNSEAL = 'to use the rest of the file, set "sealed" to false in line 1'
 BEGIN = f'begin the first line with "format":{FORMAT}'
 UNKNOWN_REMEDY = "correct it, or use the build that wrote it"
+FORMER_REMEDY = "remove the file, or use the build that wrote it"
 
 
 class OpLogError(UsageError):
@@ -64,7 +64,7 @@ class OpLogError(UsageError):
 
 
 class FormerMachineError(OpLogError):
-    """The op-log is for a machine that only an earlier build had."""
+    """The op-log needs a machine, or a second engine, that only an earlier build had."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -72,8 +72,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `engine` names the target, `version` its version and `source_hash` the build that ran; `run` is the ordinal in its
     batch, `mutant` and `fixes` are the changes to the engine's code, `model` is the model that the engines run, if any;
-    `twin` is a second engine that gets the same ops; `faults` are the faults that the ops can arm; `expected` is the
-    fingerprint with which the run failed, if known.  `truncated` describes the missing part of an incomplete log.
+    `faults` are the faults that the ops can arm; `expected` is the fingerprint with which the run
+    failed, if known.  `truncated` describes the missing part of an incomplete log.
     """
 
     engine: str
@@ -86,7 +86,6 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mutant: str | None = None
     fixes: tuple[str, ...] = ()
     model: str = ""
-    twin: Twin | None = None
     faults: list[str] = []
     expected: str | None = None
     truncated: str = ""
@@ -249,6 +248,9 @@ def _header(line: NumberedLine, engine: str | None, model: str | None) -> Header
     if "op" in raw:
         raise line.error("the header is missing: the first line is an op", BEGIN)
     is_former, raw = raw.get("format") != FORMAT, _converted(line, raw)
+    if "twin" in raw:
+        what = "the header: the run has a twin, a second engine, which this build does not drive"
+        raise FormerMachineError(line.path, line.number, what, FORMER_REMEDY)
     if engine is not None:
         name, _, version = engine.partition("==")
         raw |= {"engine": name, "version": version}
@@ -294,7 +296,7 @@ def _check_machine(line: NumberedLine, header: Header, target: Target) -> None:
     spec = target.machines.get(header.machine)
     if spec is None and header.machine in FORMER_MACHINES:
         what = f"the header: machine {header.machine} is a test of tests/quality now, and no machine any more"
-        raise FormerMachineError(line.path, line.number, what, "remove the file, or use the build that wrote it")
+        raise FormerMachineError(line.path, line.number, what, FORMER_REMEDY)
     if spec is None:
         what = f"the header: machine is {shortened(header.machine)}, want {', '.join(target.machines)}"
         raise line.error(what, UNKNOWN_REMEDY)
@@ -319,11 +321,6 @@ def _check_configs(line: NumberedLine, header: Header, target: Target) -> None:
         found, wanted = (", ".join(role or "both" for role in some) for some in (roles, want))
         what = f"the header: the engines' roles are {found}, machine {header.machine} wants {wanted}"
         raise line.error(what, "correct the configurations")
-    if header.twin is not None:
-        try:
-            twin_of(target, decoded, header.twin, header.model)
-        except UsageError as error:
-            raise line.error(f"the twin: {error}", "correct it") from error
     if len(decoded) > 1:
         try:
             target.check_linked(decoded)

@@ -150,10 +150,6 @@ class Process:
         return self._child.pid
 
     @property
-    def has_ended(self) -> bool:
-        return self._child.poll() is not None
-
-    @property
     def place(self) -> tuple[int, int]:
         """The batch and the run that the last heartbeat named."""
         return self._numbers[BATCH], self._numbers[RUN]

@@ -90,6 +90,7 @@ class Releases:
     files with these suffixes and the metadata of a release are unpacked.  `distribution` is the name of the package on
     the index, if that differs.  `repository` is the repository on GitHub, whose folder `sources` has the package.
     `stand_ins` are packages that a release imports; each is replaced by a stand-in if it is not installed.
+    `report` is the command whose output an issue for the engine shall have.
     `num_embargoed` is the number of known bugs that are under embargo.
     """
 
@@ -104,7 +105,14 @@ class Releases:
     repository: str = ""
     sources: str = ""
     stand_ins: tuple[str, ...] = ()
+    report: str = ""
     num_embargoed: int = 0
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The versions of the packages that the releases share."""
+        lines = [line.partition("==") for line in self.requirements.read_text().splitlines()]
+        return {name: version for name, separator, version in lines if separator}
 
     @property
     def on_index_as(self) -> str:

@@ -14,7 +14,6 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
 from swarden.harness.core.target import prepare
 from swarden.harness.core.target_fault import blamed_on
-from swarden.harness.core.twins import TwinSystem, system_of_twin
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.transition import Transition
 
@@ -125,11 +124,6 @@ def driver_of(
         configs = [target.decode(config) for config in header.configs]
     with blamed_on(target.name, "build"):
         systems = target.systems(header.machine, configs, header.model)
-    if header.twin is not None:
-        name, [first] = header.twin.engine or target.name, systems
-        with blamed_on(name, "build"):
-            second = system_of_twin(target, configs, header.twin, model=header.model, changes=header.changes)
-        systems = [TwinSystem(first, second, name)]
     checking = Checking(catalog_of(target.contracts), code=target.code, max_steps=MAX_STEPS, target=target.name)
     return Driver(systems, checking=checking, keep=keep, observe=observe)
 

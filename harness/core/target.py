@@ -219,13 +219,6 @@ class Target(Protocol):
         """A configuration of this shape with defaults for the rest, for recorded traffic and benchmarks."""
         raise UsageError(f"{self.name}: its target makes no configuration of a given shape; define config_of there")
 
-    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Changes of settings, by name, that leave the outputs of an engine of this configuration as they are.
-
-        The names are the same for every configuration.  Two changes stand for two linked engines.
-        """
-        return {}
-
     def role(self, config: Any) -> str:
         """The role of an engine with this configuration, such as "prefill"; "" for an engine that serves alone."""
         return ""
@@ -246,10 +239,6 @@ class Target(Protocol):
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         """New systems for a machine, one for each configuration."""
         return [EngineSystem(self.build(config)) for config in configs]
-
-    def twin_systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
-        """New systems for the twin of an engine; they need not report events, because only outputs are compared."""
-        return self.systems(machine, configs, model)
 
     @property
     def process(self) -> str:

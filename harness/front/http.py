@@ -41,6 +41,7 @@ ACTS: dict[str, Callable[[EngineThread], None]] = {
     "/wake_up": EngineThread.resume,
     "/resume_memory_occupation": EngineThread.resume,
 }
+LAST_ANSWERS_S = 1.0  # for the ends of answers, when the server is closed
 IsGone = Callable[[], bool]  # whether the client has closed its connection
 Begin = Callable[[str, list[tuple[str, str]]], object]  # WSGI's start_response
 
@@ -65,7 +66,7 @@ class Front:
 
     def close(self) -> None:
         """End `serve`, which runs in another thread."""
-        self._server.task_dispatcher.set_thread_count(0)
+        self._server.task_dispatcher.shutdown(timeout=LAST_ANSWERS_S)
         with suppress(OSError):  # another thread has woken up the loop already
             self._server.trigger.pull_trigger(lambda: wasyncore.close_all(self._sockets))
 

@@ -1,4 +1,4 @@
-"""The phases of a night in their order. A further kind of search, such as differential twins, is one more entry."""
+"""The phases of a night in their order. A further kind of search is one more entry."""
 
 from swarden.harness.nightly.canary import canary
 from swarden.harness.nightly.night import NightPhase

@@ -21,6 +21,12 @@ from swarden.harness.report.wording import counted
 GITHUB = "https://github.com"
 FOUND = "swarden, a fuzzer of KV memory, has found this bug. "
 WRITTEN = "These runs of swarden, a fuzzer of KV memory, were written by hand: no search has found this bug.\n"
+CASE = "# --- the case\n"  # in a program, above the function with the calls of the clients
+MOST_CHANGED = 6  # lines of a fix that an issue shows
+PYTHON = "Python 3.11, torch 2.13.0 (CPU)"
+REPORTED = ("transformers", "numpy")
+REPLACED = "; the model and GPU kernels are replaced"
+WITH = "with [swarden](https://LINK), a fuzzer of KV memory; reported by hand."
 RUNS = """
 {origin}Each of these files is a short run of requests and of steps of the
 scheduler, and `swarden replay FILE` repeats it:
@@ -63,18 +69,54 @@ def document(bug: KnownBug, target: Target, folder: Path) -> str:
 
 
 def issue(bug: KnownBug, target: Target, program: str) -> str:
-    """A bug as an issue for the engine: its document without the sections for users of swarden, and with a program."""
+    """A bug as an issue for the engine, which its maintainer can judge in a minute; the program is folded."""
     about, home = bug.document, home_of(bug, target)
     if about is None:
         raise UsageError(f"{bug.name}: has no document, so it is no issue; its verdict is {bug.verdict}")
-    related = f"Related: {upstream_text(bug, home)}." if bug.upstream else ""
-    facts = _paragraphs(f"In {span_text(bug, bug.tried)}. {bug.effect[:1].upper()}{bug.effect[1:]}.", related)
-    shown = f"```python\n{program}```" if program else about.no_program
-    sections = {"Program": shown, **_sections(bug, about, home)}
-    order = ("Environment", "Steps", "Program", "Expected", "Actual")
     secret = f"**{UNDER_EMBARGO}**" if bug.verdict == PRIVATE else ""
-    text = _texts({name: sections[name] for name in order} | sections)
-    return _paragraphs(secret, f"# {bug.title}", facts, *text) + "\n"
+    pools = pools_text(bug)
+    seen = f"In {span_text(bug, bug.tried)}{pools and f'; also with {pools}'}."
+    upstream = f"Related: {upstream_text(bug, home)}." if bug.upstream else ""
+    sections = {
+        f"In the source of {home.tag or about.code_release}": _code_text(about, home),
+        "Calls" if CASE in program or about.proof else "Steps": _shown(about, program),
+        "When": _paragraphs(_fenced(about.flags), _joined(about.sizes, f"Recovery: {about.recovery}")),
+        "Fix": _fix_of_issue(bug, about, home),
+        "Environment": _paragraphs(
+            _environment(about, target, home), upstream, f"{'Shown' if about.by_hand else 'Found'} {WITH}"
+        ),
+    }
+    client = about.client or f"{bug.effect[:1].upper()}{bug.effect[1:]}."
+    return _paragraphs(secret, f"# {bug.title}", _joined(client, seen), _fenced(about.log), *_texts(sections)) + "\n"
+
+
+def _shown(about: Document, program: str) -> str:
+    """The calls that show a bug and their output, and the whole program behind them; the steps if there is none."""
+    folded = f"<details><summary>The whole program</summary>\n\n{_fenced(program, 'python')}\n\n</details>"
+    calls = about.proof or program.partition(CASE)[2].partition("\n\n\n")[0]
+    steps = "" if calls else _numbered(about.steps)
+    prints = about.prints and f"It prints:\n\n{_fenced(about.prints)}"
+    return _paragraphs(steps, _fenced(calls, "python"), prints or about.no_program, program and folded)
+
+
+def _fix_of_issue(bug: KnownBug, about: Document, home: Home) -> str:
+    """The fix of the release whose lines are shown, if it is short; else what it is to do."""
+    for fix in bug.fixes:
+        if fix.releases[1] == about.code_release and fix.context and fix.num_changed <= MOST_CHANGED:
+            return _fenced(diff_of(fix, home.sources), "diff")
+    return about.suggestion
+
+
+def _environment(about: Document, target: Target, home: Home) -> str:
+    """What is known of what the engine's template for issues asks for."""
+    releases, release = target.releases, about.code_release
+    if releases is None:
+        return f"{about.environment.strip()} Checked: {home.tag}; `master` not checked."
+    packages = [f"{name} {releases.pins[name]}" for name in REPORTED if name in releases.pins]
+    versions = ", ".join([f"{releases.on_index_as} {release} (wheel)", PYTHON, *packages])
+    replaced = REPLACED if releases.stand_ins else ""
+    checked = f"Checked: v{release}; `main` not checked."
+    return f"`{releases.report}` was not run: no GPU. {versions}{replaced}. {checked}"
 
 
 def view_of(bug: KnownBug, target: Target) -> BugView:
@@ -91,10 +133,10 @@ def _sections(bug: KnownBug, about: Document, home: Home) -> dict[str, str]:
     pools = pools_text(bug)
     newest_first = sorted(bug.fixes, key=lambda fix: parsed(fix.releases[1]), reverse=True)
     return {
-        "Environment": _paragraphs(about.environment, about.flags and f"```\n{about.flags.strip()}\n```"),
-        "Steps": "\n".join(f"{number}. {step}" for number, step in enumerate(about.steps, 1)),
+        "Environment": _paragraphs(about.environment, _fenced(about.flags)),
+        "Steps": _numbered(about.steps),
         "Expected": about.expected,
-        "Actual": about.actual,
+        "Actual": _paragraphs(about.actual, _fenced(about.log), _fenced(about.proof, "python"), _fenced(about.prints)),
         "Cause": _paragraphs(bug.cause, f"In {about.code_release}:", _code_text(about, home)),
         "Fix": _paragraphs(about.suggestion, *(_fix_text(fix, home.sources) for fix in newest_first)),
         "Sizes and likelihood": _paragraphs(about.sizes, pools and f"The same run fails with {pools}."),
@@ -105,7 +147,11 @@ def _sections(bug: KnownBug, about: Document, home: Home) -> dict[str, str]:
 def _code_text(about: Document, home: Home) -> str:
     """The places as permanent links, one a line: GitHub shows the lines behind such a link in an issue."""
     tree = f"{GITHUB}/{home.repository}/blob/{home.tag or f'v{about.code_release}'}/{home.sources}"
-    return "\n".join(f"- [{one.file}:{one.line}]({tree}{one.file}#L{one.line}), `{one.name}`" for one in about.code)
+    links = [f"- [{one.file}:{one.line}]({tree}{one.file}#L{one.line})" for one in about.code]
+    return "\n".join(
+        f"{link}: {one.says}" if one.says else f"{link}, `{one.name}`"
+        for link, one in zip(links, about.code, strict=True)
+    )
 
 
 def _texts(sections: dict[str, str]) -> list[str]:
@@ -182,6 +228,18 @@ def _paragraphs(*texts: str) -> str:
     return "\n\n".join(text.strip() for text in texts if text.strip())
 
 
+def _joined(*texts: str) -> str:
+    return " ".join(text.strip() for text in texts if text.strip())
+
+
+def _numbered(steps: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+
+
+def _fenced(text: str, language: str = "") -> str:
+    return text and "\n".join((f"```{language}", text.strip("\n"), "```"))
+
+
 def _runs_text(bug: KnownBug, folder: Path) -> str:
     logs = "\n".join(f"- {_log_text(bug, path, span, folder)}" for path, span in bug.oplogs.items())
     is_written = bug.document is not None and bug.document.by_hand
@@ -207,15 +265,18 @@ def _log_text(bug: KnownBug, path: Path, span: Span, folder: Path) -> str:
 def diff_of(fix: Fix, sources: str) -> str:
     """A fix as a diff of the engine's repository, with the line numbers of the last release that the fix is for."""
     lines, last_file, growth = list[str](), "", 0
-    for file, line, hunk in sorted(zip(_files(fix, sources), fix.lines, fix.hunks, strict=True)):
+    contexts = fix.context or [("", "")] * len(fix.hunks)
+    for file, line, hunk, context in sorted(zip(_files(fix, sources), fix.lines, fix.hunks, contexts, strict=True)):
         if file != last_file:
             lines += [f"--- a/{file}", f"+++ b/{file}"]
             last_file, growth = file, 0
         function = hunk.at.partition(":")[2]
         depth = "    " * function.count(".")  # a hunk is of the source of a function, without the indent of its class
         before, after = (indent(text, depth).splitlines() for text in (hunk.before, hunk.after))
-        lines.append(f"@@ -{line},{len(before)} +{line + growth},{len(after)} @@ {function}")
-        lines += islice(unified_diff(before, after, lineterm="", n=len(before)), 3, None)
+        above, below = ([f" {one}" for one in text.splitlines()] for text in context)
+        first, around = line - len(above), len(above) + len(below)
+        lines.append(f"@@ -{first},{len(before) + around} +{first + growth},{len(after) + around} @@ {function}")
+        lines += [*above, *islice(unified_diff(before, after, lineterm="", n=len(before)), 3, None), *below]
         growth += len(after) - len(before)
     return "\n".join(lines) + "\n"
 
@@ -227,4 +288,4 @@ def _files(fix: Fix, sources: str) -> list[str]:
 def _fix_text(fix: Fix, sources: str) -> str:
     first, last = fix.releases
     span = f"patch of {first}" if first == last else f"patch of {first} to {last}, with the lines of {last}"
-    return f"As a {span}, with which the failure does not occur:\n\n```diff\n{diff_of(fix, sources)}```"
+    return f"As a {span}, with which the failure does not occur:\n\n{_fenced(diff_of(fix, sources), 'diff')}"

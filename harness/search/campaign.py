@@ -20,9 +20,8 @@ from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of, failure_like, log_of, replay
 from swarden.harness.core.running_log import RunningLog
-from swarden.harness.core.target import ENGINE, prepare
+from swarden.harness.core.target import prepare
 from swarden.harness.core.target_fault import TargetFault, blamed_on
-from swarden.harness.core.twins import Twin, boot_twin, twin_for
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.corpus import CHANGED, CorpusPart, RareRun, Share, logs_of
 from swarden.harness.search.features import Features
@@ -51,7 +50,7 @@ class Plan:
     runs the stand-in.  `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are
     saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first, `part` such logs themselves;
     see corpus.py.  `known` are the shrunk logs of failures that are only counted, and that runs are steered away from.
-    `twin` names the second engine of each run; see core/twins.py.  `settings` (as JSON) and `fixes` are in all runs.
+    `settings` (as JSON) and `fixes` are in all runs.
     """
 
     engine: str
@@ -67,7 +66,6 @@ class Plan:
     workers: int = 1
     first_run: RunIndex = FIRST_RUN
     corpus: Path | None = None
-    twin: str | None = None
     part: CorpusPart | None = None
     known: Sequence[OpLog] = ()
     settings: Settings = field(default_factory=dict)
@@ -114,8 +112,6 @@ class Worker(RunListener):
         self._steering = Steering(Verifier(self.target, plan.fixes, trials), plan.known)
         start = time.monotonic()
         prepare(self.target)
-        if plan.twin is not None:
-            boot_twin(self.target, plan.twin)  # in a process of its own
         boot_s = time.monotonic() - start
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
         self._corpus = _share_of(plan)
@@ -186,7 +182,6 @@ class Worker(RunListener):
             mutant=self.plan.mutant,
             fixes=self.plan.fixes,
             model=self.plan.model if self.plan.model in self.target.machines[header.machine].models else "",
-            twin=self._twin(header, current.run),
         )
         self._run = Run(header, self.target.watch(), Features(), self._corpus.running)
         self._steering.begin_run(header)
@@ -209,12 +204,6 @@ class Worker(RunListener):
             if self._running is not None:
                 self._running.end()
             self._refuse(error)
-
-    def _twin(self, header: Header, run: int) -> Twin | None:
-        if self.plan.twin is None or header.machine != ENGINE:
-            return None
-        config = self.target.decode(header.configs[0])
-        return twin_for(self.target, config, self.plan.twin, run, model=header.model)
 
     def _observe(self, change: Transition) -> None:
         self._beat(self.next_run)

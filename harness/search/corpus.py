@@ -101,7 +101,7 @@ def digest_of(folder: Path) -> str:
 def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[CorpusLog]:
     """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read.
 
-    Logs for machines that only an earlier build had are left out.
+    Logs that only an earlier build could run are left out.
     """
     logs = []
     for path in files_of(folder):

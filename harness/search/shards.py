@@ -1,8 +1,8 @@
 """Shards: parts of a campaign that run on any Executor, of this machine or of many; and the other work of a night.
 
 A shard is BATCHES successive batches of the campaign with the night's seed, so `swarden fuzz` with this seed makes the
-same runs, but for their twins, whatever the number of workers.  Each function here is one job of an Executor.  It
-drives a worker process of its own, so a crash of the engine ends neither the thread of the Executor nor its node.
+same runs, whatever the number of workers.  Each function here is one job of an Executor.  It drives a worker
+process of its own, so a crash of the engine ends neither the thread of the Executor nor its node.
 """
 
 import atexit
@@ -27,7 +27,6 @@ from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict
-from swarden.harness.core.twins import ALL
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
 from swarden.harness.search.deaths import is_death
@@ -39,7 +38,6 @@ from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
-TWIN_EVERY = 4  # one shard of so many
 BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
 SETTLE_S = 900.0  # of one finding of a server, whose shrink waits and uses no CPU time
 FRESH = 3  # processes in which a finding must fail before it is published
@@ -61,16 +59,12 @@ class ShardResult(NamedTuple):
 
 
 def plan_of_shard(campaign: Plan, ordinal: int, corpus: list[CorpusLog]) -> Plan:
-    """The part of a campaign that the shard with this ordinal runs, with its part of the corpus.
-
-    The runs of the last of TWIN_EVERY shards have twins, if the engine has any.
-    """
+    """The part of a campaign that the shard with this ordinal runs, with its part of the corpus."""
     first = ordinal * BATCHES
     most = (first + BATCHES) * campaign.profile.runs_per_batch
     part = CorpusPart(corpus[first * PER_BATCH : (first + BATCHES) * PER_BATCH], first)
-    twin = ALL if ordinal % TWIN_EVERY == TWIN_EVERY - 1 else None
     most = min(most, campaign.max_runs or most)
-    return replace(campaign, first_run=RunIndex(first), max_runs=most, part=part, twin=twin)
+    return replace(campaign, first_run=RunIndex(first), max_runs=most, part=part)
 
 
 # --- the jobs

@@ -116,7 +116,7 @@ def misfits(engine, folder):
                     file = Path(f"{hunk.at.partition(':')[0].replace('.', '/')}.py")
                     (folder / file).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy(root / file, folder / file)
-                command = ["git", "apply", "--verbose", "--unidiff-zero"]
+                command = ["git", "apply", "--verbose", *["--unidiff-zero"] * (not fix.context)]
                 run = subprocess.run(
                     command, input=diff_of(fix, ""), cwd=folder, capture_output=True, text=True, check=False
                 )

@@ -38,7 +38,7 @@ def law_of(path, engine=None):
 
 
 # Conditions of laws that an engine may never meet, by the first snapshot of a configuration.  All others can come true
-# in a run of any engine that reports what the law needs; `twins_agree` wants a second engine.
+# in a run of any engine that reports what the law needs.
 CONDITIONS = {
     has_fences: lambda first: not first.limits.reuses_in_launch_order,
     freed_units_wait_for_passes: lambda first: not first.limits.reuses_in_launch_order,

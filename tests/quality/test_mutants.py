@@ -38,7 +38,6 @@ WITHOUT_MUTANT = {
     "first_passes_skip_cached_prefixes",
     "first_passes_skip_cached_blocks",
     "first_passes_skip_offloaded_blocks",
-    "twins_agree",  # a run of these op-logs has no twin
     "pages_arrive_as_they_were_sent",
     "peers_change_only_by_pairing",
     "slots_keep_their_bytes",

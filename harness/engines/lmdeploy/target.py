@@ -27,6 +27,7 @@ LMDEPLOY = Releases(
     from_environment=("torch",),
     kept_files=(".py",),
     repository="InternLM/lmdeploy",
+    report="lmdeploy check_env",
     stand_ins=tuple(ABSENT),
 )
 
@@ -44,9 +45,6 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
     config_type = LmdeployConfig
     catalog = MUTANTS.all
     needs: Mapping[str, str] = {"window": "windowed model", "states": "recurrent states"}
-
-    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {"ample": [{"num_blocks": 4 * config.num_blocks}], "uncached": [{"prefix_caching": False}]}
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[LmdeployConfig]:
         return [random_config(draw)]

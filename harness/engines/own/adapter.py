@@ -33,7 +33,7 @@ from swarden.harness.engines.own.mail import Mail
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.own.neighbour import Neighbour
 from swarden.harness.engines.own.router import OwnRouter
-from swarden.harness.kit.reported import OF_ROUTERS, names_of
+from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants import reference, view
 from swarden.invariants.limits import DECODE
@@ -84,18 +84,11 @@ class SwardenEngine(EnginePort):
     """Our engine behind EnginePort, on fakes, or with the tiny model named `model` instead of the fake forward.
 
     With a model, freed pages are poisoned: a model writes no tags that would reveal a read after free.  One side of a
-    pair has an unreliable `link` to the other side; `mail` counts the messages of both.  The engine reports no
-    events unless it is `observed`.
+    pair has an unreliable `link` to the other side; `mail` counts the messages of both.
     """
 
     def __init__(
-        self,
-        config: EngineConfig,
-        model: str = "",
-        link: Link | None = None,
-        *,
-        mail: Mail | None = None,
-        observed: bool = True,
+        self, config: EngineConfig, model: str = "", link: Link | None = None, *, mail: Mail | None = None
     ) -> None:
         self.log = EventLog(code=CODE)
         self.drafts: DraftPort | None = None
@@ -110,7 +103,7 @@ class SwardenEngine(EnginePort):
         ports = Ports(
             UnsteadyForward(steady, self.faults),
             self._clock,
-            self.log if observed else None,
+            self.log,
             FakeBacking(self.faults),
             UnsteadyHostStore(HostCopier(), self.faults),
             self._proposer(config) if config.draft_tokens and not model else None,
@@ -119,10 +112,9 @@ class SwardenEngine(EnginePort):
         self._engine = create_engine(config, ports=ports)
         if self._engine.memory.host is not None:
             self.log.forward_to(CopyInspector(self._engine.memory, self.log.add))
-        router = OwnRouter(config, self.log.add) if observed else None
-        if router is not None:
-            self.log.forward_to(router)
-        unreported = OF_CONTENT | names_of(seen.OF_SERVERS) | names_of(NEVER_SENT if observed else OF_ROUTERS)
+        router = OwnRouter(config, self.log.add)
+        self.log.forward_to(router)
+        unreported = OF_CONTENT | names_of(seen.OF_SERVERS) | names_of(NEVER_SENT)
         is_delivered = mail.was_read if config.role == DECODE else mail.is_read
         self._capture = EngineCapture(self._engine, unreported, is_delivered, router)
         self._neighbour = Neighbour(self._engine.memory)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import torch
 
-from swarden.engine_under_test.config import EngineConfig, check_size, least_windowed_pages
+from swarden.engine_under_test.config import EngineConfig, check_size
 from swarden.engine_under_test.disaggregation.link import InProcessLink
 from swarden.engine_under_test.errors import ConfigError
 from swarden.engine_under_test.strict import setting_of
@@ -36,7 +36,6 @@ from swarden.invariants.catalog import CONTRACTS
 PAIR_OPS = [op for op in ENGINE_OPS if op not in SESSION_OPS]
 SIDES = ("prefill", "decode")
 PAIRED = "swarden.harness.search.pairs:PairTraffic"
-LINK = {"link_retry_ms": 3, "link_timeout_ms": 200}  # so that a drain waits no longer for a lost side
 
 
 def side_systems(configs: Sequence[EngineConfig]) -> list[LinkedSystem]:
@@ -47,22 +46,6 @@ def side_systems(configs: Sequence[EngineConfig]) -> list[LinkedSystem]:
         patience = (config.link_timeout_ms + config.link_retry_ms) // LINKED_MS_PER_STEP
         sides.append(LinkedSystem(SwardenEngine(config, link=link, mail=mail), sides, patience=patience))
     return sides
-
-
-def _long_window(config: EngineConfig) -> dict[str, Any]:
-    """The windowed pool in place of the full one, and with a window that no sequence leaves; {} with a window."""
-    if config.swa_pages:
-        return {}
-    window = config.max_context_len
-    pages = config.full_pages + least_windowed_pages(window, config.page_size, lookahead_tokens=config.lookahead_tokens)
-    host_pages = pages if config.host_full_pages else 0
-    return {
-        "full_pages": 0,
-        "swa_pages": pages,
-        "sliding_window": window,
-        "host_full_pages": 0,
-        "host_swa_pages": host_pages,
-    }
 
 
 class OwnTarget(Target):
@@ -136,24 +119,6 @@ class OwnTarget(Target):
             chunk_len=shape.chunk_len,
         )
 
-    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        no_host = {"host_full_pages": 0, "host_swa_pages": 0, "host_state_pages": 0}
-        return {
-            "ample": [{pages: 4 * getattr(config, pages) for pages in ("full_pages", "swa_pages", "state_pages")}],
-            "uncached": [{"prefix_sharing": False, **no_host}],
-            "no-host": [no_host],
-            "whole-prompts": [{"chunk_len": None}],
-            "page-chunks": [{"chunk_len": config.page_size}],
-            "overlap": [{"overlap": not config.overlap}],
-            "mixed": [{"mixed_batches": not config.mixed_batches}],
-            "no-drafts": [{"draft_tokens": 0}],
-            "long-window": [_long_window(config)],
-            "disaggregated": [
-                {"role": "prefill", "lookahead_tokens": 0, "draft_tokens": 0, **LINK},
-                {"role": "decode", **no_host, **LINK},
-            ],
-        }
-
     def role(self, config: Any) -> str:
         return "" if config.role == "both" else str(config.role)
 
@@ -170,17 +135,10 @@ class OwnTarget(Target):
         return live_of(engine)
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
-        return self._systems(machine, configs, model, observed=True)
-
-    def twin_systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
-        """A twin that is one engine has no observer: without one it must serve the same."""
-        return self._systems(machine, configs, model, observed=False)
-
-    def _systems(self, machine: str, configs: Sequence[Any], model: str, *, observed: bool) -> Sequence[System]:
         try:
             if machine == PAIR:
                 return side_systems(configs)
-            return [EngineSystem(SwardenEngine(config, model, observed=observed)) for config in configs]
+            return [EngineSystem(SwardenEngine(config, model)) for config in configs]
         except ConfigError as error:  # such as pools that do not fit into the memory
             raise InvalidConfig(str(error)) from error
 

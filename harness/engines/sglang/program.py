@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from swarden.harness.core.driver import Failure
@@ -61,7 +62,7 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
     declared = set(re.findall(r"^    (\w+):", "\n".join(file.read_text() for file in files), re.MULTILINE))
     options = {name: value for name, value in values.items() if not any(value is unset for unset in NOT_SET)}
     return [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {quote(str(value))}")
         for name, value in options.items()
         if name in declared
     ]
@@ -73,8 +74,8 @@ def program_of(log: OpLog, flags: Sequence[str]) -> Program:
     Raises NoProgram for a log that a client of one server cannot show, UsageError for one that does not fail.
     """
     header = log.header
-    if len(header.configs) > 1 or header.mutant is not None or header.twin is not None or header.fixes:
-        raise NoProgram("the op-log has a pair, a mutant, a twin or fixes, and the client has one server of a release")
+    if len(header.configs) > 1 or header.mutant is not None or header.fixes:
+        raise NoProgram("the op-log has a pair, a mutant or fixes, and the client has one server of a release")
     check_single(log.ops)
     driver, calls = driver_of(header), Calls()
     system: Any = driver.systems[0]

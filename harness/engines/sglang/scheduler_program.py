@@ -28,10 +28,8 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
     header = log.header
-    if len(header.configs) > 1 or header.mutant is not None or header.twin is not None or header.fixes:
-        raise NoProgram(
-            "the op-log has a pair, a mutant, a twin or fixes, and a program has one scheduler of a release"
-        )
+    if len(header.configs) > 1 or header.mutant is not None or header.fixes:
+        raise NoProgram("the op-log has a pair, a mutant or fixes, and a program has one scheduler of a release")
     config: SglangConfig = header.target.decode(header.configs[0])
     if config.role != BOTH or config.tree == SWA_TREE or config.state_slots or config.draft_len or config.rust_core:
         raise NoProgram("a program has UnifiedRadixCache in Python, without drafts, states and disaggregation")

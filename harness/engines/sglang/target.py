@@ -37,6 +37,7 @@ SGLANG = Releases(
     from_environment=("torch",),
     repository="sgl-project/sglang",
     sources="python/",
+    report="python3 -m sglang.check_env",
     stand_ins=tuple(ABSENT),
 )
 
@@ -78,16 +79,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         if machine == PAIR:
             return pair_configs(draw, release.has)
         return [random_config(draw, load, host_ratios=release.host_ratios, has=release.has)]
-
-    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {
-            "ample": [{"full_pages": 4 * config.full_pages, "swa_pages": 4 * config.swa_pages}],
-            "no-host": [{"host_ratio": None, "storage_policy": None}],
-            "no-storage": [{"storage_policy": None}],
-            "whole-prompts": [{"chunk_len": config.max_context_len}],
-            "overlap": [{"overlap": not config.overlap} if config.draft_len is None else {}],
-            "mixed": [{"mixed_batches": not config.mixed_batches}],
-        }
 
     def config_of(self, shape: Shape) -> SglangConfig:
         of_window: Mapping[str, Any] = {"sliding_window": None}

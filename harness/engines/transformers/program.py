@@ -23,8 +23,8 @@ def program_of(log: OpLog, release: TransformersRelease) -> Program:
     Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
     header = log.header
-    if header.mutant is not None or header.twin is not None or header.fixes:
-        raise NoProgram("the op-log has a mutant, a twin or fixes, and a program has the release alone")
+    if header.mutant is not None or header.fixes:
+        raise NoProgram("the op-log has a mutant or fixes, and a program has the release alone")
     driver, calls = driver_of(header), Calls()
     engine: Any = driver.systems[0].port  # type: ignore[attr-defined]  # its system is that of an engine
     manager = engine.core.manager

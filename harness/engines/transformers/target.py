@@ -31,6 +31,7 @@ TRANSFORMERS = Releases(
     from_environment=("torch",),
     repository="huggingface/transformers",
     sources="src/",
+    report="transformers env",
 )
 
 
@@ -47,13 +48,6 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     config_type = TransformersConfig
     catalog = MUTANTS.all
     needs: Mapping[str, str] = {"sliding_layers": "windowed model", "cpu_blocks": "host tier"}
-
-    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {
-            "ample": [{"num_blocks": 4 * config.num_blocks}],
-            "uncached": [{"block_sharing": False}],
-            "asynchronous": [{"asynchronous": not config.asynchronous}],
-        }
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[TransformersConfig]:
         return [random_config(draw)]

@@ -42,8 +42,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
     header = log.header
-    if header.mutant is not None or header.model or header.twin is not None or header.fixes:
-        raise NoProgram("the op-log has a mutant, a model, a twin or fixes, and a program has the release alone")
+    if header.mutant is not None or header.model or header.fixes:
+        raise NoProgram("the op-log has a mutant, a model or fixes, and a program has the release alone")
     for op in log.ops:
         if isinstance(op, Submit) and (op.adapter or op.prompt_logprobs):
             raise NoProgram(

@@ -33,6 +33,7 @@ VLLM = Releases(
     shared_size="about 40 MB",
     from_environment=("torch",),
     repository="vllm-project/vllm",
+    report="vllm collect-env",
     stand_ins=tuple(ABSENT),
     kept_files=(".py",),  # its compiled files are GPU libraries
 )
@@ -71,15 +72,6 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         super().__init__(release)
         if self._release and parsed(self._release) < parsed(FIRST_PAIRED):
             self.machines = {ENGINE: self.machines[ENGINE]}
-
-    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {
-            "ample": [{"num_blocks": 4 * config.num_blocks}],
-            "uncached": [{"prefix_caching": False}],
-            "whole-prompts": [{"chunk_len": config.max_context_len}],
-            "asynchronous": [{"asynchronous": not config.asynchronous}],
-            "no-drafts": [{"draft_len": None}],
-        }
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[VllmConfig]:
         has = self.booted().has

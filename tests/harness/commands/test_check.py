@@ -146,7 +146,6 @@ def test_correct_target_exits_with_zero_and_says_what_it_would_gain(check):
     assert run.returncode == 0, run.stdout
     assert lines[0].startswith("unit_has_one_owner/blocks block/leaked: ")
     assert lines[0].endswith("a bug of the engine or of its target, see: swarden fuzz --engine demo")
-    assert "  twins_agree: Does a twin of the engine run beside it, as with `swarden fuzz --twin`?" in lines
     assert any(line.startswith("8 laws apply: padding_unit_is_never_moved, ") for line in lines)
     first = lines[lines.index(next(line for line in lines if line.startswith("further data"))) + 1]
     assert re.match(r"  \w+(, \w+)*: [1-9]\d* bugs? and \d+ mutants?, \d+ laws?: ", first), first

@@ -28,6 +28,7 @@ SKIPPED = {  # a part of a command: the reason for which it does not run here
     "sglang": "needs a release of SGLang; tests/engines runs with two",
     "vllm": "needs a release of vLLM; tests/engines runs with several",
     "transformers": "needs a release of transformers; tests/engines runs with two",
+    "swarden gate": "needs checkouts of an engine; test_gate makes some",
     "--url": "needs a server; tests/harness/servers drives some",
     "swarden serve": "serves until it is interrupted; tests/harness/servers drives its front",
     " --install": "downloads releases",

@@ -144,13 +144,3 @@ def test_events_of_a_campaign_are_its_progress_and_its_findings(planted):
     events = [json.loads(line) for line in (planted[1] / "events.jsonl").read_text().splitlines()]
     assert [line["runs"] for line in events[:-1]] == list(range(1, len(events)))
     assert (events[-1]["event"], events[-1]["invariant"]) == ("finding", "requests_are_in_one_queue")
-
-
-def test_campaign_with_twins_drives_whole_engines_and_can_be_run_again(tmp_path):
-    run = swarden("fuzz", "--twin", "all", "--runs", 2, "--workers", 1, "--seed", 5, "--json", cwd=tmp_path)
-
-    result = json.loads(run.stdout)
-    assert run.returncode == 0, run.stderr
-    assert result["checks"]["twins_agree"]["evaluated"] > 0
-    assert "--machine engine" in result["command"]
-    assert "--twin all" in result["command"]

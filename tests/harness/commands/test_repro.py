@@ -17,7 +17,7 @@ from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_of
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.program import TEMPLATE, flags_of, program_of
-from swarden.harness.report.known_bug import issue
+from swarden.harness.report.known_bug import CASE, issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.vulnerability import WARNING
 from tests.harness.some_bugs import ODD, OF_BLOCKS, STUCK, WHOLE, swarden_with_bugs, write_log
@@ -161,18 +161,29 @@ def test_program_of_a_log_with_several_sequences_is_refused():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_issue_has_all_that_a_maintainer_needs_and_no_word_of_swarden(engine):
+def test_issue_has_all_that_a_maintainer_needs_in_order(engine):
     for bug in own_bugs(engine):
         if bug.document is None:
             continue
-        text = issue(bug, target_of(engine), "print()\n")
+        text = issue(bug, target_of(engine), f"SETTINGS = 1\n\n\n{CASE}def run():\n    add()\n\n\nrun()\n")
         headings = [line for line in text.splitlines() if line.startswith("## ")]
 
-        assert text.startswith(f"# {bug.title}\n")
-        assert headings[:5] == ["## Environment", "## Steps", "## Program", "## Expected", "## Actual"]
-        assert "swarden" not in text
+        assert f"# {bug.title}\n\n{bug.document.client}" in text
+        assert headings[0].startswith("## In the source of ")
+        assert headings[1:] == ["## Calls", "## When", *["## Fix"] * ("## Fix" in text), "## Environment"]
+        assert "SETTINGS" not in text.partition("<details>")[0]
 
 
+def test_issue_shows_a_short_fix_as_a_diff_and_says_what_a_long_one_does():
+    short, long = (target_of("sglang").known_bugs()[name] for name in (SHORT_FIX, LONG_FIX))
+
+    assert long.document is not None
+    assert "```diff\n--- a/python/sglang/" in issue(short, target_of("sglang"), "")
+    assert "```diff" not in issue(long, target_of("sglang"), "")
+    assert long.document.suggestion in issue(long, target_of("sglang"), "")
+
+
+SHORT_FIX, LONG_FIX = "deferred-chunk-is-counted", "cached-prefix-locks-two-windows"
 CALLS = [
     {"name": "open_session"},
     {

@@ -75,6 +75,16 @@ def test_bug_and_fix_have_their_releases(tmp_path, release, has_bug, has_fix):
             id="lines-and-hunks",
         ),
         pytest.param(LEAST + DOCUMENT + FIX, "a fix has no lines, which its diff in the document shows", id="lines"),
+        pytest.param(
+            LEAST.replace("A page is freed twice", "A page " * 20) + DOCUMENT,
+            "title: has 140 characters; want 80: the symptom, then a flag",
+            id="long-title",
+        ),
+        pytest.param(
+            LEAST + FIX.replace("hunks", 'context = [["", ""], ["", ""]]\nhunks'),
+            "context: is of 2, with 1 hunks; name one for each",
+            id="context-and-hunks",
+        ),
         pytest.param(LEAST + 'name = "other"', "has name, which is that of the file; remove it", id="name"),
         pytest.param(LEAST.replace("new issue", "soon"), "verdict", id="verdict"),
         pytest.param(LEAST.replace("cause", "#"), "cause is missing; correct it", id="no-cause"),

@@ -115,7 +115,8 @@ def test_process_ends_with_an_iterator_that_is_left():
         next(messages)
         messages.close()
 
-        assert process.has_ended
+        with pytest.raises(ProcessDied):
+            process.call(int)
 
 
 def test_python_of_another_environment_runs_swarden(tmp_path):

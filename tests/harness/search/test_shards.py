@@ -17,11 +17,9 @@ from swarden.harness.search.night_records import CANARY_RUNS
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shards import (
-    TWIN_EVERY,
     ShardResult,
     close_lanes,
     find_canary,
-    plan_of_shard,
     replay_log,
     replay_logs,
     replay_with_story,
@@ -161,12 +159,3 @@ def test_death_in_a_replay_that_repeats_is_confirmed():
     [confirmed] = settle(finding, DEMO, ProcessLimits(60.0))
 
     assert confirmed.is_confirmed
-
-
-def test_one_of_so_many_shards_has_twins():
-    campaign = Plan(OWN, PROFILES["default"], 7, 60.0)
-
-    twins = [plan_of_shard(campaign, ordinal, []).twin for ordinal in range(2 * TWIN_EVERY)]
-
-    assert twins.count("all") == 2
-    assert twins.count(None) == len(twins) - 2

@@ -17,17 +17,15 @@ from tests.quality.mutation.attack import KeptRuns
 
 
 class Source(NamedTuple):
-    """A kind of runs: a machine, the model and the twin of its engines; `share` runs are made per requested run."""
+    """A kind of runs: a machine and the model of its engines; `share` runs are made per requested run."""
 
     machine: str
     share: float
     model: str = ""
-    twin: str | None = None
 
 
 SOURCES: Sequence[Source] = (
     Source("engine", 1.0),
-    Source("engine", 0.1, twin="all"),
     Source("engine", 0.1, model="tiny-gemma2"),
     Source("pd", 0.2),
 )
@@ -43,7 +41,7 @@ class Corpus(msgspec.Struct):
 def record(*, runs: int, seed: int) -> Corpus:
     """Make about `runs` runs of one engine and runs of the other sources; keep those that reach rare states."""
     corpus = Corpus()
-    for machine, share, model, twin in SOURCES:
+    for machine, share, model in SOURCES:
         plan = Plan(
             OWN,
             PROFILES["default"],
@@ -52,7 +50,6 @@ def record(*, runs: int, seed: int) -> Corpus:
             max_runs=max(1, round(runs * share)),
             machine=machine,
             model=model,
-            twin=twin,
             part=CorpusPart(),
         )
         result = Worker(plan, lambda _: None).work()
