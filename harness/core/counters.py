@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
-from swarden.harness.core.changed_code import ChangedLine, Statement, statements_of
+from swarden.harness.core.changed_code import ChangedLine, Statement, plant, statements_of
 from swarden.harness.core.fitting import functions_of
 
 RAN = "__swarden_ran__"  # the dict in which a counter notes its line, a global of the module
@@ -117,10 +117,7 @@ def _with_counters(file: str, numbers: dict[int, int]) -> Iterator[CodeType]:
     tree = ast.parse(Path(file).read_bytes(), file)
     places = {one.line: one for one in reversed([*statements_of(tree.body)]) if one.node is not None}
     places |= {node.lineno: Statement(node, node.lineno, node.body, 0) for _, node in functions_of(tree)}
-    places = {line: place for line, place in places.items() if line in numbers}
-    for one in sorted(places.values(), key=lambda place: place.ordinal, reverse=True):  # the last one of a block first
-        [counter] = ast.parse(f"{RAN}[{numbers[one.line]}] = True").body
-        one.block.insert(one.ordinal, ast.increment_lineno(counter, one.line - 1))
+    plant((places[line], f"{RAN}[{number}] = True") for line, number in numbers.items() if line in places)
     for code in _every(compile(tree, file, "exec", dont_inherit=True)):
         if code.co_flags & CO_NEWLOCALS and any(RAN in inner.co_names for inner in _every(code)):
             yield code

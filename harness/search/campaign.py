@@ -363,7 +363,7 @@ class Worker(RunListener):
         name, spent = log.header.expected or failure.fingerprint, time.process_time() - self._started.cpu_s
         recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
         found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure), recorded=recorded)
-        return replace(found, key=kind.key, cause=kind.cause)
+        return replace(found, key=kind.key, cause=kind.cause, together=failure.fingerprints)
 
     def _beat_now(self) -> None:
         self._beat(self.next_run)

@@ -1,6 +1,6 @@
 """How logs of findings end on another release of their engine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +30,12 @@ def end_on(group: WorkerGroup, engine: str, path: Path, expected: str | None = N
     return end_of(replays)
 
 
-def end_of(replays: Replays) -> str:
-    """How a log has ended: PASSES, FAILS as it expects, or OTHERWISE with the names of another failure."""
-    if replays.verdict is Verdict.CHANGED:
+def end_of(replays: Replays, same: Sequence[str] = ()) -> str:
+    """How a log has ended: PASSES, FAILS as it expects, or OTHERWISE with the names of another failure.
+
+    `same` has further names of the failure that is expected.
+    """
+    if replays.verdict is Verdict.CHANGED and replays.fingerprints[0] not in same:
         return f"{OTHERWISE}{', '.join(replays.fingerprints)}"
     return PASSES if replays.verdict is Verdict.FIXED else FAILS
 
