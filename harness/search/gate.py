@@ -162,7 +162,8 @@ class Gate:
         self.head.result.findings = {name: one for name, one in new.items() if not one.cause.bugs}
         reports: dict[float, Finding] = {}  # the name of a report can be another one
         budget, shrink_s = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS), max(0.0, self.left_s - RESERVE_S)
-        for report in self.head.report_findings(out, budget, seconds=shrink_s):
+        reporting = self.head.report_findings(out, budget, seconds=shrink_s) if not self.head.is_interrupted else ()
+        for report in reporting:
             if report is not None:
                 reports[report.found_cpu_seconds] = report
             if self.head.is_interrupted:
