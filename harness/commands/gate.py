@@ -69,15 +69,9 @@ def gate(
         assert new.import_root is not None, "a checkout has a folder"
         ERR.print("comparing the head with its base", markup=False)
         change = difference(old.import_root, new.import_root, new.code.package)
+        size = workers or os.cpu_count() or 1
         plan = Plan(
-            new.process,
-            PROFILES["default"],
-            seed,
-            60 * minutes,
-            runs,
-            out=out,
-            workers=workers or os.cpu_count() or 1,
-            change=change.lines,
+            new.process, PROFILES["default"], seed, 60 * minutes, runs, out=out, workers=size, change=change.lines
         )
         done, why_broken = judged_by_base(plan, old.process, lines, change.renamed)
         page = GatePage(new, done, why_broken, aside)

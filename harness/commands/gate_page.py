@@ -56,7 +56,7 @@ class GatePage:
 
     @cached_property
     def new(self) -> Sequence[Judged]:
-        return [one for one in self._failed if one.is_new and not self._is_put_aside(one)]
+        return [one for one in self._failed if one.is_new and one.finding.name not in self._mutes]
 
     @property
     def reach(self) -> Reach:
@@ -81,7 +81,7 @@ class GatePage:
         yield f"# {self._gate.plan.engine} beside {self._gate.base}"
         yield from ("", *(f"{plain(line)}  " for line in self._verdict()))
         for one in self.new:
-            found = self._touched(one)
+            found = touched(self._gate.plan.change, one)
             lines = [f"- `{line.replace('`', chr(39))}`" for line in found.texts]
             yield from ("", f"## New: {plain(one.name)}", "", *([NEW_OWNER, ""] * self._has_new_owner(one)))
             yield from (found.how, *lines, "", "```")
@@ -95,7 +95,7 @@ class GatePage:
         """The page for a terminal: without the histories of the stories."""
         yield from self._verdict()
         for one in self.new:
-            found = self._touched(one)
+            found = touched(self._gate.plan.change, one)
             yield from ("", f"new: {one.name}", *([NEW_OWNER] * self._has_new_owner(one)), found.how)
             yield from (f"  {text}" for text in found.texts)
             yield from (str(line) for line in one.finding.story if line.part in IN_SHORT)
@@ -121,7 +121,7 @@ class GatePage:
         yield f"{laws} in {made} in {result.seconds:.0f} s"
 
     def _tables(self) -> Mapping[str, Sequence[str]]:
-        aside = [one for one in self._failed if one.is_new and self._is_put_aside(one)]
+        aside = [one for one in self._failed if one.is_new and one.finding.name in self._mutes]
         muted = [(str(self._mutes[one.finding.name]), str(one.finding.path)) for one in aside]
         lists = {
             "Changed lines that did not run": self.reach.details if self._logs is None else [],
@@ -148,12 +148,6 @@ class GatePage:
             return [*lines_of(self._target, self._comparison)]
         except UsageError as error:  # a file that is not valid Python
             return [str(error)]
-
-    def _touched(self, one: Judged) -> "Touched":
-        return touched(self._gate.plan.change, one)
-
-    def _is_put_aside(self, one: Judged) -> bool:
-        return one.finding.name in self._mutes
 
     def _is_doubtful(self, one: Judged) -> bool:
         """Whether a new failure does not fail each time, or can come from an owner that the adapter does not know."""

@@ -8,6 +8,8 @@ from swarden.harness.commands.console import ERR
 from swarden.harness.commands.events import EventLines
 from swarden.harness.commands.gate import judged_by_base
 from swarden.harness.commands.gate_page import GatePage, KnownLogs
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.nightly.replaying import logs_of
 from swarden.harness.report.wording import counted
@@ -29,8 +31,14 @@ def tried(target: ReleasedTarget[Any], plan: Plan, older: str, archive: Path | N
 
 def _ends_on(engine: str, logs: Mapping[str, Path]) -> Mapping[str, str]:
     ERR.print(f"{engine}: {counted(len(logs), 'known op-log')} to replay", markup=False)
+    ends = {}
     with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
-        return {label: end_on(group, engine, path) for label, path in logs.items()}
+        for label, path in logs.items():
+            try:
+                ends[label] = end_on(group, engine, OpLog.load(path, engine=engine))
+            except UsageError as error:
+                ends[label] = str(error)
+    return ends
 
 
 def _known_logs(target: ReleasedTarget[Any], archive: Path | None) -> dict[str, Path]:

@@ -15,7 +15,6 @@ from swarden.harness.core.changed_code import Statement, changed, plant, stateme
 from swarden.harness.core.patch import Patch, Sources, StalePatch, code_of
 
 NOTE = "__swarden_note__"  # the function that a mark calls, a global of the module of a marked function
-_sets: list[set[str]] = []  # that get the names now
 
 
 class Version(NamedTuple):
@@ -38,11 +37,9 @@ def marked(patches: Iterable[Patch], reached: set[str]) -> Iterator[None]:
             before[function] = sources.before
             versions[function].append(Version(patch.name, sources.after))
     with ExitStack() as stack:
-        _sets.append(reached)
-        stack.callback(_sets.pop)
         for function, others in versions.items():
             stack.callback(setattr, function, "__code__", function.__code__)
-            function.__globals__[NOTE] = _note  # and stays there: a generator or a closure can outlive the body
+            function.__globals__[NOTE] = reached.add  # and stays there: a generator or a closure can outlive the body
             function.__code__ = _with_marks(function.__code__, before[function], tuple(others))
         yield
 
@@ -56,11 +53,6 @@ def changed_functions(patch: Patch) -> Mapping[FunctionType, Sources]:
     except (StalePatch, SyntaxError):  # the text can stand elsewhere, with another indentation
         return {}
     return found
-
-
-def _note(name: str) -> None:
-    for reached in _sets:
-        reached.add(name)
 
 
 @lru_cache(maxsize=512)

@@ -8,14 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, end_of
+from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, end_of, ending_on
 from swarden.harness.search.findings import write_unshrunk
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding
@@ -131,20 +128,11 @@ class Gate:
                 self.judged[name] = judged
 
     def _end_on_base(self, finding: Finding) -> Generator[None, None, str]:
-        """The end of a log on the base: with the fixes that the log has, or without them if they do not fit there."""
-        end, header = "", finding.log.header
-        names = [self._name_on_base(name) for name in (finding.fingerprint, *finding.together)]
-        for fixes in dict.fromkeys([header.fixes, ()]):
-            log = OpLog(msgspec.structs.replace(header, fixes=fixes), finding.log.ops)
-            try:
-                here = OpLog.parse(log.to_bytes(), Path("its op-log"), engine=self.base)
-                return end_of((yield from self._of_base.replaying(here.as_regression(names[0]), 1)), names)
-            except UsageError as error:
-                end = str(error)
-        return end
-
-    def _name_on_base(self, fingerprint: str) -> str:
-        return "/".join(self._renamed.get(part, part) for part in fingerprint.split("/"))
+        names = [
+            "/".join(self._renamed.get(part, part) for part in name.split("/"))
+            for name in (finding.fingerprint, *finding.together)
+        ]
+        return ending_on(self._of_base, self.base, finding.log, names)
 
     def _in_time(self, replaying: Generator[None, None, ResultT]) -> ResultT | None:
         """The result of replays, if the time suffices."""
