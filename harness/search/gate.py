@@ -24,6 +24,7 @@ ResultT = TypeVar("ResultT")
 MOST_LOGS = 4  # of one failure that are replayed on the base
 BOOT_S, VERDICT_S = 60.0, 120.0  # from the end of the minutes to the end of the traffic, and to the verdict
 RESERVE_S = 15.0  # before the verdict: for the last replays on the base
+LOCALS = ".<locals>"  # behind the name of a function in that of one in it
 NOT_REPLAYED = "was not replayed in time"
 
 
@@ -128,11 +129,13 @@ class Gate:
                 self.judged[name] = judged
 
     def _end_on_base(self, finding: Finding) -> Generator[None, None, str]:
-        names = [
-            "/".join(self._renamed.get(part, part) for part in name.split("/"))
-            for name in (finding.fingerprint, *finding.together)
-        ]
+        names = [self._on_base(name) for name in (finding.fingerprint, *finding.together)]
         return ending_on(self._of_base, self.base, finding.log, names)
+
+    def _on_base(self, fingerprint: str) -> str:
+        """The fingerprint with the names that functions have on the base."""
+        parts = [part.partition(LOCALS) for part in fingerprint.split("/")]
+        return "/".join(f"{self._renamed.get(name, name)}{more}{inner}" for name, more, inner in parts)
 
     def _in_time(self, replaying: Generator[None, None, ResultT]) -> ResultT | None:
         """The result of replays, if the time suffices."""

@@ -182,7 +182,9 @@ def test_sides_without_an_engine_are_refused(gate, folder, sides, what):
 @pytest.mark.parametrize(
     ("release", "against", "code", "lines"),
     [
-        pytest.param("1.2.0", "1.0.0", 5, ["pass newly", "- leak-of-an-abort.oplog", NEW_OWNER, "Ring(Engine)"], id="owner"),
+        pytest.param(
+            "1.2.0", "1.0.0", 5, ["pass newly", "- leak-of-an-abort.oplog", NEW_OWNER, "Ring(Engine)"], id="owner"
+        ),
         pytest.param("1.0.0", "1.1.0", 1, ["## New: ", "fail newly", "- leak-of-an-abort.oplog"], id="bug-is-back"),
         pytest.param("latest", "1.1.0", 2, ["broken: ", "'num_ranks'"], id="broken"),
     ],

@@ -109,7 +109,12 @@ def test_shrunk_log_that_fails_on_the_base_is_not_shown(tmp_path, again):
     [
         pytest.param(replace(finding("a/law", 4), together=("a/law", "b/law")), "b/law", True, id="either-way"),
         pytest.param(finding("a/law", 4), "b/law", False, id="another-law"),
-        pytest.param(finding("KeyError/new/caller", 4), "KeyError/old/caller", True, id="function-that-was-renamed"),
+        pytest.param(
+            finding("KeyError/new.<locals>.f/caller", 4),
+            "KeyError/old.<locals>.f/caller",
+            True,
+            id="function-that-was-renamed",
+        ),
         pytest.param(finding("KeyError/other/caller", 4), "KeyError/old/caller", False, id="another-function"),
     ],
 )
