@@ -196,7 +196,8 @@ def touched(change: Sequence[ChangedLine], one: Judged) -> Touched:
     if one.ran:
         ran = sorted([change[ordinal] for ordinal in sorted(one.ran)], key=lambda line: line not in of_files)
         return Touched(ran, "No changed line is in a function of its story; these ran in its op-log:")
-    return Touched([], "Its story touches no changed line.")
+    is_known = one.ran is not None
+    return Touched([], f"Its story touches no changed line{'' if is_known else '; which of them ran was not seen'}.")
 
 
 def _row(one: Judged) -> tuple[str, str, str]:

@@ -101,10 +101,8 @@ class GateDisplay:
                 if one.is_new:
                     near = touched(gate.plan.change, one).lines[:1]
                     ERR.print("; ".join([f"new: {one.name}: passes on the base", *map(str, near)]), markup=False)
-        new = [name for name, one in gate.judged.items() if one.is_new]
-        shown = f"{counted(len(new), 'failure')} not on the base" + (f", the latest {new[-1]}" if new else "")
         left = f"; verdict in at most {gate.left_s:.0f} s" if gate.left_s < inf else ""
-        self._bar.update(self._task, description=f"{gate.phase}{left}\n{shown}")
+        self._bar.update(self._task, description=f"{gate.phase}{left}")
 
 
 class NightDisplay:

@@ -22,7 +22,7 @@ from swarden.harness.search.workers import WorkerGroup
 
 ResultT = TypeVar("ResultT")
 MOST_LOGS = 4  # of one failure that are replayed on the base
-BOOT_S, VERDICT_S = 60.0, 120.0  # from the end of the minutes to the end of the traffic, and to the verdict
+BOOT_S, VERDICT_S = 45.0, 100.0  # from the end of the minutes to the end of the traffic, and to the verdict
 RESERVE_S = 15.0  # before the verdict: for the last replays on the base
 LOCALS = ".<locals>"  # behind the name of a function in that of one in it
 NOT_REPLAYED = "was not replayed in time"
@@ -31,12 +31,13 @@ NOT_REPLAYED = "was not replayed in time"
 class Judged(NamedTuple):
     """A failure of the head, and how its log ends on the base: PASSES, FAILS, OTHERWISE, or why it cannot be run.
 
-    `ran` has the ordinals of the changed lines that its log executes on the head, if the failure is new.
+    `ran` has the ordinals of the changed lines that its log executes on the head, if the failure is new; None if the
+    time was too short to see them.
     """
 
     finding: Finding
     end: str
-    ran: frozenset[int] = frozenset()
+    ran: frozenset[int] | None = None
 
     @property
     def name(self) -> str:
@@ -184,7 +185,7 @@ class Gate:
         except UsageError as error:  # such as a fault of the target
             replays, why = None, f"{why}; when it is repeated: {error}"
         is_failing = replays is not None and replays.verdict is Verdict.FAILED
-        ran = replays.ran if replays is not None and is_failing else frozenset()
+        ran = replays.ran if replays is not None and is_failing else None
         if shown is report:
             return Judged(report, PASSES, ran)
         story = [StoryLine(StoryPart.HISTORY, line) for line in (replays.story if replays is not None else ())]

@@ -87,7 +87,7 @@ def folder(tmp_path_factory):
     log.save(folder / "findings/leak-of-an-abort.oplog")
     wheel(folder, "helper", "4.0.0")
     for version, source in RELEASES.items():
-        wheel(folder, "tinyserve", version, engine=source)
+        wheel(folder, "tinyserve", version, files={"engine.py": source})
     for name, (healthy, broken) in CHANGES.items():
         (folder / name / "tinyserve").mkdir(parents=True)
         (folder / name / "tinyserve/__init__.py").touch()
@@ -180,18 +180,20 @@ def test_sides_without_an_engine_are_refused(gate, folder, sides, what):
 
 
 @pytest.mark.parametrize(
-    ("release", "against", "code", "lines"),
+    ("releases", "code", "lines"),
     [
         pytest.param(
             "1.2.0", "1.0.0", 5, ["pass newly", "- leak-of-an-abort.oplog", NEW_OWNER, "Ring(Engine)"], id="owner"
         ),
-        pytest.param("1.0.0", "1.1.0", 1, ["## New: ", "fail newly", "- leak-of-an-abort.oplog"], id="bug-is-back"),
-        pytest.param("latest", "1.1.0", 2, ["broken: ", "'num_ranks'"], id="broken"),
+        pytest.param(
+            "1.0.0 --against 1.1.0", 1, ["## New: ", "fail newly", "- leak-of-an-abort.oplog"], id="bug-is-back"
+        ),
+        pytest.param("latest --against 1.1.0", 2, ["broken: ", "'num_ranks'"], id="broken"),
     ],
 )
-def test_release_is_judged_by_another_one_and_by_known_op_logs(swarden, tmp_path, release, against, code, lines):
+def test_release_is_judged_by_another_one_and_by_known_op_logs(swarden, tmp_path, releases, code, lines):
     page, options = tmp_path / "page.md", ("--runs", "24", "--workers", "1")
-    run = swarden("engines", "try", f"tinyserve=={release}", "--against", against, *options, "--page", str(page))
+    run = swarden("engines", "try", *f"tinyserve=={releases}".split(), *options, "--page", str(page))
 
     assert run.returncode == code, run.stderr
     text = page.read_text().replace("\\", "")

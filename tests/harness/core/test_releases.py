@@ -60,7 +60,7 @@ def test_installed_releases_share_their_packages(releases):
 
 
 def test_release_without_its_other_files_has_only_the_kept_ones_and_its_metadata(releases, wheels):
-    wheel(wheels, PACKAGE, "2.0.0", files=("kernels.so", "core/scheduler.py"))
+    wheel(wheels, PACKAGE, "2.0.0", files={"kernels.so": "", "core/scheduler.py": ""})
     kept = replace(releases, kept_files=(".py",))
 
     kept.install("2.0.0")
