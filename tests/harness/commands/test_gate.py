@@ -183,7 +183,10 @@ def test_sides_without_an_engine_are_refused(gate, folder, sides, what):
     ("releases", "code", "lines"),
     [
         pytest.param(
-            "1.2.0", "1.0.0", 5, ["pass newly", "- leak-of-an-abort.oplog", NEW_OWNER, "Ring(Engine)"], id="owner"
+            "1.2.0 --against 1.0.0",
+            5,
+            ["pass newly", "- leak-of-an-abort.oplog", NEW_OWNER, "Ring(Engine)"],
+            id="owner",
         ),
         pytest.param(
             "1.0.0 --against 1.1.0", 1, ["## New: ", "fail newly", "- leak-of-an-abort.oplog"], id="bug-is-back"
