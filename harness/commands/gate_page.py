@@ -114,6 +114,9 @@ class GatePage:
             f"{counted(len(self.new), 'new failure')}; {counted(len(old), 'failure')} of the base, too; "
             f"{counted(tallies.known.total(), 'run')} failed by known bugs"
         )
+        if self._logs is not None:
+            newly = counted(len(self._logs.changed(PASSES, FAILS)), "known op-log")
+            yield f"{newly} failing newly, of {len(self._logs.after)}"
         if self.reach.is_reached:
             yield from reach
         laws = counted(sum(1 for count in tallies.evaluated.values() if count), "law")

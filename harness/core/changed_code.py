@@ -99,7 +99,7 @@ def difference(base: Path, head: Path, package: str) -> Difference:
     added = {path: _lines(content) for path, content in new.items() if path not in old}
     earlier_paths = _followed(added, gone)
     found: list[ChangedLine] = []
-    renamed: dict[str, str] = {}
+    renamed, prefix = dict[str, str](), f"{package}."
     for path, content in sorted(new.items()):
         was = earlier_paths.get(path, path)
         if was == path and content == old.get(path):
@@ -108,12 +108,9 @@ def difference(base: Path, head: Path, package: str) -> Difference:
         if file is not None and earlier is not None:
             before = _earlier_names(file, earlier)
             found += _of_file(path, file, earlier, before)
-            names = {f"{file.module}.{name}": f"{earlier.module}.{other}" for (name, _), (other, _) in before.items()}
-            renamed |= {name: other for name, other in names.items() if name != other}
-    prefix = f"{package}."
-    return Difference(
-        tuple(found), {name.removeprefix(prefix): one.removeprefix(prefix) for name, one in renamed.items()}
-    )
+            names = ((f"{file.module}.{name}", f"{earlier.module}.{other}") for (name, _), (other, _) in before.items())
+            renamed |= {now.removeprefix(prefix): then.removeprefix(prefix) for now, then in names if now != then}
+    return Difference(tuple(found), renamed)
 
 
 def statements_of(block: list[ast.stmt], *, inside: bool = True) -> Iterator[Statement]:

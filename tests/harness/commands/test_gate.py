@@ -189,7 +189,10 @@ def test_sides_without_an_engine_are_refused(gate, folder, sides, what):
             id="owner",
         ),
         pytest.param(
-            "1.0.0 --against 1.1.0", 1, ["## New: ", "fail newly", "- leak-of-an-abort.oplog"], id="bug-is-back"
+            "1.0.0 --against 1.1.0",
+            1,
+            ["## New: ", "1 known op-log failing newly, of 1", "- leak-of-an-abort.oplog"],
+            id="bug-is-back",
         ),
         pytest.param("latest --against 1.1.0", 2, ["broken: ", "'num_ranks'"], id="broken"),
     ],
