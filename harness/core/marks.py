@@ -7,14 +7,23 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from difflib import SequenceMatcher
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
-from swarden.harness.core.changed_code import Statement, changed, plant, statements_of
 from swarden.harness.core.patch import Patch, Sources, StalePatch, code_of
 
 NOTE = "__swarden_note__"  # the function that a mark calls, a global of the module of a marked function
+BLOCKS = ("body", "orelse", "finalbody")
+
+
+class Place(NamedTuple):
+    """A place in a block of statements: before the statement with this ordinal from 0, or at the end of the block."""
+
+    block: list[ast.stmt]
+    ordinal: int
 
 
 class Version(NamedTuple):
@@ -59,12 +68,11 @@ def changed_functions(patch: Patch) -> Mapping[FunctionType, Sources]:
 def _with_marks(original: CodeType, before: str, versions: tuple[Version, ...]) -> CodeType:
     """The code of a function with a mark at each place where a version differs."""
     tree = ast.parse(before)
-    here = [*statements_of(_body(tree))]
-    marks: list[tuple[Statement, str]] = []
-    for one in versions:
-        places = [place for place, _ in changed(here, [*statements_of(_body(ast.parse(one.source)))])]
-        marks += [(place, f"{NOTE}({one.patch!r})") for place in places or here[:1]]
-    plant(marks)
+    body = _body(tree)
+    places = {one: list(changed_places(body, _body(ast.parse(one.source)))) or [Place(body, 0)] for one in versions}
+    marks = [(place, one.patch) for one, found in places.items() for place in found]
+    for place, name in sorted(marks, key=lambda mark: mark[0].ordinal, reverse=True):  # the last one of a block first
+        place.block.insert(place.ordinal, ast.parse(f"{NOTE}({name!r})").body[0])
     return code_of(tree, original.co_filename, original)
 
 
@@ -73,3 +81,40 @@ def _body(tree: ast.Module) -> list[ast.stmt]:
     [definition] = tree.body
     assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef), "the source is not a def"
     return definition.body
+
+
+def changed_places(old: list[ast.stmt], new: list[ast.stmt]) -> Iterator[Place]:
+    """The places of a block, or of the innermost blocks in it, at which the new block has other statements.
+
+    Blocks are compared one by one: in a list of all statements, a new `break` could stand for that of another block.
+    """
+    texts = [[*map(ast.unparse, block)] for block in (old, new)]
+    for kind, start, end, new_start, new_end in SequenceMatcher(a=texts[0], b=texts[1], autojunk=False).get_opcodes():
+        if kind == "equal":
+            continue
+        if end - start != new_end - new_start:
+            yield Place(old, start)
+            continue
+        for index, (statement, other) in enumerate(zip(old[start:end], new[new_start:new_end], strict=True), start):
+            yield from list(_inside(statement, other)) or [Place(old, index)]
+
+
+def _inside(old: ast.stmt, new: ast.stmt) -> Iterator[Place]:
+    """The changed places in the blocks of a statement; none if more than its blocks is changed."""
+    if _head(old) == _head(new):
+        for block, other in zip(_blocks(old), _blocks(new), strict=True):
+            yield from changed_places(block, other)
+
+
+def _head(statement: ast.stmt) -> str:
+    """A statement with empty blocks, as text."""
+    copied = deepcopy(statement)
+    for block in _blocks(copied):
+        block[:] = [ast.Pass()]
+    return ast.unparse(copied)
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks of a statement, those of its handlers and cases, too; also those that could have statements."""
+    parts = [statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())]
+    return [getattr(part, name) for part in parts for name in BLOCKS if isinstance(getattr(part, name, None), list)]

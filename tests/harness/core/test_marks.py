@@ -16,6 +16,8 @@ class Scale:
         else:
             total -= load
         for part in range(load):
+            if part > 50:
+                break
             try:
                 total += 10 // (part - 2)
             except ZeroDivisionError:
@@ -30,6 +32,7 @@ def patch(before, after):
 BIG = patch("total += load", "total += load + 1")
 ADDED = patch("total -= load\n", "total -= load\n        self.last = load\n")
 OTHER_ERROR = patch("except ZeroDivisionError", "except ArithmeticError")
+BREAK = patch("        try:", "        if part > 40:\n            break\n        try:")
 SIGNATURE = patch("def weigh(self, load):", "def weigh(self, load) -> int:")
 NO_PYTHON = patch("total -= load\n", "total -= load\n  self.last = load\n")
 
@@ -43,6 +46,7 @@ NO_PYTHON = patch("total -= load\n", "total -= load\n  self.last = load\n")
         pytest.param(ADDED, 6, False, id="statement-added-in-another-branch"),
         pytest.param(OTHER_ERROR, 1, True, id="kind-of-error-of-a-handler-in-a-loop-that-ran"),
         pytest.param(OTHER_ERROR, 0, False, id="kind-of-error-of-a-handler-in-a-loop-that-did-not-run"),
+        pytest.param(BREAK, 1, True, id="break-behind-another-one"),
         pytest.param(SIGNATURE, 0, True, id="first-line"),
         pytest.param(NO_PYTHON, 1, False, id="no-valid-python"),
         pytest.param(patch("no such text", ""), 1, False, id="does-not-fit"),
