@@ -42,8 +42,7 @@ class Campaign:
     plan: Plan
     group: WorkerGroup
     lines: EventLines
-    shrink_seconds: float
-    mutes: Mapping[str, Mute] = field(default_factory=dict)
+    limits: CampaignLimits
     findings: list[Finding] = field(default_factory=list)
     not_reproduced: list[str] = field(default_factory=list)
     is_interrupted: bool = False
@@ -56,7 +55,7 @@ class Campaign:
             result = self.group.result
             write(self.plan.corpus, rarest_first(result.rare), replaced=result.replayed)
         budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
-        for finding in self.group.report_findings(self.plan.out, budget, seconds=self.shrink_seconds):
+        for finding in self.group.report_findings(self.plan.out, budget, seconds=self.limits.shrink_seconds):
             if finding is not None and finding.cause.bugs:
                 self.group.result.tallies.attribute(finding.fingerprint, finding.cause.name)
             elif finding is not None and finding.why_flaky:
@@ -83,7 +82,7 @@ class Campaign:
         mutant = mutant_of(target_of(self.plan.engine), self.plan.mutant) if self.plan.mutant is not None else None
         result = self.group.result
         ended = (self.findings, self.not_reproduced, mutant, self.is_interrupted)
-        return Outcome(self.plan, command, result, *ended, mutes=self.mutes)
+        return Outcome(self.plan, command, result, *ended, mutes=self.limits.mutes)
 
 
 def plans_for(engines: Sequence[str], shared: Plan) -> list[Plan]:
@@ -123,7 +122,7 @@ def ended_campaigns(plans: Sequence[Plan], limits: CampaignLimits, lines: EventL
         assert plan.out is not None, "a campaign has a folder for its findings"
         on_progress = ProgressDisplay(plan, bar, lines).update
         group = WorkerGroup(plan.workers, plan.out, hang_seconds=limits.step_seconds, on_progress=on_progress)
-        campaigns.append(Campaign(plan, group, lines, limits.shrink_seconds, limits.mutes))
+        campaigns.append(Campaign(plan, group, lines, limits))
     with interruptible([campaign.group for campaign in campaigns]):
         try:
             with bar, ExitStack() as stack:

@@ -9,11 +9,14 @@ import typer
 
 from swarden.harness.commands.console import ERR, OUT, print_json, progress
 from swarden.harness.commands.release_day import Against, check, compared, released
-from swarden.harness.commands.try_release import Campaigns, tried
+from swarden.harness.commands.try_release import tried
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
+from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.registry import UnknownEngine, code_of, installed, target_of
 from swarden.harness.core.releases import Releases, in_environment, parsed
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.profiles import PROFILES
 
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 LATEST = "latest"  # of the releases of the package index
@@ -98,18 +101,18 @@ def try_release(
     against: Against = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.01, help="of traffic on each of the two releases; 2, or unlimited with --runs"),
+        typer.Option(min=0.01, help="of traffic on the release; 2, or unlimited with --runs"),
     ] = None,
-    runs: Annotated[int | None, typer.Option(min=1, help="limit of the runs on each of the two releases")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="limit of the runs")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="worker processes; one per core")] = None,
     archive: Annotated[Path | None, typer.Option(help="also replay the findings of this archive of nights")] = None,
     out: Annotated[Path, typer.Option(help="folder for the findings", metavar="DIR")] = TRIALS,
     page: Annotated[Path | None, typer.Option("--page", help="write the page here, not on standard output")] = None,
 ) -> None:
-    """Install a release and the one before it, compare them, fuzz both, and replay the known op-logs on both.
+    """Install a release and the one before it, compare them, fuzz the release, and replay its failures on the other.
 
-    The page is Markdown: works, not applicable, broken, newly failing, newly passing. The exit code is 2 if something
-    is broken, 1 if something fails that did not fail before.
+    The known op-logs are replayed on both. The page is Markdown, as that of a gate. The exit code is 2 if swarden
+    cannot drive the release, 1 if something fails that passes on the older one, 5 if a failure cannot be judged.
     """
     name, releases, version = _release(name)
     target_name = name.partition("==")[0]
@@ -118,9 +121,12 @@ def try_release(
         against = max((one for one in releases.on_index() if parsed(one) < parsed(version)), key=parsed)
     if against is not None:
         install_release(f"{target_name}=={against}", releases, against)
+    target, folder = released(name), out / slug(name)
+    older = f"{target_name}=={compared(target, against).version}"
+    folder.mkdir(parents=True, exist_ok=True)
     seconds = 60 * (minutes or (2.0 if runs is None else inf))
-    target, campaigns = released(name), Campaigns(seconds, runs, workers or os.cpu_count() or 1, out)
-    found = tried(target, compared(target, against), campaigns, archive)
+    plan = Plan(name, PROFILES["smoke"], 0, seconds, runs, out=folder, workers=workers or os.cpu_count() or 1)
+    found = tried(target, plan, older, archive)
     text = "\n".join(found.lines()) + "\n"
     if page is None:
         OUT.print(text, markup=False, soft_wrap=True, end="")

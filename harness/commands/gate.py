@@ -3,15 +3,15 @@
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 
-from swarden.harness.commands.console import OUT, progress
+from swarden.harness.commands.console import ERR, OUT, progress
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.gate_page import GatePage
 from swarden.harness.commands.help import limit_option
@@ -22,13 +22,13 @@ from swarden.harness.core.changed_code import difference
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import write_whole
-from swarden.harness.core.registry import UnknownEngine, installed, target_of
+from swarden.harness.core.registry import installed
 from swarden.harness.core.releases import LINKS
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.endings import STEP_SECONDS
 from swarden.harness.search.gate import Gate
-from swarden.harness.search.mutes import MUTES, Mute, active, mutes_of
+from swarden.harness.search.mutes import MUTES, active, mutes_of
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup, interruptible
@@ -62,23 +62,19 @@ def gate(
     with --require-reach, if no changed line ran.
     """
     out.mkdir(parents=True, exist_ok=True)
-    seconds, processes = 60 * minutes, workers or os.cpu_count() or 1
     aside = active(mutes_of(mutes))
     with linked(base, head, engine) as name, event_lines(events) as lines:
-        sides = [released(f"{name}=={version}") for version in (BASE, HEAD)]
-        roots = [one.import_root for one in sides if one.import_root is not None]
-        change = difference(roots[0], roots[1], sides[1].code.package)
+        old, new = released(f"{name}=={BASE}"), released(f"{name}=={HEAD}")
+        assert old.import_root is not None, "a checkout has a folder"
+        assert new.import_root is not None, "a checkout has a folder"
+        ERR.print("comparing the head with its base", markup=False)
+        change = difference(old.import_root, new.import_root, new.code.package)
+        size = workers or os.cpu_count() or 1
         plan = Plan(
-            sides[1].process,
-            PROFILES["default"],
-            seed,
-            seconds,
-            runs,
-            out=out,
-            workers=processes,
-            change=change,
+            new.process, PROFILES["default"], seed, 60 * minutes, runs, out=out, workers=size, change=change.lines
         )
-        page = _judged(plan, sides[0].process, lines, aside)
+        done, why_broken = judged_by_base(plan, old.process, lines, change.renamed)
+        page = GatePage(new, done, why_broken, aside)
         write_whole(out / "page.md", ("\n".join(page.lines()) + "\n").encode())
         for line in page.short_lines():
             OUT.print(line, markup=False, soft_wrap=True)
@@ -87,7 +83,10 @@ def gate(
     raise typer.Exit(worst([page.code, *[ExitCode.RED] * is_missed]))
 
 
-def _judged(plan: Plan, base: str, lines: EventLines, mutes: Mapping[str, Mute]) -> GatePage:
+def judged_by_base(
+    plan: Plan, base: str, lines: EventLines, renamed: Mapping[str, str] = {}
+) -> tuple[Gate, Sequence[str]]:
+    """A gate that has ended, and why its head cannot be driven, if it cannot."""
     assert plan.out is not None, "a gate has a folder for its findings"
     prepare_process()
     with progress() as bar:
@@ -100,17 +99,15 @@ def _judged(plan: Plan, base: str, lines: EventLines, mutes: Mapping[str, Mute])
 
         head = WorkerGroup(plan.workers, plan.out, hang_seconds=STEP_SECONDS, on_progress=show)
         of_base = WorkerGroup(1, None, hang_seconds=STEP_SECONDS, on_progress=show)
-        gate = Gate(plan, base, head, of_base)
-        gate.on_judged = display.judged
+        gate = Gate(plan, base, head, of_base, renamed)
         why_broken = []
         with interruptible([head, of_base]), head, of_base:
             try:
                 gate.run(plan.out)
             except UsageError as error:
                 why_broken = [str(error)]
-    result = head.result
-    why_broken += [*result.target_faults.values(), *result.unexplained_deaths]
-    return GatePage(released(plan.engine), gate, why_broken, mutes)
+        display.update(gate)
+    return gate, [*why_broken, *head.result.target_faults.values(), *head.result.unexplained_deaths]
 
 
 # --- the two sides
@@ -129,10 +126,7 @@ def linked(base: str, head: str, engine: str | None) -> Iterator[str]:
         }
         target = _target_of(trees["--head"], engine)
         for option, version in (("--base", BASE), ("--head", HEAD)):
-            if target.releases.sources_in(trees[option]) is None:
-                what = f"has no {target.releases.sources}{target.releases.package}/__init__.py"
-                raise UsageError(f"{option}: {trees[option]} {what}; name a checkout of {target.name}")
-            target.releases.link(version, trees[option], Path(folder))
+            target.releases.link(version, trees[option], Path(folder), option=option)
         os.environ[LINKS] = folder
         try:
             yield target.name
@@ -144,35 +138,29 @@ def _tree_of(option: str, side: str, other: str, folder: Path) -> Path:
     """A folder, or what the revision of that name has in the folder of the other side, or in the folder here."""
     if Path(side).is_dir():
         return Path(side)
-    git, place = ["git", "-C", other if Path(other).is_dir() else "."], folder / option
-    revision = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{side}^{{commit}}"]
-    found = subprocess.run(revision, capture_output=True, text=True, check=False)
-    if found.returncode:
-        where = Path(git[-1]).resolve()
-        raise UsageError(f"{option}: {side} is neither a folder nor a git revision in {where}; name one of them")
-    with (
-        subprocess.Popen([*git, "archive", "--format=tar", found.stdout.strip()], stdout=subprocess.PIPE) as archive,
-        tarfile.open(fileobj=archive.stdout, mode="r|") as content,
-    ):
-        content.extractall(place, filter="tar")
-    return place
+    where, tree = Path(other if Path(other).is_dir() else "."), folder / option
+    archive = ["archive", "--format=tar", f"--output={tree}.tar", "--end-of-options", f"{side}^{{commit}}"]
+    try:
+        subprocess.run(["git", "-C", str(where), *archive], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        [*_, why] = (getattr(error, "stderr", None) or str(error)).splitlines()
+        what = f"{side} is neither a folder nor a git revision in {where.resolve()}"
+        raise UsageError(f"{option}: {what}; name one of them ({why})") from error
+    with tarfile.open(f"{tree}.tar") as content:
+        content.extractall(tree, filter="tar")
+    return tree
 
 
 def _target_of(head: Path, engine: str | None) -> ReleasedTarget[Any]:
     """The target of this name, or the one whose package is in a folder."""
     if engine is not None:
         return released(engine)
-    drivable = [one for one in map(_released, installed()) if one is not None]
+    drivable = []
+    for name in installed():
+        with suppress(UsageError):  # an engine that cannot be loaded, or has no releases
+            drivable.append(released(name))
     found = [one for one in drivable if one.releases.sources_in(head) is not None]
     if not found:
         names = ", ".join(one.name for one in drivable)
         raise UsageError(f"--head: {head} is no checkout of {names}; name one, or the engine with --engine")
     return min(found, key=lambda one: one.name != one.releases.package)  # several targets can drive one package
-
-
-def _released(name: str) -> ReleasedTarget[Any] | None:
-    try:
-        target = target_of(name)
-    except UnknownEngine:
-        return None
-    return target if isinstance(target, ReleasedTarget) else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from swarden.harness.commands.release_day import compared, has_unknown_owner, is_leak, lines_of
 from swarden.harness.core.changed_code import ChangedLine
@@ -15,6 +15,7 @@ from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.nightly.reports import plain, table
 from swarden.harness.report.story import StoryPart
 from swarden.harness.report.wording import counted
+from swarden.harness.search.endings import FAILS, PASSES
 from swarden.harness.search.gate import Gate, Judged
 from swarden.harness.search.mutes import Mute, mute_of
 from swarden.harness.search.reach import Reach
@@ -23,19 +24,33 @@ from swarden.harness.search.verification import known_lines
 MOST_LINES = 8  # of the change, for one failure
 FAILURE = ("failure of the head", "op-log", "on the base")  # the heads of a table
 IN_SHORT = (StoryPart.CLAIM, StoryPart.EVIDENCE, StoryPart.COMMAND)
+NEW_OWNER = "The owner of this unit can be new to the adapter; see below what it reads."
+
+
+class KnownLogs(NamedTuple):
+    """How known op-logs end on the base and on the head: FAILS, PASSES, or why they cannot be run."""
+
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+
+    def changed(self, before: str, after: str) -> list[str]:
+        """The logs that end so on both sides; a log that fails otherwise fails."""
+        ends = ((log, self.before.get(log, ""), end) for log, end in self.after.items())
+        return [log for log, earlier, end in ends if earlier.startswith(before) and end.startswith(after)]
 
 
 class GatePage:
-    """The verdict of a gate.  `mutes` has what is put aside by the name of the failure."""
+    """The verdict of a gate.  `mutes` has what is put aside by the name of the failure, `logs` those of a release."""
 
     def __init__(
         self,
         target: ReleasedTarget[Any],
         gate: Gate,
         why_broken: Sequence[str],
-        mutes: Mapping[str, Mute],
+        mutes: Mapping[str, Mute] = {},
+        logs: KnownLogs | None = None,
     ) -> None:
-        self._target, self._gate, self._why_broken, self._mutes = target, gate, why_broken, mutes
+        self._target, self._gate, self._why_broken, self._mutes, self._logs = target, gate, why_broken, mutes, logs
         failed = [one for one in gate.judged.values() if one.is_new or not one.finding.cause.bugs]
         self._failed = sorted(failed, key=lambda one: one.rank)
 
@@ -57,33 +72,41 @@ class GatePage:
     def code(self) -> ExitCode:
         doubtful = [one for one in self.new if self._is_doubtful(one)]
         codes = [ExitCode.MISUSE] * bool(self._why_broken) + [ExitCode.INTERRUPTED] * self._gate.head.is_interrupted
-        has_proof = bool(self._gate.head.result.tallies.runs)
-        codes += [ExitCode.RED] * bool(doubtful or self.unanswered or not has_proof)
-        return worst([*codes, ExitCode.VIOLATED] if len(self.new) > len(doubtful) else codes)
+        codes += [ExitCode.RED] * bool(doubtful or self.unanswered or not self._gate.head.result.tallies.runs)
+        is_worse = len(self.new) > len(doubtful) or bool(self._logs and self._logs.changed(PASSES, FAILS))
+        return worst([*codes, ExitCode.VIOLATED] if is_worse else codes)
 
     def lines(self) -> Iterator[str]:
         """The page as Markdown."""
-        yield f"# {self._target.name}: head beside base"
+        yield f"# {self._gate.plan.engine} beside {self._gate.base}"
         yield from ("", *(f"{plain(line)}  " for line in self._verdict()))
         for one in self.new:
-            yield from ("", f"## New: {plain(one.name)}", "", *self._touched_lines(one))
-            yield from ("", "```", *(str(line).replace("```", "'''") for line in one.finding.story), "```")
+            found = touched(self._gate.plan.change, one)
+            lines = [f"- `{line.replace('`', chr(39))}`" for line in found.texts]
+            yield from ("", f"## New: {plain(one.name)}", "", *([NEW_OWNER, ""] * self._has_new_owner(one)))
+            yield from (found.how, *lines, "", "```")
+            yield from (*(str(line).replace("```", "'''") for line in one.finding.story), "```")
         for title, rows in self._tables().items():
             yield from ("", f"## {title}", "", *rows)
-        if self._why_broken or any(is_leak(one.finding.fingerprint) for one in self.new):
+        if self._why_broken or self._logs or any(is_leak(one.finding.fingerprint) for one in self.new):
             yield from ("", "## What the adapter reads", "", "```", *self._adapter_lines(), "```")
 
     def short_lines(self) -> Iterator[str]:
         """The page for a terminal: without the histories of the stories."""
         yield from self._verdict()
         for one in self.new:
-            yield from ("", f"new: {one.name}", *self._touched_lines(one))
+            found = touched(self._gate.plan.change, one)
+            yield from ("", f"new: {one.name}", *([NEW_OWNER] * self._has_new_owner(one)), found.how)
+            yield from (f"  {text}" for text in found.texts)
             yield from (str(line) for line in one.finding.story if line.part in IN_SHORT)
 
     def _verdict(self) -> Iterator[str]:
+        """The lines of the verdict; a change that was not reached comes first."""
         result = self._gate.head.result
         tallies, old = result.tallies, [one for one in self._failed if one.is_old]
-        yield self.reach.summary
+        reach = [self.reach.summary] * bool(tallies.runs and self._logs is None)
+        if not self.reach.is_reached:
+            yield from reach
         if self._gate.head.is_interrupted:
             yield "interrupted: what is known so far"
         yield from (f"broken: {printable(why)}" for why in self._why_broken)
@@ -91,20 +114,35 @@ class GatePage:
             f"{counted(len(self.new), 'new failure')}; {counted(len(old), 'failure')} of the base, too; "
             f"{counted(tallies.known.total(), 'run')} failed by known bugs"
         )
+        if self._logs is not None:
+            newly = counted(len(self._logs.changed(PASSES, FAILS)), "known op-log")
+            yield f"{newly} failing newly, of {len(self._logs.after)}"
+        if self.reach.is_reached:
+            yield from reach
+        laws = counted(sum(1 for count in tallies.evaluated.values() if count), "law")
         made = f"{counted(tallies.runs, 'run')} and {counted(tallies.steps, 'step')} of the head"
-        yield f"{made} in {result.seconds:.0f} s"
+        yield f"{laws} in {made} in {result.seconds:.0f} s"
 
     def _tables(self) -> Mapping[str, Sequence[str]]:
         aside = [one for one in self._failed if one.is_new and self._mute_of(one)]
         muted = [(f"{one.finding.name} {self._mute_of(one)}", str(one.finding.path)) for one in aside]
-        known = known_lines(self._gate.head.result.tallies.known, self._target)
+        lists = {
+            "Changed lines that did not run": self.reach.details if self._logs is None else [],
+            "Broken": self._why_broken,
+            "Known bugs": known_lines(self._gate.head.result.tallies.known, self._target),
+        }
+        if self._logs is not None:
+            cannot = [f"{log}: {end}" for log, end in self._logs.after.items() if not end.startswith((PASSES, FAILS))]
+            lists |= {
+                "Known op-logs that fail newly": self._logs.changed(PASSES, FAILS),
+                "Known op-logs that pass newly": self._logs.changed(FAILS, PASSES),
+                "Known op-logs that cannot be run": cannot,
+            }
         sections = {
-            "Changed lines that did not run": [f"- {plain(line)}" for line in self.reach.details],
-            "Broken": [f"- {plain(why)}" for why in self._why_broken],
             "Not judged by the base": table(FAILURE, map(_row, self.unanswered)),
             "Put aside": table(("put aside", "op-log"), muted),
             "Failing on the base, too": table(FAILURE, [_row(one) for one in self._failed if one.is_old]),
-            "Known bugs": [f"- {plain(line)}" for line in known],
+            **{title: [f"- {plain(line)}" for line in lines] for title, lines in lists.items()},
         }
         return {title: rows for title, rows in sections.items() if rows not in ([], ["None."])}
 
@@ -114,29 +152,37 @@ class GatePage:
         except UsageError as error:  # a file that is not valid Python
             return [str(error)]
 
-    def _touched_lines(self, one: Judged) -> list[str]:
-        """The changed lines that a story touches, as a list of Markdown."""
-        found, how = touched(self._gate.plan.change, one)
-        more = [f"- and {len(found) - MOST_LINES} more"] if len(found) > MOST_LINES else []
-        return [how, *(f"- `{str(line).replace('`', chr(39))}`" for line in found[:MOST_LINES]), *more]
-
     def _mute_of(self, one: Judged) -> Mute | None:
         return mute_of(self._mutes, one.finding.name, one.finding.fingerprint)
 
     def _is_doubtful(self, one: Judged) -> bool:
         """Whether a new failure does not fail each time, or can come from an owner that the adapter does not know."""
+        is_repeated = one.finding.replays is not None
+        return (is_repeated and not one.finding.is_confirmed) or self._has_new_owner(one)
+
+    def _has_new_owner(self, one: Judged) -> bool:
         name = one.finding.fingerprint
-        return bool(one.finding.why_flaky) or (
-            is_leak(name) and has_unknown_owner(name, self._target, self._comparison)
-        )
+        return is_leak(name) and has_unknown_owner(name, self._target, self._comparison)
 
     @cached_property
     def _comparison(self) -> Comparison:
         return compared(self._target, self._gate.base.partition("==")[2])
 
 
-def touched(change: Sequence[ChangedLine], one: Judged) -> tuple[Sequence[ChangedLine], str]:
-    """The changed lines in the functions of a failure's story, else those that ran, and a sentence about them.
+class Touched(NamedTuple):
+    """Changed lines that a failure touches, the nearest first, and a sentence about them."""
+
+    lines: Sequence[ChangedLine]
+    how: str
+
+    @property
+    def texts(self) -> list[str]:
+        more = [f"and {len(self.lines) - MOST_LINES} more"] if len(self.lines) > MOST_LINES else []
+        return [*map(str, self.lines[:MOST_LINES]), *more]
+
+
+def touched(change: Sequence[ChangedLine], one: Judged) -> Touched:
+    """The changed lines in the functions of a failure's story, else those that ran.
 
     The line of the story itself comes first, then the functions that the story names last; of lines that ran, those in
     files of the story come first.
@@ -151,11 +197,13 @@ def touched(change: Sequence[ChangedLine], one: Judged) -> tuple[Sequence[Change
         if named := [index for index, place in in_file if place.function == name]:
             of_functions[line] = (all(place.line != line.number for _, place in in_file), -max(named))
     if of_functions:
-        return sorted(of_functions, key=of_functions.__getitem__), "Changed lines in the functions of its story:"
+        nearest = sorted(of_functions, key=of_functions.__getitem__)
+        return Touched(nearest, "Changed lines in the functions of its story:")
     if one.ran:
         ran = sorted([change[ordinal] for ordinal in sorted(one.ran)], key=lambda line: line not in of_files)
-        return ran, "No changed line is in a function of its story; these ran in its op-log:"
-    return [], "Its story touches no changed line."
+        return Touched(ran, "No changed line is in a function of its story; these ran in its op-log:")
+    is_known = one.ran is not None
+    return Touched([], f"Its story touches no changed line{'' if is_known else '; which of them ran was not seen'}.")
 
 
 def _row(one: Judged) -> tuple[str, str, str]:

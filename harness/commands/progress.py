@@ -7,11 +7,12 @@ from rich.progress import Progress
 
 from swarden.harness.commands.console import ERR
 from swarden.harness.commands.events import EventLines
+from swarden.harness.commands.gate_page import touched
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.gate import Gate, Judged
+from swarden.harness.search.gate import Gate
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shards import runs_of_lanes
 from swarden.harness.search.workers import WorkerGroup
@@ -85,22 +86,23 @@ class GateDisplay:
 
     def __init__(self, bar: Progress, lines: EventLines) -> None:
         self._bar, self._task, self._lines, self._phase = bar, bar.add_task(""), lines, ""
+        self._ends: dict[str, str] = {}
 
     def update(self, gate: Gate) -> None:
-        line = f"{gate.phase}; verdict in at most {gate.left_s:.0f} s"
         if gate.phase != self._phase:
             self._phase = gate.phase
             self._lines.write("phase", phase=gate.phase)
             if self._bar.disable:
-                ERR.print(line, markup=False)
-        new = [name for name, one in gate.judged.items() if one.is_new]
-        shown = f"{counted(len(new), 'failure')} not on the base" + (f", the latest {new[-1]}" if new else "")
-        self._bar.update(self._task, description=f"{line}\n{shown}")
-
-    def judged(self, one: Judged) -> None:
-        self._lines.write("judged", name=one.name, on_base=one.end, path=str(one.finding.path))
-        if one.is_new:
-            ERR.print(f"new: {one.name}: passes on the base", markup=False)
+                ERR.print(gate.phase, markup=False)
+        for name, one in gate.judged.items():
+            if self._ends.get(name) != one.end:
+                self._ends[name] = one.end
+                self._lines.write("judged", name=one.name, on_base=one.end, path=str(one.finding.path))
+                if one.is_new:
+                    near = touched(gate.plan.change, one).lines[:1]
+                    ERR.print("; ".join([f"new: {one.name}: passes on the base", *map(str, near)]), markup=False)
+        left = f"; verdict in at most {gate.left_s:.0f} s" if gate.left_s < inf else ""
+        self._bar.update(self._task, description=f"{gate.phase}{left}")
 
 
 class NightDisplay:

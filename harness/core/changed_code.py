@@ -6,7 +6,7 @@ a function with a new name are followed by their content.
 
 import ast
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -50,7 +50,8 @@ class ChangedLine(NamedTuple):
 class Statement(NamedTuple):
     """A statement, a handler or a case, without its blocks; None is the end of a block.
 
-    What is planted for it is planted in its `block`, in front of the statement with this ordinal.
+    What is planted for it is planted in its `block`, in front of the statement with this ordinal: that of a handler or
+    a case in front of the statement that has it.
     """
 
     node: ast.AST | None
@@ -67,17 +68,49 @@ class Statement(NamedTuple):
         return ast.unparse(bare) if bare is not None else ""
 
 
-def difference(base: Path, head: Path, package: str) -> tuple[ChangedLine, ...]:
-    """The changed lines of a package, of files that are valid Python; `base` and `head` are folders of import."""
+class Difference(NamedTuple):
+    """The changed lines of a package, and the earlier names of its functions that have another name or module now.
+
+    These names are without the package, as in the fingerprint of an error.
+    """
+
+    lines: tuple[ChangedLine, ...] = ()
+    renamed: Mapping[str, str] = {}
+
+
+class File(NamedTuple):
+    """A file of Python: its module, its lines, and its functions by their names; those with one name are numbered."""
+
+    module: str
+    lines: Sequence[str]
+    tree: ast.Module
+    functions: Mapping[tuple[str, int], Function]
+
+    def lines_of(self, name: tuple[str, int]) -> list[str]:
+        node = self.functions[name]
+        first = min(one.lineno for one in (node, *node.decorator_list))
+        return [line.strip() for line in self.lines[first - 1 : node.end_lineno]]
+
+
+def difference(base: Path, head: Path, package: str) -> Difference:
+    """The difference of a package, of files that are valid Python; `base` and `head` are folders of import."""
     old, new = _files(base, package), _files(head, package)
     gone = {path: _lines(content) for path, content in old.items() if path not in new}
     added = {path: _lines(content) for path, content in new.items() if path not in old}
-    before = {path: path for path in new} | _followed(added, gone)
+    earlier_paths = _followed(added, gone)
     found: list[ChangedLine] = []
+    renamed, prefix = dict[str, str](), f"{package}."
     for path, content in sorted(new.items()):
-        if content != (earlier := old.get(before[path], b"")):
-            found += _of_file(path, content, earlier)
-    return tuple(found)
+        was = earlier_paths.get(path, path)
+        if was == path and content == old.get(path):
+            continue
+        file, earlier = _parsed(path, content), _parsed(was, old.get(was, b""))
+        if file is not None and earlier is not None:
+            before = _earlier_names(file, earlier)
+            found += _of_file(path, file, earlier, before)
+            names = ((f"{file.module}.{name}", f"{earlier.module}.{other}") for (name, _), (other, _) in before.items())
+            renamed |= {now.removeprefix(prefix): then.removeprefix(prefix) for now, then in names if now != then}
+    return Difference(tuple(found), renamed)
 
 
 def statements_of(block: list[ast.stmt], *, inside: bool = True) -> Iterator[Statement]:
@@ -92,7 +125,7 @@ def statements_of(block: list[ast.stmt], *, inside: bool = True) -> Iterator[Sta
         for part in (one, *[part for name in PARTS for part in getattr(one, name, ())]):
             if part is not one:
                 line = part.lineno if isinstance(part, ast.ExceptHandler) else part.pattern.lineno
-                yield Statement(part, line, part.body, 0)
+                yield Statement(part, line, block, index)
             for name in BLOCKS:
                 if isinstance(inner := getattr(part, name, None), list) and inner:
                     yield from statements_of(inner, inside=inside)
@@ -100,13 +133,49 @@ def statements_of(block: list[ast.stmt], *, inside: bool = True) -> Iterator[Sta
         yield Statement(None, block[-1].lineno, block, len(block) - 1)
 
 
+def changed(new: Sequence[Statement], old: Sequence[Statement]) -> Iterator[tuple[Statement, Statement | None]]:
+    """The statements that are not among the old ones; where old ones are gone, the one behind them, and their first."""
+    texts, old_texts = [one.text for one in new], [one.text for one in old]
+    found: list[tuple[Statement, Statement | None]] = []
+    ends: list[tuple[Statement, None]] = []  # if only ends of blocks are changed
+    for kind, start, end, old_start, old_end in SequenceMatcher(None, texts, old_texts, autojunk=False).get_opcodes():
+        if kind != "equal" and new:
+            behind = new[min(start, len(new) - 1)]
+            removed = [(behind, one) for one in old[old_start:old_end] if one.node is not None]
+            found += [(one, None) for one in new[start:end] if one.node is not None] or removed[:1]
+            ends += [(new[max(start - (start == end), 0)], None)] if old else []
+    yield from found or ends
+
+
+def plant(statements: Iterable[tuple[Statement, str]]) -> None:
+    """Put a further statement, given as text, in front of each of these statements of one tree."""
+    for place, text in sorted(statements, key=lambda one: one[0].ordinal, reverse=True):  # the last of a block first
+        [planted] = ast.parse(text).body
+        place.block.insert(place.ordinal, ast.increment_lineno(planted, place.line - 1))
+
+
 def _files(root: Path, package: str) -> dict[str, bytes]:
     folder = root.joinpath(*package.split("."))
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in folder.rglob("*.py")}
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in folder.rglob("*.py") if path.is_file()}
 
 
 def _lines(content: bytes) -> list[str]:
-    return [line for one in content.decode(errors="replace").splitlines() if (line := one.strip())]
+    return [line for one in content.decode(errors="replace").split("\n") if (line := one.strip())]
+
+
+def _parsed(path: str, content: bytes) -> File | None:
+    """A file; None if it is not valid Python, which no run can import."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):  # ValueError: a null byte
+        return None
+    functions: dict[tuple[str, int], Function] = {}
+    numbers: Counter[str] = Counter()
+    for name, node in functions_of(tree):
+        functions[name, numbers[name]] = node
+        numbers[name] += 1
+    module = ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
+    return File(module, content.decode(errors="replace").split("\n"), tree, functions)
 
 
 def _followed(added: Mapping[KeyT, Sequence[str]], gone: Mapping[KeyT, Sequence[str]]) -> dict[KeyT, KeyT]:
@@ -123,52 +192,35 @@ def _followed(added: Mapping[KeyT, Sequence[str]], gone: Mapping[KeyT, Sequence[
     return found
 
 
-def _of_file(path: str, content: bytes, earlier: bytes) -> Iterator[ChangedLine]:
-    """The changed lines of a file, in their order."""
-    try:
-        tree, old_tree = ast.parse(content), ast.parse(earlier)
-    except SyntaxError:  # of the head: no run can import it; of the base: nothing to compare
-        return
-    module = ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
-    lines, old_lines = (one.decode(errors="replace").splitlines() for one in (content, earlier))
-    new, old = _functions(tree), _functions(old_tree)
+def _earlier_names(file: File, earlier: File) -> Mapping[tuple[str, int], tuple[str, int]]:
+    """The names that the functions of a file had, of those that were there."""
     added, gone = (
-        {name: _lines_of(one[name], text) for name in one if name not in other}
-        for one, other, text in ((new, old, lines), (old, new, old_lines))
+        {name: one.lines_of(name) for name in one.functions if name not in other.functions}
+        for one, other in ((file, earlier), (earlier, file))
     )
-    before = {name: name for name in new} | _followed(added, gone)
-    top, old_top = ([*statements_of(each.body, inside=False)] for each in (tree, old_tree))
-    changed = [(f"{module}:", line, removed) for line, removed in _changed(top, old_top)]
-    for name, node in new.items():
-        was = old.get(before[name])
-        if was is not None and _lines_of(node, lines) == _lines_of(was, old_lines):
+    return {name: name for name in file.functions if name in earlier.functions} | _followed(added, gone)
+
+
+def _of_file(
+    path: str, file: File, earlier: File, before: Mapping[tuple[str, int], tuple[str, int]]
+) -> Iterator[ChangedLine]:
+    """The changed lines of a file, in their order."""
+    top, old_top = ([*statements_of(one.tree.body, inside=False)] for one in (file, earlier))
+    found = [("", one.line, gone) for one, gone in changed(top, old_top)]
+    for name, node in file.functions.items():
+        was = earlier.functions[before[name]] if name in before else None
+        if was is not None and file.lines_of(name) == earlier.lines_of(before[name]):
             continue
         if was is not None and _definition(node) != _definition(was):
-            changed.append((f"{module}:{name[0]}", node.lineno, 0))
-        statements = [*statements_of(was.body)] if was is not None else []
-        found = _changed([*statements_of(node.body)], statements)
-        changed += [(f"{module}:{name[0]}", line, removed) for line, removed in found]
+            found.append((name[0], node.lineno, None))
+        statements = changed([*statements_of(node.body)], [*statements_of(was.body)] if was is not None else [])
+        found += [(name[0], one.line, gone) for one, gone in statements]
     seen: set[int] = set()
-    for function, line, removed in sorted(changed, key=lambda one: (one[1], one[2])):
+    for function, line, gone in sorted(found, key=lambda one: (one[1], one[2] is not None)):
         if line not in seen:
             seen.add(line)
-            gone_text = old_lines[removed - 1].strip() if removed else ""
-            yield ChangedLine(path, line, lines[line - 1].strip(), function, gone_text)
-
-
-def _functions(tree: ast.Module) -> dict[tuple[str, int], Function]:
-    """The functions of a file by their names; those with one name are numbered."""
-    found: dict[tuple[str, int], Function] = {}
-    numbers: Counter[str] = Counter()
-    for name, node in functions_of(tree):
-        found[name, numbers[name]] = node
-        numbers[name] += 1
-    return found
-
-
-def _lines_of(node: Function, lines: Sequence[str]) -> list[str]:
-    first = min(one.lineno for one in (node, *node.decorator_list))
-    return [line.strip() for line in lines[first - 1 : node.end_lineno]]
+            removed = earlier.lines[gone.line - 1].strip() if gone is not None else ""
+            yield ChangedLine(path, line, file.lines[line - 1].strip(), f"{file.module}:{function}", removed)
 
 
 def _definition(node: Function) -> list[str]:
@@ -177,20 +229,3 @@ def _definition(node: Function) -> list[str]:
     values = [*node.decorator_list, *some.defaults, *filter(None, some.kw_defaults)]
     arguments = [*some.posonlyargs, *some.args, some.vararg, *some.kwonlyargs, some.kwarg]
     return [type(node).__name__, *[one.arg if one else "" for one in arguments], *map(ast.unparse, values)]
-
-
-def _changed(new: Sequence[Statement], old: Sequence[Statement]) -> Iterator[tuple[int, int]]:
-    """The lines of changed statements; where one was removed, its line before, else 0."""
-    if not old or not new:
-        yield from ((one.line, 0) for one in new if one.node is not None)
-        return
-    texts, old_texts = [one.text for one in new], [one.text for one in old]
-    found: list[tuple[int, int]] = []
-    ends: list[tuple[int, int]] = []  # if only ends of blocks are changed
-    for kind, start, end, old_start, old_end in SequenceMatcher(None, texts, old_texts, autojunk=False).get_opcodes():
-        if kind != "equal":
-            place = new[min(start, len(new) - 1)].line
-            removed = [(place, one.line) for one in old[old_start:old_end] if one.node is not None]
-            found += [(one.line, 0) for one in new[start:end] if one.node is not None] or removed[:1]
-            ends.append((new[max(start - (start == end), 0)].line, 0))
-    yield from found or ends

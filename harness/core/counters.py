@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
-from swarden.harness.core.changed_code import ChangedLine, Statement, statements_of
+from swarden.harness.core.changed_code import ChangedLine, Statement, plant, statements_of
 from swarden.harness.core.fitting import functions_of
 
 RAN = "__swarden_ran__"  # the dict in which a counter notes its line, a global of the module
@@ -52,9 +52,7 @@ class Counters:
             self._waiting[line.module].append(ordinal)
         self._change = change
         self._ran: dict[int, bool] = {}
-        self._on_import: set[int] = set()
-        self._followed: set[int] = set()
-        self._imported: set[int] = set()
+        self._always = NO_COVERAGE  # of each run
         self._replaced: list[tuple[FunctionType, CodeType]] = []
 
     @contextmanager
@@ -76,20 +74,19 @@ class Counters:
     @property
     def coverage(self) -> Coverage:
         """The coverage of the run."""
-        return Coverage(frozenset(self._ran) | self._on_import, frozenset(self._followed), frozenset(self._imported))
+        return self._always | Coverage(frozenset(self._ran))
 
     def _plant(self, lines: dict[str, list[int]]) -> None:
         codes: dict[Key, CodeType] = {}
         by_place: dict[tuple[str, int], int] = {}
         for name, ordinals in lines.items():
-            on_import = {one for one in ordinals if self._change[one].runs_on_import}
-            self._imported.update(ordinals)
-            self._on_import |= on_import
-            self._followed |= on_import
             file = str(sys.modules[name].__file__)
-            numbers = {self._change[one].number: one for one in ordinals if one not in on_import}
+            numbers = {self._change[one].number: one for one in ordinals if not self._change[one].runs_on_import}
+            on_import = frozenset(ordinals) - {*numbers.values()}
+            self._always |= Coverage(on_import, on_import, frozenset(ordinals))
             by_place |= {(file, number): one for number, one in numbers.items()}
             codes |= {_key(code): code for code in _with_counters(file, numbers)}
+        places: set[tuple[str, int | None]] = set()
         for function in _functions():
             code = codes.get(_key(function.__code__))
             if code is None or code.co_freevars != function.__code__.co_freevars:
@@ -97,8 +94,8 @@ class Counters:
             self._replaced.append((function, function.__code__))
             function.__globals__[RAN] = self._ran  # and stays there: a generator or a closure can outlive the body
             function.__code__ = code
-            places = {(code.co_filename, line) for inner in _every(code) for _, _, line in inner.co_lines() if line}
-            self._followed |= {by_place[place] for place in places if place in by_place}
+            places |= {(code.co_filename, line) for inner in _every(code) for _, _, line in inner.co_lines()}
+        self._always |= Coverage(followed=frozenset(one for place, one in by_place.items() if place in places))
 
 
 def _functions() -> list[FunctionType]:
@@ -117,10 +114,7 @@ def _with_counters(file: str, numbers: dict[int, int]) -> Iterator[CodeType]:
     tree = ast.parse(Path(file).read_bytes(), file)
     places = {one.line: one for one in reversed([*statements_of(tree.body)]) if one.node is not None}
     places |= {node.lineno: Statement(node, node.lineno, node.body, 0) for _, node in functions_of(tree)}
-    places = {line: place for line, place in places.items() if line in numbers}
-    for one in sorted(places.values(), key=lambda place: place.ordinal, reverse=True):  # the last one of a block first
-        [counter] = ast.parse(f"{RAN}[{numbers[one.line]}] = True").body
-        one.block.insert(one.ordinal, ast.increment_lineno(counter, one.line - 1))
+    plant((places[line], f"{RAN}[{number}] = True") for line, number in numbers.items() if line in places)
     for code in _every(compile(tree, file, "exec", dont_inherit=True)):
         if code.co_flags & CO_NEWLOCALS and any(RAN in inner.co_names for inner in _every(code)):
             yield code

@@ -17,7 +17,6 @@ from swarden.harness.core.patch import Patch, Sources, StalePatch, code_of
 
 NOTE = "__swarden_note__"  # the function that a mark calls, a global of the module of a marked function
 BLOCKS = ("body", "orelse", "finalbody")
-_sets: list[set[str]] = []  # that get the names now
 
 
 class Place(NamedTuple):
@@ -47,11 +46,9 @@ def marked(patches: Iterable[Patch], reached: set[str]) -> Iterator[None]:
             before[function] = sources.before
             versions[function].append(Version(patch.name, sources.after))
     with ExitStack() as stack:
-        _sets.append(reached)
-        stack.callback(_sets.pop)
         for function, others in versions.items():
             stack.callback(setattr, function, "__code__", function.__code__)
-            function.__globals__[NOTE] = _note  # and stays there: a generator or a closure can outlive the body
+            function.__globals__[NOTE] = reached.add  # and stays there: a generator or a closure can outlive the body
             function.__code__ = _with_marks(function.__code__, before[function], tuple(others))
         yield
 
@@ -65,11 +62,6 @@ def changed_functions(patch: Patch) -> Mapping[FunctionType, Sources]:
     except (StalePatch, SyntaxError):  # the text can stand elsewhere, with another indentation
         return {}
     return found
-
-
-def _note(name: str) -> None:
-    for reached in _sets:
-        reached.add(name)
 
 
 @lru_cache(maxsize=512)
@@ -92,7 +84,10 @@ def _body(tree: ast.Module) -> list[ast.stmt]:
 
 
 def changed_places(old: list[ast.stmt], new: list[ast.stmt]) -> Iterator[Place]:
-    """The places of a block, or of the innermost blocks in it, at which the new block has other statements."""
+    """The places of a block, or of the innermost blocks in it, at which the new block has other statements.
+
+    Blocks are compared one by one: in a list of all statements, a new `break` could stand for that of another block.
+    """
     texts = [[*map(ast.unparse, block)] for block in (old, new)]
     for kind, start, end, new_start, new_end in SequenceMatcher(a=texts[0], b=texts[1], autojunk=False).get_opcodes():
         if kind == "equal":

@@ -199,11 +199,11 @@ class Releases:
         places = [checkout / self.sources / self.package, checkout / self.package]
         return next((place.resolve() for place in places if (place / "__init__.py").is_file()), None)
 
-    def link(self, version: str, checkout: Path, folder: Path | None = None) -> None:
+    def link(self, version: str, checkout: Path, folder: Path | None = None, *, option: str = "--from") -> None:
         """Link the sources of a checkout, in place of an earlier one, and install the shared packages.
 
         The link is below a `folder`, else below the root.  Raises UsageError if the version is no name for a checkout,
-        or the folder is none.
+        or the folder is none; the message names the `option`.
         """
         if not LINKED.fullmatch(version):
             name = f"{self.on_index_as}=={CHECKOUT}"
@@ -211,7 +211,7 @@ class Releases:
         sources = self.sources_in(checkout)
         if sources is None:
             what = f"no {self.sources}{self.package}/__init__.py"
-            raise UsageError(f"--from: {checkout} has {what}; name a checkout of {self.on_index_as}")
+            raise UsageError(f"{option}: {checkout} has {what}; name a checkout of {self.on_index_as}")
         self.root.mkdir(parents=True, exist_ok=True)
         with self._alone() as unfinished:
             self._install_shared(unfinished / "shared")

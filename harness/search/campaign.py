@@ -354,7 +354,7 @@ class Worker(RunListener):
         recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
         found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure), recorded=recorded)
         suffix = "" if kind.cause.bugs else kind.name.removeprefix(name)
-        return replace(found, key=kind.key, cause=kind.cause, suffix=suffix)
+        return replace(found, key=kind.key, cause=kind.cause, suffix=suffix, together=failure.fingerprints)
 
     def _beat_now(self) -> None:
         self._beat(self.next_run)

@@ -1,8 +1,10 @@
 """How logs of findings end on another release of their engine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
@@ -17,22 +19,39 @@ OTHERWISE = f"{FAILS} with "  # other fingerprints
 STEP_SECONDS = 60.0  # until a replay without an engine step is taken for hung
 
 
-def end_on(group: WorkerGroup, engine: str, path: Path, expected: str | None = None) -> str:
-    """How a log ends on a release: FAILS, PASSES, or why it cannot be run there.
+def ending_on(group: WorkerGroup, engine: str, log: OpLog, names: Sequence[str] = ()) -> Generator[None, None, str]:
+    """How a log ends on a release: FAILS, PASSES, OTHERWISE, or why it cannot be run there.
 
-    With `expected`, only a failure with this fingerprint is FAILS, and another one is OTHERWISE.
+    It is run with its fixes, or without them if they do not fit there.  The failure that is expected has these names;
+    without names it is that of the log.
     """
-    try:
-        log = OpLog.load(path, engine=engine)
-        replays = group.replay(OpLog(log.header, log.ops) if expected is None else log.as_regression(expected), 1)
-    except UsageError as error:
-        return str(error)
-    return end_of(replays)
+    end, header = "", log.header
+    for fixes in dict.fromkeys([header.fixes, ()]):
+        own = msgspec.structs.replace(header, fixes=fixes, expected=names[0] if names else header.expected)
+        try:
+            here = OpLog.parse(OpLog(own, log.ops).to_bytes(), Path("its op-log"), engine=engine)
+            return end_of((yield from group.replaying(here, 1)), names)
+        except UsageError as error:
+            end = str(error)
+    return end
 
 
-def end_of(replays: Replays) -> str:
-    """How a log has ended: PASSES, FAILS as it expects, or OTHERWISE with the names of another failure."""
-    if replays.verdict is Verdict.CHANGED:
+def end_on(group: WorkerGroup, engine: str, log: OpLog, names: Sequence[str] = ()) -> str:
+    """The same, at once."""
+    ending = ending_on(group, engine, log, names)
+    while True:
+        try:
+            next(ending)
+        except StopIteration as end:
+            return str(end.value)
+
+
+def end_of(replays: Replays, same: Sequence[str] = ()) -> str:
+    """How a log has ended: PASSES, FAILS as it expects, or OTHERWISE with the names of another failure.
+
+    `same` has further names of the failure that is expected.
+    """
+    if replays.verdict is Verdict.CHANGED and replays.fingerprints[0] not in same:
         return f"{OTHERWISE}{', '.join(replays.fingerprints)}"
     return PASSES if replays.verdict is Verdict.FIXED else FAILS
 
@@ -55,11 +74,8 @@ def beside(findings: list[Finding], version: str, is_stopped: Callable[[], bool]
     with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
         for index, finding in enumerate(findings):
             if finding.path is not None and not finding.died and not is_stopped():
-                findings[index] = replace(finding, on_base=_on_base(group, finding, finding.path, version))
+                end = end_on(group, f"{finding.log.header.engine}=={version}", finding.log, finding.fingerprints)
+                on_base = f"{end} on {version}" + (", too" if end == FAILS else "")
+                findings[index] = replace(finding, on_base=on_base)
             yield
     findings.sort(key=lambda one: ranks.get(one.on_base, 1))
-
-
-def _on_base(group: WorkerGroup, finding: Finding, path: Path, version: str) -> str:
-    end = end_on(group, f"{finding.log.header.engine}=={version}", path, finding.fingerprint)
-    return f"{FAILS} on {version}, too" if end == FAILS else f"{end} on {version}"

@@ -2,20 +2,17 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
-
-import msgspec
+from typing import NamedTuple, TypeVar
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, end_of
+from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, end_of, ending_on
 from swarden.harness.search.findings import write_unshrunk
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding
@@ -23,22 +20,24 @@ from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.tasks import following
 from swarden.harness.search.workers import WorkerGroup
 
+ResultT = TypeVar("ResultT")
 MOST_LOGS = 4  # of one failure that are replayed on the base
-BOOT_S, VERDICT_S = 60.0, 120.0  # from the end of the minutes to the end of the traffic, and to the verdict
+BOOT_S, VERDICT_S = 45.0, 100.0  # from the end of the minutes to the end of the traffic, and to the verdict
 RESERVE_S = 15.0  # before the verdict: for the last replays on the base
-END = object()
+LOCALS = ".<locals>"  # behind the name of a function in that of one in it
 NOT_REPLAYED = "was not replayed in time"
 
 
 class Judged(NamedTuple):
     """A failure of the head, and how its log ends on the base: PASSES, FAILS, OTHERWISE, or why it cannot be run.
 
-    `ran` has the ordinals of the changed lines that its log executes on the head, if the failure is new.
+    `ran` has the ordinals of the changed lines that its log executes on the head, if the failure is new; None if the
+    time was too short to see them.
     """
 
     finding: Finding
     end: str
-    ran: frozenset[int] = frozenset()
+    ran: frozenset[int] | None = None
 
     @property
     def name(self) -> str:
@@ -66,11 +65,15 @@ class Gate:
     `judged` has the failures by name, `phase` is what is done now.  Both groups are entered.
     """
 
-    def __init__(self, plan: Plan, base: str, workers: WorkerGroup, of_base: WorkerGroup) -> None:
-        """`base` is the engine of the group `of_base`, which has one worker; `workers` are those of the head."""
+    def __init__(
+        self, plan: Plan, base: str, workers: WorkerGroup, of_base: WorkerGroup, renamed: Mapping[str, str] = {}
+    ) -> None:
+        """`base` is the engine of the group `of_base`, which has one worker; `workers` are those of the head.
+
+        `renamed` has the names on the base of functions with another name, for the names of errors.
+        """
         self.head, self.judged, self.phase = workers, dict[str, Judged](), "random traffic on the head"
-        self.on_judged: Callable[[Judged], None] = lambda _: None
-        self.plan, self.base, self._of_base = plan, base, of_base
+        self.plan, self.base, self._of_base, self._renamed = plan, base, of_base, renamed
         self._replayed = defaultdict[str, set[str]](set)  # the keys of the logs by name
         self._is_judging = False
         self._verdict_at = time.monotonic() + plan.seconds + VERDICT_S
@@ -125,77 +128,67 @@ class Gate:
             before = self.judged.get(name)
             if before is None or judged.rank < before.rank:
                 self.judged[name] = judged
-                self.on_judged(judged)
 
     def _end_on_base(self, finding: Finding) -> Generator[None, None, str]:
-        """The end of a log on the base: with the fixes that the log has, or without them if they do not fit there."""
-        end, header = "", finding.log.header
-        for fixes in dict.fromkeys([header.fixes, ()]):
-            log = OpLog(msgspec.structs.replace(header, fixes=fixes), finding.log.ops)
+        names = [self._on_base(name) for name in (finding.fingerprint, *finding.together)]
+        return ending_on(self._of_base, self.base, finding.log, names)
+
+    def _on_base(self, fingerprint: str) -> str:
+        """The fingerprint with the names that functions have on the base."""
+        parts = [part.partition(LOCALS) for part in fingerprint.split("/")]
+        return "/".join(f"{self._renamed.get(name, name)}{more}{inner}" for name, more, inner in parts)
+
+    def _in_time(self, replaying: Generator[None, None, ResultT]) -> ResultT | None:
+        """The result of replays, if the time suffices."""
+        while self.left_s and not self.head.is_interrupted:
             try:
-                here = OpLog.parse(log.to_bytes(), Path("its op-log"), engine=self.base)
-                return end_of((yield from self._of_base.replaying(here.as_regression(finding.fingerprint), 1)))
-            except UsageError as error:
-                end = str(error)
-        return end
+                next(replaying)
+            except StopIteration as end:
+                result: ResultT = end.value
+                return result
+        return None
 
     def _report(self, out: Path) -> None:
         """Shrink the new failures, and put the reports in their place."""
         new = {name: one.finding for name, one in self.judged.items() if one.is_new}
         self.head.result.findings = {name: one for name, one in new.items() if not one.cause.bugs}
-        reports: list[Finding] = []
+        reports: dict[float, Finding] = {}  # the name of a report can be another one
         budget, shrink_s = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS), max(0.0, self.left_s - RESERVE_S)
-        reporting = self.head.report_findings(out, budget, seconds=shrink_s)
-        while not self.head.is_interrupted and (report := next(reporting, END)) is not END:
-            reports += [report] if isinstance(report, Finding) else []
+        reporting = self.head.report_findings(out, budget, seconds=shrink_s) if not self.head.is_interrupted else ()
+        for report in reporting:
+            if report is not None:
+                reports[report.found_cpu_seconds] = report
+            if self.head.is_interrupted:
+                break
         for name, finding in new.items():
-            found = next((one for one in reports if one.found_cpu_seconds == finding.found_cpu_seconds), None)
-            why_not = self._why_not(finding, found)
-            shown = found if found is not None and not why_not else self._as_found(finding, out, why_not)
-            self.judged[name] = Judged(shown, PASSES, self._ran_in(shown))
+            self.judged[name] = self._shown(finding, reports.get(finding.found_cpu_seconds), out)
 
-    def _why_not(self, finding: Finding, report: Finding | None) -> str:
-        """Why the report of a new failure is not shown; "" if it is."""
-        if report is None or report.cause.bugs:
-            return "of a known bug" if finding.cause.bugs or report is not None else "interrupted before it was shrunk"
-        if report.why_flaky or report.log.key == finding.log.key or self.head.is_interrupted:
-            return ""
-        end = _result_of(self._end_on_base(report))
-        return "" if end == PASSES else f"its shrunk op-log {end} on the base"
-
-    def _as_found(self, finding: Finding, out: Path, why: str) -> Finding:
-        """A failure with its unshrunk log, and the story of this log."""
-        if self.head.is_interrupted:
-            return write_unshrunk(finding, out, why)
-        replays = self.head.replay(finding.log, 1, with_story=True)
-        story = [StoryLine(StoryPart.HISTORY, line) for line in replays.story]
-        is_confirmed = Replays(Verdict.FAILED, replays.fingerprints, 1, 1)
-        return write_unshrunk(replace(finding, story=story or finding.story), out, f"not shrunk: {why}", is_confirmed)
-
-    def _ran_in(self, finding: Finding) -> frozenset[int]:
-        if self.head.is_interrupted or not (finding.is_confirmed and self.plan.change and self.left_s):
-            return frozenset()
-        return self.head.replay(finding.log, 1, block=partial(following, self.plan.change)).ran
-
-    def _checked(self, finding: Finding, report: Finding | None, out: Path) -> Finding:
-        """The report of a new failure, or the failure as it was found if its shrunk log is of another one."""
-        if self.head.is_interrupted or report is None:
-            return write_unshrunk(finding, out, "interrupted before it was shrunk")
-        end = "is of a known bug" if report.cause.bugs else ""
-        if not end and report.log.key != finding.log.key and not report.why_flaky:
-            end = _result_of(self._end_on_base(report))
-        if end in ("", PASSES):
-            return report
-        replays = self.head.replay(finding.log, 1, with_story=True)
-        story = [StoryLine(StoryPart.HISTORY, line) for line in replays.story]
-        note = f"it is shown as it was found, because the shrunk op-log {end} on the base"
-        is_confirmed = Replays(Verdict.FAILED, replays.fingerprints, 1, 1)
-        return write_unshrunk(replace(finding, story=story or finding.story), out, note, is_confirmed)
-
-
-def _result_of(replaying: Generator[None, None, str]) -> str:
-    while True:
+    def _shown(self, finding: Finding, report: Finding | None, out: Path) -> Judged:
+        """The report of a new failure, or the failure as it was found, with the reason."""
+        why = ""
+        if finding.cause.bugs or (report is not None and report.cause.bugs):
+            why = "of a known bug"
+        elif report is None:
+            why = "interrupted before it was shrunk"
+        elif report.log.key != finding.log.key and not report.why_flaky:
+            end = None if self._is_judging else self._in_time(self._end_on_base(report))
+            why = f"its shrunk op-log {end or NOT_REPLAYED} on the base" if end != PASSES else ""
+        shown = report if report is not None and not why else finding
         try:
-            next(replaying)
-        except StopIteration as end:
-            return str(end.value)
+            replaying = self.head.replaying(
+                shown.log.as_regression(shown.fingerprint),
+                1,
+                with_story=True,
+                block=partial(following, self.plan.change),
+            )
+            replays = self._in_time(replaying)
+        except UsageError as error:  # such as a fault of the target
+            replays, why = None, f"{why}; when it is repeated: {error}"
+        is_failing = replays is not None and replays.verdict is Verdict.FAILED
+        ran = replays.ran if replays is not None and is_failing else None
+        if shown is report:
+            return Judged(report, PASSES, ran)
+        story = [StoryLine(StoryPart.HISTORY, line) for line in (replays.story if replays is not None else ())]
+        why += f"; when it is repeated, it {end_of(replays)}" if replays is not None and not is_failing else ""
+        shown = write_unshrunk(replace(finding, story=story or finding.story), out, f"not shrunk: {why}", replays)
+        return Judged(shown, PASSES, ran)

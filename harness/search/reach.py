@@ -82,7 +82,8 @@ class Reach(NamedTuple):
         of = f"of {counted(num, 'changed line')}"
         if not self.is_reached:
             return f"not reached: none {of} ran: {_listed([str(self.change[line]) for line in self.missed])}"
-        return f"{num - len(self.missed)} {of} ran" + ("; these did not:" if self.missed else "")
+        missed = f"; these did not: {_listed([str(self.change[line]) for line in self.missed])}" if self.missed else ""
+        return f"{num - len(self.missed)} {of} ran{missed}"
 
     @property
     def details(self) -> list[str]:

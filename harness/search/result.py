@@ -35,6 +35,7 @@ class Finding:
     of known bugs if its shrunk log has turned out to pass with their fixes.  `on_base` says how the log of a finding in
     a checkout ends on the nearest release.  `key` is the second key of the unshrunk failure and `statements`
     that of the shrunk one; `suffix` makes the name of each further finding with one fingerprint and another key.
+    `together` are all fingerprints of the failure that was found.
     """
 
     fingerprint: str
@@ -55,6 +56,7 @@ class Finding:
     key: Key = NO_KEY
     statements: Key = NO_KEY
     suffix: str = ""
+    together: Sequence[str] = ()
 
     def __str__(self) -> str:
         return f"{self.name} on {self.engine}"

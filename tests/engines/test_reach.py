@@ -26,7 +26,7 @@ def followed(engine: str, core: str, empty: Path) -> tuple[set[str], float, bool
     log = OpLog(Header(engine=target.name, version=target.version(), configs=[{}]), [*OPS, Drain()])
     without = run_log(log, keep_digests=True)
     assert target.import_root is not None
-    change = difference(empty, target.import_root, core)
+    change = difference(empty, target.import_root, core).lines
     counters = Counters(change)
     with_counters = run_log(log, keep_digests=True, inside=counters.planted())
     coverage = counters.coverage

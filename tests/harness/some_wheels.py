@@ -2,14 +2,15 @@
 
 from base64 import urlsafe_b64encode
 from hashlib import sha256
+from types import MappingProxyType
 from zipfile import ZipFile
 
 
-def wheel(folder, name, version, requires="", files=()):
-    """Write a wheel with one package, and further empty `files` in it."""
+def wheel(folder, name, version, requires="", files=MappingProxyType({})):
+    """Write a wheel with one package, and further `files` in it."""
     info = f"{name}-{version}.dist-info"
     contents = {
-        **{f"{name}/{file}": "" for file in files},
+        **{f"{name}/{file}": content for file, content in files.items()},
         f"{name}/__init__.py": f"VERSION = {version!r}\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",

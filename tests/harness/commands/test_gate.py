@@ -1,4 +1,4 @@
-"""swarden gate, over checkouts of the demo's engine, whose own leak is a known bug."""
+"""swarden gate and swarden engines try, over checkouts and releases of the demo's engine, whose leak is a known bug."""
 
 import shutil
 import subprocess
@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from swarden.harness.commands.gate_page import NEW_OWNER
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.engines.demo import engine
 from tests.harness.some_targets import swarden_with
 from tests.harness.some_wheels import wheel
@@ -53,14 +56,24 @@ at = "tinyserve.engine:Engine.abort"
 before = "{LEAK}"
 after = "request.blocks, request.id)"
 """
+OPS = [Submit(tokens=tuple(range(1, 6)), max_new_tokens=9), Step(count=2), Abort(), Drain()]
 SOURCE = Path(engine.__file__).read_text()
 STOPPED = "self.pool.free(request.blocks, request.id)\n                self.outputs"
+SECOND_LEAK = STOPPED.replace("request.blocks,", 'request.blocks if reason == "length" else [],')
+FIXED = SOURCE.replace(LEAK, "request.blocks, request.id)")
+BROKEN = ("max_running: int, chunk_len: int)", "max_running: int, chunk_len: int, num_ranks: int)")
+RELEASES = {
+    "1.0.0": SOURCE,
+    "1.1.0": FIXED,
+    "1.2.0": FIXED.replace(STOPPED, SECOND_LEAK) + "\n\nclass Ring(Engine): ...\n",
+    "1.3.0": SOURCE.replace(*BROKEN),
+}
 CHANGES = {
     "base": ("", ""),
     "renamed": ("num_full", "full_blocks"),
-    "leak": (STOPPED, STOPPED.replace("request.blocks,", 'request.blocks if reason == "length" else [],')),
+    "leak": (STOPPED, SECOND_LEAK),
     "unreadable": ("class Engine:", "class Engine(:"),
-    "broken": ("max_running: int, chunk_len: int)", "max_running: int, chunk_len: int, num_ranks: int)"),
+    "broken": BROKEN,
 }
 
 
@@ -70,7 +83,11 @@ def folder(tmp_path_factory):
     (folder / "packages.txt").write_text("helper==4.0.0\n")
     (folder / "findings").mkdir()
     (folder / "findings/leak-of-an-abort.toml").write_text(BUG)
+    log = OpLog(Header(engine="tinyserve", version="1.0.0", configs=[{}]), OPS)
+    log.save(folder / "findings/leak-of-an-abort.oplog")
     wheel(folder, "helper", "4.0.0")
+    for version, source in RELEASES.items():
+        wheel(folder, "tinyserve", version, files={"engine.py": source})
     for name, (healthy, broken) in CHANGES.items():
         (folder / name / "tinyserve").mkdir(parents=True)
         (folder / name / "tinyserve/__init__.py").touch()
@@ -79,9 +96,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def gate(folder):
+def swarden(folder):
+    return swarden_with(folder, TARGET, {"tinyserve": "TinyTarget"})
+
+
+@pytest.fixture(scope="module")
+def gate(folder, swarden):
     """Runs a gate; returns it with its page."""
-    swarden = swarden_with(folder, TARGET, {"tinyserve": "TinyTarget"})
 
     def run(base, head, *more):
         options = ("--runs", "24", "--workers", "1", "--out", f"out/{head}")
@@ -101,7 +122,7 @@ def test_new_leak_behind_a_known_leak_of_the_same_name_is_new_and_leads_to_its_l
     assert "1 new failure; 0 failures of the base, too" in first
     assert "known: leak-of-an-abort" in rest
     assert "tinyserve/engine.py:91: self.pool.free(request.blocks if reason" in rest.partition("```")[0]
-    assert [path.name for path in (folder / "engines").iterdir()] == ["packages", ".lock"]
+    assert list((folder / "engines").glob("checkout-*")) == []
 
 
 def test_failure_that_a_fix_does_not_fit_on_the_head_is_old_if_the_base_has_it(gate):
@@ -156,3 +177,30 @@ def test_sides_without_an_engine_are_refused(gate, folder, sides, what):
 
     assert done.returncode == 2
     assert what in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("releases", "code", "lines"),
+    [
+        pytest.param(
+            "1.2.0 --against 1.0.0",
+            5,
+            ["pass newly", "- leak-of-an-abort.oplog", NEW_OWNER, "Ring(Engine)"],
+            id="owner",
+        ),
+        pytest.param(
+            "1.0.0 --against 1.1.0",
+            1,
+            ["## New: ", "1 known op-log failing newly, of 1", "- leak-of-an-abort.oplog"],
+            id="bug-is-back",
+        ),
+        pytest.param("latest --against 1.1.0", 2, ["broken: ", "'num_ranks'"], id="broken"),
+    ],
+)
+def test_release_is_judged_by_another_one_and_by_known_op_logs(swarden, tmp_path, releases, code, lines):
+    page, options = tmp_path / "page.md", ("--runs", "24", "--workers", "1")
+    run = swarden("engines", "try", *f"tinyserve=={releases}".split(), *options, "--page", str(page))
+
+    assert run.returncode == code, run.stderr
+    text = page.read_text().replace("\\", "")
+    assert [line for line in lines if line not in text] == []

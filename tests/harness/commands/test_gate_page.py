@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from swarden.harness.commands.gate_page import GatePage, touched
+from swarden.harness.commands.gate_page import GatePage, KnownLogs, touched
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import NO_COVERAGE
 from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES
 from swarden.harness.search.gate import NOT_REPLAYED, Judged
+from swarden.harness.search.result import Tallies
 from swarden.harness.search.verification import UNKNOWN, Cause
 
 LAW = "law/request/code"
@@ -23,15 +25,22 @@ NO_MUTES: dict[str, Any] = {}
 
 def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
     """The page of failures that end so on the base; `given` are parts of the finding, of the group and of its runs."""
-    defaults = {"fingerprint": LAW, "name": LAW, "path": Path("a.oplog"), "why_flaky": "", "cause": UNKNOWN}
+    defaults = {
+        "fingerprint": LAW,
+        "name": LAW,
+        "path": Path("a.oplog"),
+        "replays": None,
+        "is_confirmed": False,
+        "cause": UNKNOWN,
+    }
     finding: Any = SimpleNamespace(**{**defaults, **given})
-    tallies = SimpleNamespace(runs=given.get("runs", 1))
+    tallies = Tallies(runs=given.get("runs", 1))
     result = SimpleNamespace(tallies=tallies, seconds=1.0, coverage=NO_COVERAGE, refused={})
     judged = {str(index): Judged(finding, end) for index, end in enumerate(ends)}
     head = SimpleNamespace(result=result, is_interrupted=given.get("is_interrupted", False))
-    gate: Any = SimpleNamespace(judged=judged, head=head)
+    gate: Any = SimpleNamespace(judged=judged, head=head, plan=SimpleNamespace(change=()))
     target: Any = SimpleNamespace(name="demo")
-    return GatePage(target, gate, why_broken, mutes)
+    return GatePage(target, gate, why_broken, mutes, given.get("logs"))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +50,7 @@ def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
         pytest.param(page_of(FAILS), ExitCode.CLEAN, id="old"),
         pytest.param(page_of(FAILS, PASSES), ExitCode.VIOLATED, id="new"),
         pytest.param(page_of(PASSES, mutes={LAW: "aside"}), ExitCode.CLEAN, id="put-aside"),
-        pytest.param(page_of(PASSES, why_flaky="does not fail again"), ExitCode.RED, id="not-each-time"),
+        pytest.param(page_of(PASSES, replays=Replays(Verdict.FIXED, (), 0, 1)), ExitCode.RED, id="not-each-time"),
         pytest.param(page_of(f"{OTHERWISE}another/law"), ExitCode.RED, id="otherwise"),
         pytest.param(page_of("unknown setting x"), ExitCode.RED, id="cannot-be-run"),
         pytest.param(page_of(NOT_REPLAYED, is_interrupted=True), ExitCode.INTERRUPTED, id="interrupted"),
@@ -50,6 +59,11 @@ def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
         pytest.param(page_of(FAILS, NOT_REPLAYED, cause=KNOWN), ExitCode.CLEAN, id="known"),
         pytest.param(page_of(PASSES, cause=KNOWN), ExitCode.VIOLATED, id="known-and-new"),
         pytest.param(page_of(runs=0), ExitCode.RED, id="no-run"),
+        pytest.param(page_of(logs=KnownLogs({"a": PASSES}, {"a": FAILS})), ExitCode.VIOLATED, id="known-log"),
+        pytest.param(
+            page_of(logs=KnownLogs({"a": PASSES}, {"a": f"{OTHERWISE}b"})), ExitCode.VIOLATED, id="known-log-otherwise"
+        ),
+        pytest.param(page_of(logs=KnownLogs({"a": PASSES}, {"a": "no log"})), ExitCode.CLEAN, id="known-log-unread"),
     ],
 )
 def test_code_of_a_gate(page, code):
@@ -83,6 +97,4 @@ def test_changed_lines_of_a_story_come_in_the_order_of_their_nearness(change, fo
 
     ran = frozenset(index for index, one in enumerate(change) if one is not NOT_RUN)
 
-    lines, _ = touched(change, Judged(finding, PASSES, ran))
-
-    assert tuple(lines) == found
+    assert tuple(touched(change, Judged(finding, PASSES, ran)).lines) == found

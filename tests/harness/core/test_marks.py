@@ -16,6 +16,8 @@ class Scale:
         else:
             total -= load
         for part in range(load):
+            if part > 50:
+                break
             try:
                 total += 10 // (part - 2)
             except ZeroDivisionError:
@@ -28,13 +30,11 @@ def patch(before, after):
 
 
 BIG = patch("total += load", "total += load + 1")
-SMALL = patch("total -= load\n", "total -= load\n        self.last = load\n")
-CONDITION = patch("load > 5", "load > 6")
-HANDLER = patch("total += 1\n", "total += 2\n")
+ADDED = patch("total -= load\n", "total -= load\n        self.last = load\n")
 OTHER_ERROR = patch("except ZeroDivisionError", "except ArithmeticError")
-BOTH = Patch("some", (*OTHER_ERROR.hunks, *HANDLER.hunks))
+BREAK = patch("        try:", "        if part > 40:\n            break\n        try:")
 SIGNATURE = patch("def weigh(self, load):", "def weigh(self, load) -> int:")
-LAST = patch("    return total\n", "    return -total\n")
+NO_PYTHON = patch("total -= load\n", "total -= load\n  self.last = load\n")
 
 
 @pytest.mark.parametrize(
@@ -42,37 +42,25 @@ LAST = patch("    return total\n", "    return -total\n")
     [
         pytest.param(BIG, 6, True, id="branch-taken"),
         pytest.param(BIG, 5, False, id="branch-not-taken"),
-        pytest.param(SMALL, 5, True, id="statement-added-in-the-branch-taken"),
-        pytest.param(SMALL, 6, False, id="statement-added-in-another-branch"),
-        pytest.param(CONDITION, 1, True, id="condition"),
-        pytest.param(HANDLER, 3, True, id="handler-that-ran"),
-        pytest.param(HANDLER, 2, False, id="handler-that-did-not-run"),
+        pytest.param(ADDED, 5, True, id="statement-added-in-the-branch-taken"),
+        pytest.param(ADDED, 6, False, id="statement-added-in-another-branch"),
         pytest.param(OTHER_ERROR, 1, True, id="kind-of-error-of-a-handler-in-a-loop-that-ran"),
         pytest.param(OTHER_ERROR, 0, False, id="kind-of-error-of-a-handler-in-a-loop-that-did-not-run"),
-        pytest.param(BOTH, 1, True, id="kind-of-error-of-a-handler-and-its-statement"),
+        pytest.param(BREAK, 1, True, id="break-behind-another-one"),
         pytest.param(SIGNATURE, 0, True, id="first-line"),
-        pytest.param(LAST, 0, True, id="last-statement"),
+        pytest.param(NO_PYTHON, 1, False, id="no-valid-python"),
+        pytest.param(patch("no such text", ""), 1, False, id="does-not-fit"),
     ],
 )
 def test_patch_is_reached_if_a_statement_that_it_changes_runs(change, load, is_reached):
     reached: set[str] = set()
-    expected = Scale().weigh(load)
+    code, expected = Scale.weigh.__code__, Scale().weigh(load)
 
     with marked([change], reached):
         result = Scale().weigh(load)
 
     assert (result, bool(reached)) == (expected, is_reached)
-
-
-def test_marks_are_gone_behind_the_body():
-    reached: set[str] = set()
-    code = Scale.weigh.__code__
-
-    with marked([LAST], reached):
-        pass
-    Scale().weigh(1)
-
-    assert (Scale.weigh.__code__, reached) == (code, set())
+    assert Scale.weigh.__code__ is code
 
 
 def test_generator_that_outlives_the_marks_goes_on():
@@ -89,15 +77,6 @@ def count():
     yield 2
 
 
-def test_patch_that_would_not_be_valid_python_is_not_reached():
-    reached: set[str] = set()
-
-    with marked([patch("total -= load\n", "total -= load\n  self.last = load\n")], reached):
-        Scale().weigh(1)
-
-    assert reached == set()
-
-
 def test_patch_on_code_that_another_patch_has_changed_is_marked_in_that_code():
     reached: set[str] = set()
     second = Patch("second", (Hunk(PLACE, "load + 1", "load + 2"),))
@@ -106,12 +85,3 @@ def test_patch_on_code_that_another_patch_has_changed_is_marked_in_that_code():
         result = Scale().weigh(6)
 
     assert (result - Scale().weigh(6), reached) == (1, {"second"})
-
-
-def test_patch_that_does_not_fit_is_not_reached():
-    reached: set[str] = set()
-
-    with marked([patch("no such text", "")], reached):
-        Scale().weigh(1)
-
-    assert reached == set()

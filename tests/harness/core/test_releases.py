@@ -43,7 +43,10 @@ def releases(tmp_path):
 
 @pytest.mark.usefixtures("wheels")
 def test_installed_releases_share_their_packages(releases):
-    """The declared dependency of 1.2.3 is not followed: an index without it would fail."""
+    """The declared dependency of 1.2.3 is not followed. Leftovers of a killed installation are no release."""
+    (releases.root / ".unfinished/release" / PACKAGE).mkdir(parents=True)
+    (releases.root / ".unfinished/shared/helper").mkdir(parents=True)
+    assert releases.installed() == []
     assert releases.download_for("1.2.3") == "tinyserve 1.2.3 (1 kB) and the packages that its releases share (1, 2 kB)"
     releases.install("1.2.3")
     assert releases.download_for("1.10.0.post1") == "tinyserve 1.10.0.post1 (1 kB)"
@@ -57,7 +60,7 @@ def test_installed_releases_share_their_packages(releases):
 
 
 def test_release_without_its_other_files_has_only_the_kept_ones_and_its_metadata(releases, wheels):
-    wheel(wheels, PACKAGE, "2.0.0", files=("kernels.so", "core/scheduler.py"))
+    wheel(wheels, PACKAGE, "2.0.0", files={"kernels.so": "", "core/scheduler.py": ""})
     kept = replace(releases, kept_files=(".py",))
 
     kept.install("2.0.0")
@@ -80,18 +83,6 @@ def test_failed_installation_leaves_nothing(releases, wheels, lacking):
 
     assert releases.installed() == []
     assert [path.name for path in releases.root.iterdir()] == [".lock"]
-
-
-@pytest.mark.usefixtures("wheels")
-def test_leftovers_of_a_killed_installation_are_not_a_release(releases):
-    (releases.root / ".unfinished/release" / PACKAGE).mkdir(parents=True)
-    (releases.root / ".unfinished/shared/helper").mkdir(parents=True)
-    assert releases.installed() == []
-
-    releases.install("1.2.3")
-
-    assert releases.installed() == ["1.2.3"]
-    assert (releases.folders_of("1.2.3")[0] / PACKAGE / "__init__.py").is_file()
 
 
 @pytest.mark.usefixtures("wheels")
@@ -121,18 +112,12 @@ def test_removal_of_the_last_release_removes_the_shared_packages(releases):
         releases.remove("1.2.3")
 
 
-def checkout_in(folder):
-    """The sources of a package in a checkout."""
-    sources = folder / "clone" / PACKAGE
-    sources.mkdir(parents=True)
-    (sources / "__init__.py").touch()
-    return sources
-
-
 @pytest.mark.usefixtures("wheels")
 def test_checkout_is_linked_beside_the_releases_and_is_none(releases, tmp_path):
-    """The sources of the checkout are used as they are; the packages are the shared ones."""
-    sources = checkout_in(tmp_path)
+    """The sources are used as they are, and the shared packages; a checkout whose folder is gone can be removed."""
+    sources = tmp_path / "clone" / PACKAGE
+    sources.mkdir(parents=True)
+    (sources / "__init__.py").touch()
 
     releases.link("checkout-head", tmp_path / "clone")
 
@@ -140,21 +125,11 @@ def test_checkout_is_linked_beside_the_releases_and_is_none(releases, tmp_path):
     assert (releases.checkout_of("checkout-head"), releases.checkout_of("1.2.3")) == (sources, None)
     folder, shared = releases.folders_of("checkout-head")
     assert ((folder / PACKAGE).resolve(), (shared / "helper").is_dir()) == (sources, True)
-    releases.remove("checkout-head")
-    assert (releases.linked(), sources.is_dir(), shared.is_dir()) == ([], True, False)
-
-
-@pytest.mark.usefixtures("wheels")
-def test_checkout_whose_folder_is_gone_is_listed_and_removed(releases, tmp_path):
-    sources = checkout_in(tmp_path)
-    releases.link("checkout-head", tmp_path / "clone")
     (tmp_path / "clone").rename(tmp_path / "moved")
-
-    assert releases.linked() == ["checkout-head"]
     with pytest.raises(UsageError, match=rf"tinyserve==checkout-head: its folder {sources} is gone; link or remove it"):
         releases.folders_of("checkout-head")
     releases.remove("checkout-head")
-    assert releases.linked() == []
+    assert (releases.linked(), (tmp_path / "moved").is_dir(), shared.is_dir()) == ([], True, False)
 
 
 def test_folder_that_is_no_checkout_and_name_of_a_release_are_refused(releases, tmp_path):

@@ -30,27 +30,23 @@ def test_base_of_a_checkout_is_the_nearest_release(version, is_release, installe
     assert endings.base_of(target) == base
 
 
-def findings(names):
-    return [Finding(name, OpLog(Header(engine="demo", configs=[{}]), []), 0.0, path=Path(name)) for name in names]
-
-
-def test_findings_that_pass_on_the_base_come_first(monkeypatch):
+@pytest.mark.parametrize(
+    ("is_stopped", "on_base"),
+    [
+        pytest.param(
+            False, ["passes on 1.0", "is no log on 1.0", "fails on 1.0, too"], id="those-that-pass-come-first"
+        ),
+        pytest.param(True, ["", "", ""], id="none-behind-an-interrupt"),
+    ],
+)
+def test_findings_are_replayed_on_the_base(monkeypatch, is_stopped, on_base):
     ends = {"a": endings.FAILS, "b": "is no log", "c": endings.PASSES}
     monkeypatch.setattr(endings, "WorkerGroup", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(endings, "end_on", lambda _group, _engine, path, _name: ends[path.name])
-    found = findings(ends)
+    monkeypatch.setattr(endings, "end_on", lambda _group, _engine, _log, names: ends[names[0]])
+    log = OpLog(Header(engine="demo", configs=[{}]), [])
+    found = [Finding(name, log, 0.0, path=Path(name)) for name in ends]
 
-    for _ in endings.beside(found, "1.0", lambda: False):
+    for _ in endings.beside(found, "1.0", lambda: is_stopped):
         pass
 
-    assert [one.on_base for one in found] == ["passes on 1.0", "is no log on 1.0", "fails on 1.0, too"]
-
-
-def test_findings_behind_an_interrupt_are_not_replayed(monkeypatch):
-    monkeypatch.setattr(endings, "WorkerGroup", lambda *_, **__: nullcontext())
-    found = findings(["a", "b"])
-
-    for _ in endings.beside(found, "1.0", lambda: True):
-        pass
-
-    assert [one.on_base for one in found] == ["", ""]
+    assert [one.on_base for one in found] == on_base

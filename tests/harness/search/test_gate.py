@@ -11,7 +11,7 @@ from swarden.harness.core.ops import Step
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.endings import FAILS, PASSES
-from swarden.harness.search.gate import MOST_LOGS, NOT_REPLAYED, Gate, Judged
+from swarden.harness.search.gate import MOST_LOGS, NOT_REPLAYED, RESERVE_S, Gate
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.verification import Cause
@@ -27,30 +27,39 @@ def finding(name, steps=1):
 class Head:
     """Workers that find these failures, one in each turn, and shrink their logs to two steps."""
 
-    def __init__(self, *found: Finding, interrupted_at: int = -1) -> None:
-        self.result, self._found = Result(), found
+    def __init__(
+        self, *found: Finding, turns: int = 9, interrupted_at: int = -1, again: Verdict = Verdict.FAILED
+    ) -> None:
+        self.result, self._found, self._again = Result(), found, again
         self.shrunk: list[str] = []
         self.is_interrupted = False
-        self._interrupted_at = interrupted_at
+        self._turns, self._interrupted_at = turns, interrupted_at
 
     def running(self, _: Plan):
         for turn, one in enumerate(self._found):
             self.is_interrupted = turn == self._interrupted_at
             self.result.findings[one.fingerprint] = one
             yield
-        yield from [None] * 9
+        yield from [None] * self._turns
+
+    def stop(self):
+        """The time of the traffic is over."""
 
     def report_findings(self, *_: object, seconds: float):
         for one in self.result.findings.values():
             self.shrunk.append(one.fingerprint)
             yield replace(one, log=finding("", 2).log, replays=Replays(Verdict.FAILED, (one.fingerprint,), 1, 1))
 
-    def replay(self, *_: object, with_story: bool) -> Replays:
-        return Replays(Verdict.FAILED, ("law",), 1, 1, story=("its story",))
+    def replaying(self, *_: object, **__: object):
+        yield
+        return Replays(self._again, ("law",), 1, 1, story=("its story",), ran=frozenset([0]))
 
 
 class Base:
-    """A worker on which logs end so, by the number of their steps; each replay takes two turns."""
+    """A worker on which logs end so, by the number of their steps; each replay takes two turns.
+
+    A log of which this is the name of another failure fails with that one.
+    """
 
     def __init__(self, **ends: str) -> None:
         self._ends, self.replayed = ends, list[int]()
@@ -60,11 +69,13 @@ class Base:
         self.replayed.append(count)
         yield
         yield
-        return Replays(ENDS[self._ends.get(f"of_{count}", FAILS)], (), 0, 1)
+        end = self._ends.get(f"of_{count}", FAILS)
+        is_other = end not in (PASSES, FAILS, log.header.expected)
+        return Replays(Verdict.CHANGED if is_other else ENDS.get(end, Verdict.FAILED), (end,), 0, 1)
 
 
-def run(head: Any, base: Any, out: Path) -> Gate:
-    gate = Gate(Plan("demo", PROFILES["smoke"], 0, 1000.0), "demo", head, base)
+def run(head: Any, base: Any, out: Path, **renamed: str) -> Gate:
+    gate = Gate(Plan("demo", PROFILES["smoke"], 0, 1000.0), "demo", head, base, renamed)
     gate.run(out)
     return gate
 
@@ -82,14 +93,45 @@ def test_only_failures_that_pass_on_the_base_are_shrunk(tmp_path):
     assert (head.shrunk, gate.judged["new"].finding.log.ops) == (["new"], [Step(count=1)] * 2)
 
 
-def test_shrunk_log_that_fails_on_the_base_is_not_shown(tmp_path):
-    """The shrink has led to an old failure of the same name."""
-    gate = run(Head(finding("new", 4)), Base(of_4=PASSES), tmp_path)
+@pytest.mark.parametrize("again", [Verdict.FAILED, Verdict.FIXED])
+def test_shrunk_log_that_fails_on_the_base_is_not_shown(tmp_path, again):
+    """The shrink has led to an old failure of the same name; the unshrunk log may not fail again."""
+    gate = run(Head(finding("new", 4), again=again), Base(of_4=PASSES), tmp_path)
 
-    shown = gate.judged["new"].finding
-    assert shown.log.ops == [Step(count=1)] * 4
-    assert shown.story[0].text == "its story"
-    assert shown.is_confirmed
+    judged = gate.judged["new"]
+    shown = judged.finding
+    assert (shown.log.ops, shown.story[0].text) == ([Step(count=1)] * 4, "its story")
+    assert (shown.is_confirmed, bool(judged.ran)) == (again is Verdict.FAILED,) * 2
+
+
+@pytest.mark.parametrize(
+    ("found", "on_base", "is_same"),
+    [
+        pytest.param(replace(finding("a/law", 4), together=("a/law", "b/law")), "b/law", True, id="either-way"),
+        pytest.param(finding("a/law", 4), "b/law", False, id="another-law"),
+        pytest.param(
+            finding("KeyError/new.<locals>.f/caller", 4),
+            "KeyError/old.<locals>.f/caller",
+            True,
+            id="function-that-was-renamed",
+        ),
+        pytest.param(finding("KeyError/other/caller", 4), "KeyError/old/caller", False, id="another-function"),
+    ],
+)
+def test_failure_is_old_if_the_base_has_the_same_one(tmp_path, found, on_base, is_same):
+    gate = run(Head(found), Base(of_4=on_base), tmp_path, new="old")
+
+    assert gate.judged[found.fingerprint].is_old is is_same
+
+
+def test_base_that_is_still_busy_when_the_time_is_over_gets_no_further_log(tmp_path, monkeypatch):
+    """The traffic ends, and the replay of a second failure has begun."""
+    monkeypatch.setattr(Gate, "left_s", 2 * RESERVE_S)
+    base = Base(of_4=PASSES)
+
+    run(Head(finding("new", 4), *[finding("old", 3)] * 2, turns=0), base, tmp_path)
+
+    assert base.replayed == [4, 3]
 
 
 def test_failure_of_a_known_bug_that_passes_on_the_base_is_new_and_not_shrunk(tmp_path):
@@ -122,10 +164,3 @@ def test_interrupt_ends_the_gate_at_once_with_what_is_known(tmp_path):
     assert ends_of(gate) == {"new": PASSES, "late": NOT_REPLAYED}
     assert not head.shrunk
     assert gate.judged["new"].finding.path is not None
-
-
-@pytest.mark.parametrize(
-    ("end", "rank"), [(PASSES, 0), ("fails with another/law", 1), ("unknown setting x", 2), (FAILS, 3)]
-)
-def test_judged_failures_are_ranked_by_what_they_say_of_the_change(end, rank):
-    assert Judged(finding("law"), end).rank == rank

@@ -21,7 +21,7 @@ LINES = [ChangedLine("a/one.py", number, f"line {number}", "a.one:f") for number
     [
         ([], [], "no changed line is in a module that is driven (a/one.py)", True),
         ([], [0, 1], "not reached: none of 2 changed lines ran: a/one.py:3: line 3, a/one.py:4: line 4", False),
-        ([1], [0, 1, 2], "1 of 3 changed lines ran; these did not:", True),
+        ([1], [0, 1, 2], "1 of 3 changed lines ran; these did not: a/one.py:3: line 3, a/one.py:5: line 5", True),
         ([0, 1, 2], [0, 1, 2], "3 of 3 changed lines ran", True),
     ],
     ids=["not-driven", "not-reached", "partly", "all"],
