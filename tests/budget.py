@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 53_870, 43_760  # lines of code
+PRODUCT, TESTS = 53_880, 43_770  # lines of code
 # Lines of code by folder, without blank lines and docstrings.  A module counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "engine_under_test": 1_830,
@@ -22,7 +22,7 @@ LINES: Mapping[str, int] = {
     "fakes": 350,
     "harness": 210,
     "harness/bench": 1_090,
-    "harness/commands": 4_020,
+    "harness/commands": 4_030,
     "harness/core": 3_720,
     "harness/engines/demo": 270,
     "harness/engines/lmdeploy": 1_000,

@@ -92,10 +92,15 @@ class GatePage:
             yield from ("", "## What the adapter reads", "", "```", *self._adapter_lines(), "```")
 
     def short_lines(self) -> Iterator[str]:
-        """The page for a terminal: without the histories of the stories."""
+        """The page for a terminal: without the histories, and one story for the failures that touch the same lines."""
         yield from self._verdict()
+        told: list[Touched] = []
         for one in self.new:
             found = touched(self._gate.plan.change, one)
+            if found.lines and found in told:
+                yield f"new, at the same lines: {one.name}  {one.finding.path}"
+                continue
+            told.append(found)
             yield from ("", f"new: {one.name}", *([NEW_OWNER] * self._has_new_owner(one)), found.how)
             yield from (f"  {text}" for text in found.texts)
             yield from (str(line) for line in one.finding.story if line.part in IN_SHORT)

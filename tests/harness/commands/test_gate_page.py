@@ -36,9 +36,10 @@ def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
     finding: Any = SimpleNamespace(**{**defaults, **given})
     tallies = Tallies(runs=given.get("runs", 1))
     result = SimpleNamespace(tallies=tallies, seconds=1.0, coverage=NO_COVERAGE, refused={})
-    judged = {str(index): Judged(finding, end) for index, end in enumerate(ends)}
+    change = given.get("change", ())
+    judged = {str(index): Judged(finding, end, frozenset(range(len(change)))) for index, end in enumerate(ends)}
     head = SimpleNamespace(result=result, is_interrupted=given.get("is_interrupted", False))
-    gate: Any = SimpleNamespace(judged=judged, head=head, plan=SimpleNamespace(change=()))
+    gate: Any = SimpleNamespace(judged=judged, head=head, plan=SimpleNamespace(change=change))
     target: Any = SimpleNamespace(name="demo")
     return GatePage(target, gate, why_broken, mutes, given.get("logs"))
 
@@ -98,3 +99,12 @@ def test_changed_lines_of_a_story_come_in_the_order_of_their_nearness(change, fo
     ran = frozenset(index for index, one in enumerate(change) if one is not NOT_RUN)
 
     assert tuple(touched(change, Judged(finding, PASSES, ran)).lines) == found
+
+
+def test_failures_that_touch_the_same_lines_have_one_story_on_a_terminal():
+    page = page_of(PASSES, PASSES, change=(IN_FILE,), story=[StoryLine(StoryPart.CLAIM, "law: a claim")])
+
+    lines = [*page.short_lines()]
+
+    assert lines.count(f"new: {LAW}") == lines.count("law: a claim") == 1
+    assert lines[-1] == f"new, at the same lines: {LAW}  a.oplog"
