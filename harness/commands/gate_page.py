@@ -52,7 +52,7 @@ class GatePage:
     ) -> None:
         self._target, self._gate, self._why_broken, self._mutes, self._logs = target, gate, why_broken, mutes, logs
         failed = [one for one in gate.judged.values() if one.is_new or not one.finding.cause.bugs]
-        self._failed = sorted(failed, key=lambda one: one.rank)
+        self._failed = sorted(failed, key=_clearness)
 
     @cached_property
     def new(self) -> Sequence[Judged]:
@@ -162,8 +162,7 @@ class GatePage:
 
     def _is_doubtful(self, one: Judged) -> bool:
         """Whether a new failure does not fail each time, or can come from an owner that the adapter does not know."""
-        is_repeated = one.finding.replays is not None
-        return (is_repeated and not one.finding.is_confirmed) or self._has_new_owner(one)
+        return one.is_flaky or self._has_new_owner(one)
 
     def _has_new_owner(self, one: Judged) -> bool:
         name = one.finding.fingerprint
@@ -209,6 +208,11 @@ def touched(change: Sequence[ChangedLine], one: Judged) -> Touched:
         return Touched(ran, "No changed line is in a function of its story; these ran in its op-log:")
     is_known = one.ran is not None
     return Touched([], f"Its story touches no changed line{'' if is_known else '; which of them ran was not seen'}.")
+
+
+def _clearness(one: Judged) -> tuple[int, bool, bool, int]:
+    """The sort key of a failure: new ones come first, of these those that fail each time, and then short ones."""
+    return one.rank, one.is_flaky, bool(one.finding.cause.bugs), one.finding.ops
 
 
 def _row(one: Judged) -> tuple[str, str, str]:

@@ -41,9 +41,14 @@ class Judged(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the failure, with the known bugs whose fixes cure it."""
-        known = self.finding.cause.name
-        return f"{self.finding.name}, of the known bug {known}" if known else self.finding.name
+        """The name of the failure, with the known bugs whose fixes cure it; whether it failed again each time."""
+        known = [f", which the fix of {known} cures" for known in [self.finding.cause.name] if known]
+        return "".join([self.finding.name, *known, *[", which does not fail each time"] * self.is_flaky])
+
+    @property
+    def is_flaky(self) -> bool:
+        """Whether it was repeated, and did not fail each time."""
+        return self.finding.replays is not None and not self.finding.is_confirmed
 
     @property
     def is_new(self) -> bool:

@@ -31,6 +31,7 @@ def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
         "path": Path("a.oplog"),
         "replays": None,
         "is_confirmed": False,
+        "ops": 1,
         "cause": UNKNOWN,
     }
     finding: Any = SimpleNamespace(**{**defaults, **given})
@@ -108,3 +109,18 @@ def test_failures_that_touch_the_same_lines_have_one_story_on_a_terminal():
 
     assert lines.count(f"new: {LAW}") == lines.count("law: a claim") == 1
     assert lines[-1] == f"new, at the same lines: {LAW}  a.oplog"
+
+
+def test_failures_that_fail_each_time_come_first_and_then_short_ones():
+    of_each = [
+        page_of(PASSES, name="flaky", replays=Replays(Verdict.FLAKY, (), 1, 2)),
+        page_of(PASSES, name="known", cause=KNOWN),
+        page_of(PASSES, name="long", ops=9),
+        page_of(PASSES, name="short"),
+    ]
+    target: Any = SimpleNamespace(name="demo")
+    gate: Any = SimpleNamespace(judged={str(index): page.new[0] for index, page in enumerate(of_each)})
+
+    names = [one.name for one in GatePage(target, gate, ()).new]
+
+    assert names == ["short", "long", "known, which the fix of a-bug cures", "flaky, which does not fail each time"]

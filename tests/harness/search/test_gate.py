@@ -142,7 +142,7 @@ def test_failure_of_a_known_bug_that_passes_on_the_base_is_new_and_not_shrunk(tm
     gate = run(head, Base(of_4=PASSES), tmp_path)
 
     assert ends_of(gate) == {"old": FAILS, "a-bug": PASSES}
-    assert gate.judged["a-bug"].name == "law, of the known bug a-bug"
+    assert gate.judged["a-bug"].name == "law, which the fix of a-bug cures"
     assert not head.shrunk
 
 
