@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 53_880, 43_770  # lines of code
+PRODUCT, TESTS = 53_890, 43_800  # lines of code
 # Lines of code by folder, without blank lines and docstrings.  A module counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "engine_under_test": 1_830,
@@ -39,7 +39,7 @@ LINES: Mapping[str, int] = {
     "harness/mutants": 330,
     "harness/nightly": 1_330,
     "harness/report": 1_290,
-    "harness/search": 5_590,
+    "harness/search": 5_600,
     "harness/strict": 1_200,
     "harness/traces": 330,
     "invariants": 1_880,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 3_150,
     "tests/examples": 420,
     "tests/fakes": 400,
-    "tests/harness": 15_920,
+    "tests/harness": 15_940,
     "tests/hostile": 790,
     "tests/invariants": 6_680,
     "tests/packaging": 110,

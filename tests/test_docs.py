@@ -326,3 +326,11 @@ def test_command_of_the_workflow_is_a_night_with_the_archive_that_it_restores(pa
     words = shlex.split(line)
     assert words[1] == "nightly"
     assert words[words.index("--archive") + 1] == restored
+
+
+def test_readme_is_short():
+    text = FENCED.sub("", (pages.ROOT / "README.md").read_text())
+    prose = [line for line in text.splitlines() if not line.startswith(("|", "![", "<!--", "```"))]
+
+    assert len((pages.ROOT / "README.md").read_text().splitlines()) <= 130
+    assert len(re.sub(r"\]\([^)]*\)", "]", " ".join(prose)).split()) <= 800

@@ -183,6 +183,9 @@ class Process:
         finally:
             if self.task is not None:
                 self.kill()
+                with suppress(EOFError, OSError):
+                    while self._connection.poll():  # what it has sent since is for no later task
+                        self._connection.recv_bytes()
 
     def give(self, function: Callable[..., Any], *arguments: Any, place: tuple[int, int] = (0, 0)) -> None:
         """Start a task; its messages come by `listen`.  A dead process sends no message but its Death."""
