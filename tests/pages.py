@@ -35,7 +35,7 @@ COUNTED: Mapping[str, Callable[[KnownBug], object]] = {  # the words behind a nu
     r" of them in the newest | of them are in the newest ": lambda bug: bug.fixed is None,
     r" pass with a patch": lambda bug: bug.fixes,
     r" pass on a newer release": lambda bug: not bug.fixes and bug.fixed,
-    r" pass with the fix of another": lambda bug: is_mended_by_another(bug),
+    r" pass with the fix of another": lambda bug: is_fixed_by_another(bug),
     r" have a report or a pull request": lambda bug: bug.verdict.startswith("comment on "),
     r" has neither": lambda bug: not bug.fixes and not bug.fixed,
     r" were shown on a real server": lambda bug: is_shown_for_real(bug),
@@ -88,7 +88,7 @@ def with_counts(page: str) -> str:
     return page
 
 
-def is_mended_by_another(bug: KnownBug) -> bool:
+def is_fixed_by_another(bug: KnownBug) -> bool:
     """Whether the fix of another bug alone lets its op-log pass, too, by the data of the crossing."""
     files = (ROOT / "tests/engines").glob("*/crossing.json")
     reasons = [why for file in files for why in json.loads(file.read_text()).get(bug.name, {}).values()]

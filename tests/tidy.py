@@ -158,7 +158,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
         "harness/front/loop.py",
         "_run",
     ): "an error of the engine ends its thread, and its clients get that error",
-    ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with the mutant has detected the mutant",
+    ("harness/mutants/searches.py", "_search"): "an engine that cannot be built with a mutant has detected it",
 }
 
 MACHINE_PATHS = re.compile(r"/wor[k]/|\.\./share[d]\b")  # in brackets, so that this line does not match

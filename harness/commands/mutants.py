@@ -22,8 +22,8 @@ from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import BUGS
-from swarden.harness.mutants.hunt import FOUND_SHARE, HuntOutcome, HuntResult, Scope, Score, hunts, scores_of
 from swarden.harness.mutants.kill_matrix import matrix_of, page
+from swarden.harness.mutants.searches import FOUND_SHARE, Scope, Score, SearchOutcome, SearchResult, scores_of, searches
 from swarden.harness.mutants.unplanted import Bug, DetectedByTest, Waiting
 
 FINDINGS = Path(".swarden/mutants")
@@ -90,19 +90,19 @@ def run(
         os.environ[VARIABLE] = str(own)
     chosen = _chosen(target_of(engine), ids)
     scope = Scope(engine, seeds, seconds, out, corpus=corpus)
-    hunted: list[HuntResult] = []
+    results: list[SearchResult] = []
     codes: list[ExitCode] = []
     with _seeds_file(out) as add:
         ERR.print(f"{len(chosen) * seeds} searches, each for at most {seconds:g} s of CPU and as many to shrink")
         try:
-            for one in hunts(chosen, scope, workers=workers):
-                hunted.append(one)
+            for one in searches(chosen, scope, workers=workers):
+                results.append(one)
                 add(one)
         except KeyboardInterrupt:
             codes.append(ExitCode.INTERRUPTED)
-            ERR.print(f"interrupted after {len(hunted)} of {len(chosen) * seeds} searches; the others are discarded")
+            ERR.print(f"interrupted after {len(results)} of {len(chosen) * seeds} searches; the others are discarded")
         finally:  # finished searches are printed after any error, too
-            scores = scores_of(chosen, seeds, hunted)
+            scores = scores_of(chosen, seeds, results)
             if as_json:
                 print_json({"mutants": [score.figures() for score in scores]})
             else:
@@ -165,7 +165,7 @@ def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
 
 
 @contextmanager
-def _seeds_file(out: Path) -> Iterator[Callable[[HuntResult], None]]:
+def _seeds_file(out: Path) -> Iterator[Callable[[SearchResult], None]]:
     """Yields a function that appends the result of a search to the file and prints it.
 
     Raises UsageError if the folder or the file cannot be written.
@@ -176,7 +176,7 @@ def _seeds_file(out: Path) -> Iterator[Callable[[HuntResult], None]]:
     except OSError as error:
         raise _unwritable(out, error) from error
 
-    def add(one: HuntResult) -> None:
+    def add(one: SearchResult) -> None:
         try:
             file.write(msgspec.json.encode(one) + b"\n")
         except OSError as error:
@@ -192,7 +192,7 @@ def _unwritable(out: Path, error: OSError) -> UsageError:
     return UsageError(f"--out: {out} cannot be written: {error.strerror}; name another folder")
 
 
-def _progress(one: HuntResult) -> str:
+def _progress(one: SearchResult) -> str:
     law = f" ({one.law})" if one.law else ""
     return (
         f"{one.mutant} seed {one.seed}: {one.outcome}{law} after {one.runs} runs, {one.search_cpu_seconds:g} s of CPU"
@@ -204,7 +204,7 @@ def _print_scores(scores: Sequence[Score]) -> None:
     OUT.print(_table(scores))
     prefix = f"{VARIABLE}={os.environ[VARIABLE]} " if VARIABLE in os.environ else ""
     for score in scores:
-        for one in score.of(HuntOutcome.BY_ANOTHER):
+        for one in score.of(SearchOutcome.BY_ANOTHER):
             again = f"replay: {prefix}swarden replay {one.path}" if one.path else "no op-log"
             line = f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}"
             OUT.print(line, markup=False, soft_wrap=True)

@@ -25,13 +25,14 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryFile
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from swarden.harness.core.errors import UsageError, text_of
 from swarden.harness.core.exit_codes import STOPPING
 from swarden.harness.core.fingerprint import fingerprint_of_error
 
 CRASH, HANG, FAULT = "crash", "hang", "fault"  # the kinds of death in fingerprints; FAULT is of swarden itself
+ResultT = TypeVar("ResultT")
 BOOT_S = 600.0  # the time limit of the first heartbeat is at least this, because a new process boots its engine first
 STACK_S = 0.2  # for a hung process to write its stack
 POLL_S = 0.2  # between two looks at a process
@@ -270,6 +271,16 @@ class Process:
         except ValueError:  # a real-time signal
             name = f"SIG{-code}"
         return Death(f"{CRASH}/{name}", f"was killed by {name}", stack)
+
+
+def run_to_end(work: Generator[None, None, ResultT]) -> ResultT:
+    """The result of work that yields while it waits for a process."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: ResultT = end.value
+            return result
 
 
 def _started(interpreter: Interpreter | None, numbers: tuple[int, int]) -> subprocess.Popen[bytes]:

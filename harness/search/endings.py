@@ -8,6 +8,7 @@ import msgspec
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.process import run_to_end
 from swarden.harness.core.releases import parsed
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.core.target import Target
@@ -38,12 +39,7 @@ def ending_on(group: WorkerGroup, engine: str, log: OpLog, names: Sequence[str] 
 
 def end_on(group: WorkerGroup, engine: str, log: OpLog, names: Sequence[str] = ()) -> str:
     """The same, at once."""
-    ending = ending_on(group, engine, log, names)
-    while True:
-        try:
-            next(ending)
-        except StopIteration as end:
-            return str(end.value)
+    return run_to_end(ending_on(group, engine, log, names))
 
 
 def end_of(replays: Replays, same: Sequence[str] = ()) -> str:

@@ -135,7 +135,7 @@ class Gate:
                 self.judged[name] = judged
 
     def _end_on_base(self, finding: Finding) -> Generator[None, None, str]:
-        names = [self._on_base(name) for name in (finding.fingerprint, *finding.together)]
+        names = [self._on_base(name) for name in finding.fingerprints]
         return ending_on(self._of_base, self.base, finding.log, names)
 
     def _on_base(self, fingerprint: str) -> str:

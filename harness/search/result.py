@@ -35,7 +35,7 @@ class Finding:
     of known bugs if its shrunk log has turned out to pass with their fixes.  `on_base` says how the log of a finding in
     a checkout ends on the nearest release.  `key` is the second key of the unshrunk failure and `statements`
     that of the shrunk one; `suffix` makes the name of each further finding with one fingerprint and another key.
-    `together` are all fingerprints of the failure that was found.
+    `together` are the fingerprints of the failure in the unshrunk log.
     """
 
     fingerprint: str
@@ -78,7 +78,7 @@ class Finding:
     @property
     def fingerprints(self) -> list[str]:
         """The fingerprints of the failure in the log; that of the finding comes first."""
-        return list(dict.fromkeys((self.fingerprint, *(self.replays.fingerprints if self.replays else ()))))
+        return list(dict.fromkeys((self.fingerprint, *(self.replays.fingerprints if self.replays else self.together))))
 
     @property
     def laws(self) -> list[str]:

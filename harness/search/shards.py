@@ -106,13 +106,13 @@ def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -
     for mutant in (mutant_of(target, name) for name in mutants):
         of_mutant = replace(campaign, mutant=mutant.id, machine=mutant.machine, model=mutant.model)
         try:
-            return _hunted(of_mutant, mutant, limits)
+            return _searched(of_mutant, mutant, limits)
         except StalePatch:
             continue
     return Canary(engine=campaign.engine, mutant="")
 
 
-def _hunted(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
+def _searched(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
     """Plant a mutant and search for it.  A failure of the engine without it does not count: another seed follows."""
     runs, seconds, law = 0, 0.0, ""
     for seed in count(plan.seed):

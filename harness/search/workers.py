@@ -18,7 +18,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import STOPPING
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import name_of
-from swarden.harness.core.process import FAULT, POLL_S, Death, Ended, Process, ProcessLimits
+from swarden.harness.core.process import FAULT, POLL_S, Death, Ended, Process, ProcessLimits, run_to_end
 from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.running_log import last_run
 from swarden.harness.search.campaign import Plan
@@ -158,13 +158,7 @@ class WorkerGroup:
         With `with_story` a failure that does not kill the worker has its story.  The runs are within `block`.  Raises
         UsageError if the log cannot be run, or is truncated and does not fail.
         """
-        replaying = self.replaying(log, runs, with_story=with_story, block=block)
-        while True:
-            try:
-                next(replaying)
-            except StopIteration as end:
-                replays: Replays = end.value
-                return replays
+        return run_to_end(self.replaying(log, runs, with_story=with_story, block=block))
 
     def replaying(
         self, log: OpLog, runs: int = RUNS, *, with_story: bool = False, block: Block = nullcontext

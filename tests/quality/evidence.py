@@ -127,11 +127,11 @@ def differences(before: Evidence, after: Evidence) -> Iterator[str]:
             then, now = (_with_names_of_today(evidence[kind].get(name)) for evidence in (before, after))
             if then != now:
                 yield f"{kind}, {name}: {_changed(then, now)}"
-    then, now = (_by_hunt(evidence) for evidence in (before, after))
-    for hunt in sorted(then.keys() & now.keys()):
+    then, now = (_by_search(evidence) for evidence in (before, after))
+    for name in sorted(then.keys() & now.keys()):
         for key in ("outcome", "law", "runs", "ops"):
-            if then[hunt][key] != now[hunt][key]:
-                yield f"searches, {hunt}: {key} was {then[hunt][key]}, is {now[hunt][key]}"
+            if then[name][key] != now[name][key]:
+                yield f"searches, {name}: {key} was {then[name][key]}, is {now[name][key]}"
 
 
 def _with_names_of_today(entry: Any) -> Any:
@@ -149,19 +149,19 @@ def costs(before: Evidence, after: Evidence) -> Iterator[str]:
         yield f"{name}: {then[name]:.4g} -> {now[name]:.4g}"
 
 
-def _by_hunt(evidence: Evidence) -> dict[str, Evidence]:
-    return {f"{hunt['mutant']} seed {hunt['seed']}": hunt for hunt in evidence.get("searches", ())}
+def _by_search(evidence: Evidence) -> dict[str, Evidence]:
+    return {f"{one['mutant']} seed {one['seed']}": one for one in evidence.get("searches", ())}
 
 
 def _costs_of(evidence: Evidence) -> dict[str, float]:
-    hunts = list(_by_hunt(evidence).values())
-    if not hunts:
+    searches = list(_by_search(evidence).values())
+    if not searches:
         return {}
     bench = evidence["bench"]
     return {
-        "searches, found": sum(hunt["outcome"] == "found" for hunt in hunts),
-        "searches, CPU s": sum(hunt["search_cpu_seconds"] for hunt in hunts),
-        "shrinks, CPU s": sum(hunt["shrink_cpu_seconds"] for hunt in hunts),
+        "searches, found": sum(one["outcome"] == "found" for one in searches),
+        "searches, CPU s": sum(one["search_cpu_seconds"] for one in searches),
+        "shrinks, CPU s": sum(one["shrink_cpu_seconds"] for one in searches),
         "checked step, ratio": bench["checked_step_ratio"],
         "checked step, us": bench["checked_step_us"],
         **{f"strict check {level}, share": share for level, share in bench["strict_overhead"].items()},
@@ -182,7 +182,7 @@ def _changed(then: object, now: object) -> str:
 
 
 def _searches() -> list[Evidence]:
-    """The hunts for evenly chosen mutants of the catalogue."""
+    """The searches for evenly chosen mutants of the catalogue."""
     ids = [mutant.id for mutant in CATALOG[:: len(CATALOG) // MUTANTS]][:MUTANTS]
     with tempfile.TemporaryDirectory() as out:
         text = _output(
@@ -191,8 +191,8 @@ def _searches() -> list[Evidence]:
             ),
             may_fail=True,  # a missed mutant
         )
-    hunts = [hunt for mutant in json.loads(text)["mutants"] for hunt in mutant["hunts"]]
-    return [{key: value for key, value in hunt.items() if key != "path"} for hunt in hunts]
+    searches = [one for mutant in json.loads(text)["mutants"] for one in mutant["searches"]]
+    return [{key: value for key, value in one.items() if key != "path"} for one in searches]
 
 
 def _logs_of(engine: str) -> list[Path]:

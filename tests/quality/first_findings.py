@@ -24,7 +24,7 @@ from typing import NamedTuple
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.registry import OWN
 from swarden.harness.engines.own.mutants.catalog import CATALOG
-from swarden.harness.mutants.hunt import search_for
+from swarden.harness.mutants.searches import search_for
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.jobs import JobDeath, run_jobs
 from swarden.harness.search.process import prepare_process

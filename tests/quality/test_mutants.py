@@ -11,8 +11,8 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Verdict, replay, run_log
 from swarden.harness.engines.own.mutants.catalog import BUGS, BY_ID, CATALOG
-from swarden.harness.mutants.hunt import HuntJob, Scope, hunt
 from swarden.harness.mutants.kill_matrix import matrix_of, page
+from swarden.harness.mutants.searches import Scope, SearchJob, searched
 from swarden.invariants.catalog import ALL
 
 ROOT = Path(__file__).parents[2]
@@ -109,9 +109,9 @@ def test_each_mutant_violates_a_law_of_its_list_and_the_matrix_in_the_docs_shows
 @pytest.mark.parametrize("mutant", COLD_STARTS)
 def test_mutant_is_found_from_a_cold_start_and_shrunk(mutant, tmp_path):
     """One of three seeds finds it within 60 s of CPU."""
-    hunts = (hunt(HuntJob(BY_ID[mutant], seed), Scope(OWN, 1, CPU_SECONDS, tmp_path)) for seed in SEEDS)
+    searches = (searched(SearchJob(BY_ID[mutant], seed), Scope(OWN, 1, CPU_SECONDS, tmp_path)) for seed in SEEDS)
 
-    found = next(one for one in hunts if one.is_found)
+    found = next(one for one in searches if one.is_found)
 
     assert found.ops <= MOST_OPS
     assert found.engine_steps <= MOST_STEPS

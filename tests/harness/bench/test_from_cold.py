@@ -4,7 +4,7 @@ import pytest
 
 from swarden.harness.bench.from_cold import Search, SearchPair, figures, measure, text
 from swarden.harness.engines.demo.mutants import MUTANTS
-from swarden.harness.mutants.hunt import HuntJob, HuntOutcome, Scope, hunt
+from swarden.harness.mutants.searches import Scope, SearchJob, SearchOutcome, searched
 
 
 def test_both_find_a_bug_from_cold_processes():
@@ -38,4 +38,4 @@ def test_figures_are_geometric_means():
 @pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)
 def test_traffic_finds_each_bug(mutant, tmp_path):
     """A law that the bug names finds it; the engine's own leak is fixed in each of them."""
-    assert hunt(HuntJob(mutant, 1), Scope("demo", 1, 20.0, tmp_path)).outcome is HuntOutcome.FOUND
+    assert searched(SearchJob(mutant, 1), Scope("demo", 1, 20.0, tmp_path)).outcome is SearchOutcome.FOUND

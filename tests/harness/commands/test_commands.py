@@ -187,7 +187,7 @@ def test_show_with_a_step_prints_the_whole_state_at_that_step(failing, tmp_path)
         ),
         pytest.param(
             ("fuzz", "--mutant", "S116"),
-            "swarden: mutant S116: not hunted, tests/quality/test_model_mutants.py detects it; see 'swarden mutants'",
+            "swarden: mutant S116: not searched, tests/quality/test_model_mutants.py detects it; see 'swarden mutants'",
             id="bug-for-the-oracle",
         ),
         pytest.param(

@@ -128,7 +128,7 @@ def test_campaign_with_a_planted_bug_writes_a_shrunk_log_that_fails_again(plante
     assert len(list((folder / ".swarden" / "findings").glob("test_*.py"))) == 1
 
 
-def test_bug_of_a_model_is_hunted_and_replayed_with_its_model(tmp_path):
+def test_bug_of_a_model_is_searched_for_and_replayed_with_its_model(tmp_path):
     """No option names the model."""
     found = swarden("fuzz", "--mutant", "S113", "--stop-on-first", "--workers", 1, "--seed", 1, "--json", cwd=tmp_path)
     [finding] = json.loads(found.stdout)["findings"]

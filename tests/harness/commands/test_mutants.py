@@ -61,7 +61,7 @@ def own(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def hunting(own, tmp_path):
+def searching(own, tmp_path):
     """A command that has finished one search and runs a long one: its process, and the ids of its child processes."""
     arguments = ("mutants", "run", "--mutants", own.name, "listed", "harmless", "--seeds", "1", "--seconds", "600")
     with subprocess.Popen(
@@ -86,7 +86,7 @@ def kept(folder):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def hunt(own, *arguments, cwd):
+def run_mutants(own, *arguments, cwd):
     return swarden("mutants", "run", "--mutants", own, *arguments, cwd=cwd)
 
 
@@ -116,19 +116,19 @@ def test_engine_before_the_command_is_that_of_the_command(tmp_path, command):
 
 def test_bug_that_a_law_of_its_list_detects_is_found(own, tmp_path):
     """The figures of each seed are in the JSON output, and in the file of results."""
-    run = hunt(own, "listed", "--seeds", 2, "--workers", 2, "--json", cwd=tmp_path)
+    run = run_mutants(own, "listed", "--seeds", 2, "--workers", 2, "--json", cwd=tmp_path)
 
     [mutant] = json.loads(run.stdout)["mutants"]
     assert run.returncode == 0, run.stderr
     assert (mutant["found"], mutant["seeds_found"], mutant["runs"] > 0) == (True, 2, True)
-    assert {one["law"] for one in mutant["hunts"]} <= set(LAWS)
-    by_seed = {one["seed"]: one for one in mutant["hunts"]}
+    assert {one["law"] for one in mutant["searches"]} <= set(LAWS)
+    by_seed = {one["seed"]: one for one in mutant["searches"]}
     assert {one["seed"]: one for one in kept(tmp_path)} == by_seed
 
 
 def test_bug_that_another_law_detects_is_red_and_reported_with_that_law(own, tmp_path):
     """The op-log can be replayed if SWARDEN_MUTANTS names the file of the mutant."""
-    run = hunt(own, "of my own/unlisted", "--seeds", 1, cwd=tmp_path)
+    run = run_mutants(own, "of my own/unlisted", "--seeds", 1, cwd=tmp_path)
 
     [one] = kept(tmp_path)
     again = swarden_process("replay", one["path"], cwd=tmp_path, SWARDEN_MUTANTS=str(own))
@@ -146,8 +146,8 @@ def test_bug_that_another_law_detects_is_red_and_reported_with_that_law(own, tmp
     )
 
 
-def test_hunt_of_a_missed_bug_uses_all_its_cpu_seconds(own, tmp_path):
-    run = hunt(own, "harmless", "--seeds", 1, "--seconds", 1, cwd=tmp_path)
+def test_search_for_a_missed_bug_uses_all_its_cpu_seconds(own, tmp_path):
+    run = run_mutants(own, "harmless", "--seeds", 1, "--seconds", 1, cwd=tmp_path)
 
     [one] = kept(tmp_path)
     assert run.returncode == 5, run.stderr
@@ -157,8 +157,8 @@ def test_hunt_of_a_missed_bug_uses_all_its_cpu_seconds(own, tmp_path):
     assert run.stdout.rstrip().endswith("red: harmless: missed; want 90% of the seeds to find it by stuck")
 
 
-def test_hunt_whose_process_dies_has_found_the_bug_and_other_hunts_continue(own, tmp_path):
-    run = hunt(own, "crashing", "listed", "--seeds", 1, cwd=tmp_path)
+def test_search_whose_process_dies_has_found_the_bug_and_other_searches_continue(own, tmp_path):
+    run = run_mutants(own, "crashing", "listed", "--seeds", 1, cwd=tmp_path)
 
     assert run.returncode == 5, run.stderr
     assert [(one["mutant"], one["outcome"]) for one in kept(tmp_path)] == [
@@ -169,8 +169,8 @@ def test_hunt_whose_process_dies_has_found_the_bug_and_other_hunts_continue(own,
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_finished_hunts_are_kept_and_reported_after_an_interrupt(hunting, tmp_path, number):
-    process, hunts = hunting
+def test_finished_searches_are_kept_and_reported_after_an_interrupt(searching, tmp_path, number):
+    process, searches = searching
 
     process.send_signal(number)
     stdout, stderr = process.communicate()
@@ -178,18 +178,18 @@ def test_finished_hunts_are_kept_and_reported_after_an_interrupt(hunting, tmp_pa
     assert process.returncode == 130, stderr
     assert stderr.splitlines()[1:] == ["interrupted after 1 of 2 searches; the others are discarded"]
     assert "found 1 of 1" in stdout
-    assert "red: harmless: not hunted; " in stdout
+    assert "red: harmless: not searched for; " in stdout
     assert [one["mutant"] for one in kept(tmp_path)] == ["listed"]
-    assert [pid for pid in hunts if Path(f"/proc/{pid}").exists()] == []
+    assert [pid for pid in searches if Path(f"/proc/{pid}").exists()] == []
 
 
-def test_hunt_ends_with_its_command(hunting):
-    process, hunts = hunting
+def test_search_ends_with_its_command(searching):
+    process, searches = searching
 
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
 
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hunts))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in searches))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_hunt_ends_with_its_command(hunting):
         pytest.param((), "stale: swarden.engine_under_test.window:kept_len has 'no such text' 0 times", id="stale"),
     ],
 )
-def test_invalid_mutant_is_refused_in_one_line_before_the_first_hunt(tmp_path, arguments, message):
+def test_invalid_mutant_is_refused_in_one_line_before_the_first_search(tmp_path, arguments, message):
     (tmp_path / "own.py").write_text(f'{OWN}\nSTALE = planted("stale", "no such text", "", "stuck")\n')
 
     run = swarden("mutants", "run", "--mutants", "own.py", *arguments, cwd=tmp_path)

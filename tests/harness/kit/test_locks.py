@@ -33,7 +33,10 @@ def noticed():
 @pytest.fixture
 def tree(noticed):
     tree = Tree()
-    counts = lambda: {(node, "full"): count for node, count in tree.locks.items()}  # noqa: E731
+
+    def counts():
+        return {(node, "full"): count for node, count in tree.locks.items()}
+
     watch_locks([tree], counts, lambda request, moves: noticed.append((request, moves)))
     return tree
 

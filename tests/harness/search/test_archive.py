@@ -120,7 +120,7 @@ def test_fingerprints_that_differ_in_punctuation_or_are_long_have_folders_of_the
 
 def test_quarantine_is_kept_and_is_part_of_the_summary(tmp_path):
     archive = Archive(tmp_path)
-    quarantine = Mute(reason="mended upstream", until=date(2026, 12, 31))
+    quarantine = Mute(reason="fixed upstream", until=date(2026, 12, 31))
 
     seen(archive, sighting(FIRST, Status.NEW)).put_in_quarantine(quarantine)
     found = seen(archive, sighting(SECOND, Status.RECURRING))

@@ -44,7 +44,7 @@ def mutant_of_catalog(name: str) -> Mutant:
     if isinstance(bug, Waiting):
         why = f"not planted, it waits for {bug.capability}"
     elif isinstance(bug, DetectedByTest):
-        why = f"not hunted, {bug.detected_by} detects it"
+        why = f"not searched, {bug.detected_by} detects it"
     elif isinstance(bug, Excluded):
         why = "not planted, excluded by design"
     else:

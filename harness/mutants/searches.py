@@ -35,7 +35,7 @@ FOUND_SHARE = 0.9  # of the seeds, for a mutant to count as found
 HANG_CPU_SECONDS = 60.0
 
 
-class HuntOutcome(StrEnum):
+class SearchOutcome(StrEnum):
     """How a search for a mutant ended.  A law is an invariant, or an error by its name."""
 
     FOUND = "found"
@@ -58,7 +58,7 @@ class Scope(NamedTuple):
     corpus: Path | None = None
 
 
-class HuntJob(NamedTuple):
+class SearchJob(NamedTuple):
     """One search: the mutant to plant, and the seed."""
 
     mutant: Mutant
@@ -66,7 +66,7 @@ class HuntJob(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HuntResult:
+class SearchResult:
     """The outcome of one search, the law that found the bug (or the death of the process), and the cost.
 
     `path` is the shrunk op-log, or the whole one if the failure was not reproduced; "" without an op-log.
@@ -77,7 +77,7 @@ class HuntResult:
 
     mutant: str
     seed: int
-    outcome: HuntOutcome = HuntOutcome.MISSED
+    outcome: SearchOutcome = SearchOutcome.MISSED
     law: str = ""
     runs: int = 0
     search_cpu_seconds: float = 0.0
@@ -88,7 +88,7 @@ class HuntResult:
 
     @property
     def is_found(self) -> bool:
-        return self.outcome is HuntOutcome.FOUND
+        return self.outcome is SearchOutcome.FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +97,26 @@ class Score:
 
     mutant: Mutant
     seeds: int
-    hunts: Sequence[HuntResult]
+    searches: Sequence[SearchResult]
 
     @property
     def is_found(self) -> bool:
-        return len(self.of(HuntOutcome.FOUND)) >= FOUND_SHARE * self.seeds
+        return len(self.of(SearchOutcome.FOUND)) >= FOUND_SHARE * self.seeds
 
     @property
     def law(self) -> str | None:
         """The law of the mutant's `caught_by` that found it most often; None if none did."""
-        laws = Counter(one.law for one in self.of(HuntOutcome.FOUND))
+        laws = Counter(one.law for one in self.of(SearchOutcome.FOUND))
         return next((name for name, _ in laws.most_common(1)), None)
 
-    def of(self, outcome: HuntOutcome) -> list[HuntResult]:
-        return [one for one in self.hunts if one.outcome is outcome]
+    def of(self, outcome: SearchOutcome) -> list[SearchResult]:
+        return [one for one in self.searches if one.outcome is outcome]
 
     def __str__(self) -> str:
         """The outcomes as text, as in "found 2 of 3, found by another law 1 of 3"."""
-        counts = {outcome: len(self.of(outcome)) for outcome in (HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER)}
+        counts = {outcome: len(self.of(outcome)) for outcome in (SearchOutcome.FOUND, SearchOutcome.BY_ANOTHER)}
         texts = [f"{outcome} {count} of {self.seeds}" for outcome, count in counts.items() if count]
-        return ", ".join(texts) or (HuntOutcome.MISSED if self.hunts else "not hunted")
+        return ", ".join(texts) or (SearchOutcome.MISSED if self.searches else "not searched for")
 
     def figures(self) -> dict[str, Any]:
         """The figures for scripts: sums over all searches, and medians over those that found the bug, or None."""
@@ -125,29 +125,29 @@ class Score:
             "source": self.mutant.source,
             "found": self.is_found,
             "invariant": self.law,
-            "seeds_found": len(self.of(HuntOutcome.FOUND)),
-            "seeds_found_by_another": len(self.of(HuntOutcome.BY_ANOTHER)),
+            "seeds_found": len(self.of(SearchOutcome.FOUND)),
+            "seeds_found_by_another": len(self.of(SearchOutcome.BY_ANOTHER)),
             "seeds": self.seeds,
-            "runs": sum(one.runs for one in self.hunts),
-            "cpu_seconds": round(sum(one.search_cpu_seconds + one.shrink_cpu_seconds for one in self.hunts), 3),
+            "runs": sum(one.runs for one in self.searches),
+            "cpu_seconds": round(sum(one.search_cpu_seconds + one.shrink_cpu_seconds for one in self.searches), 3),
             "found_cpu_seconds": self._median("search_cpu_seconds"),
             "shrink_cpu_seconds": self._median("shrink_cpu_seconds"),
             "ops": self._median("ops"),
             "engine_steps": self._median("engine_steps"),
-            "hunts": [msgspec.to_builtins(one) for one in self.hunts],
+            "searches": [msgspec.to_builtins(one) for one in self.searches],
         }
 
     def _median(self, name: str) -> float | None:
-        found = self.of(HuntOutcome.FOUND)
+        found = self.of(SearchOutcome.FOUND)
         return round(median(getattr(one, name) for one in found), 3) if found else None
 
 
-def scores_of(mutants: Sequence[Mutant], seeds: int, hunted: Sequence[HuntResult]) -> list[Score]:
+def scores_of(mutants: Sequence[Mutant], seeds: int, results: Sequence[SearchResult]) -> list[Score]:
     """The score of each mutant, in the order of the mutants."""
-    return [Score(mutant, seeds, [one for one in hunted if one.mutant == mutant.id]) for mutant in mutants]
+    return [Score(mutant, seeds, [one for one in results if one.mutant == mutant.id]) for mutant in mutants]
 
 
-def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[HuntResult]:
+def searches(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[SearchResult]:
     """Search for every mutant from every seed of the scope, each in its own process; `workers` searches run at a time.
 
     A search that hangs or dies counts as found by another law.
@@ -155,13 +155,13 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
     prepare_process()
     warm_up = Plan(scope.engine, PROFILES["smoke"], 0, inf, max_runs=4, machine=ENGINE)
     Worker(warm_up, lambda _: None).work()  # Hypothesis computes its tables here, not in a search
-    jobs = [HuntJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
-    for (mutant, seed), ended in run_jobs(jobs, partial(_hunt, scope=scope), workers=workers):
+    jobs = [SearchJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
+    for (mutant, seed), ended in run_jobs(jobs, partial(_search, scope=scope), workers=workers):
         if isinstance(ended, JobDeath):
-            yield HuntResult(
+            yield SearchResult(
                 mutant=mutant.id,
                 seed=seed,
-                outcome=HuntOutcome.BY_ANOTHER,
+                outcome=SearchOutcome.BY_ANOTHER,
                 law=str(ended),
                 search_cpu_seconds=ended.cpu_seconds,
             )
@@ -169,31 +169,31 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
             yield ended
 
 
-def _hunt(job: HuntJob, scope: Scope) -> HuntResult:
+def _search(job: SearchJob, scope: Scope) -> SearchResult:
     """Run a search in its own process; SIGPROF ends the process if it hangs."""
     try:
-        return hunt(job, scope, limit_cpu=_end_after)
+        return searched(job, scope, limit_cpu=_end_after)
     except TargetFault as fault:  # perhaps of a capture, because of the planted bug
-        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=HuntOutcome.BY_ANOTHER, law=fault.fingerprint)
+        law = fault.fingerprint
     except UsageError:
         raise
     except Exception as error:
         law = target_of(scope.engine).code.fingerprint_of(error)
-        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=HuntOutcome.BY_ANOTHER, law=law)
+    return SearchResult(mutant=job.mutant.id, seed=job.seed, outcome=SearchOutcome.BY_ANOTHER, law=law)
 
 
 def _end_after(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
-def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = lambda _: None) -> HuntResult:
+def searched(job: SearchJob, scope: Scope, *, limit_cpu: Callable[[float], None] = lambda _: None) -> SearchResult:
     """Plant a bug, search for it within the CPU seconds of the scope, and shrink the finding within as many again.
 
     Failures that the engine has without the mutant do not count. For a checker bug, the search is for the mutant that
     the checker overlooks.  `limit_cpu` is called with the CPU seconds of the next step, or of the shrink.
     """
     mutant, seed = job
-    out, hunted = scope.out / slug(mutant.id), mutant.overlooks or mutant
+    out, planted = scope.out / slug(mutant.id), mutant.overlooks or mutant
     prepare_process()
     start = process_time()
     limit_cpu(scope.hang_seconds)
@@ -203,27 +203,27 @@ def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = lam
         seed,
         inf,
         machine=mutant.machine,
-        mutant=hunted.id,
+        mutant=planted.id,
         model=mutant.model,
         corpus=scope.corpus,
     )
-    runs, finding = search_for(hunted, plan, scope.seconds, lambda: limit_cpu(scope.hang_seconds))
+    runs, finding = search_for(planted, plan, scope.seconds, lambda: limit_cpu(scope.hang_seconds))
     spent = round(process_time() - start, 3)
-    searched = HuntResult(mutant=mutant.id, seed=seed, runs=runs, search_cpu_seconds=spent)
+    result = SearchResult(mutant=mutant.id, seed=seed, runs=runs, search_cpu_seconds=spent)
     if finding is None:
-        return searched
+        return result
     limit_cpu(scope.seconds + scope.hang_seconds)
     finding = _with_listed_law(mutant, finding)
     report = report_finding(finding, out, ShrinkBudget(cpu_seconds=scope.seconds))
     if report.why_flaky:
         path = write(finding.log, finding.fingerprint, out)
         law = f"{finding.invariant}, which does not fail again"
-        return replace(searched, outcome=HuntOutcome.BY_ANOTHER, law=law, path=str(path))
+        return replace(result, outcome=SearchOutcome.BY_ANOTHER, law=law, path=str(path))
     laws = detecting_laws(mutant, report.log)
     listed = [name for name in laws if name in mutant.caught_by]
     return replace(
-        searched,
-        outcome=HuntOutcome.FOUND if listed else HuntOutcome.BY_ANOTHER if laws else HuntOutcome.MISSED,
+        result,
+        outcome=SearchOutcome.FOUND if listed else SearchOutcome.BY_ANOTHER if laws else SearchOutcome.MISSED,
         law=listed[0] if listed else report.invariant if laws else "",
         search_cpu_seconds=round(report.found_cpu_seconds, 3),
         shrink_cpu_seconds=round(report.shrink_cpu_seconds, 3),

@@ -5,7 +5,7 @@ import pytest
 from swarden.harness.core.mutant_file import mutants_of_environment
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.mutants.catalog import BY_ID
-from swarden.harness.mutants.hunt import HuntJob, HuntOutcome, HuntResult, Scope, Score, hunt, hunts
+from swarden.harness.mutants.searches import Scope, Score, SearchJob, SearchOutcome, SearchResult, searched, searches
 
 MADE_UP = """
 from swarden.harness.core.mutant import Hunk, Mutant
@@ -14,13 +14,13 @@ CHANGE = Hunk("swarden.engine_under_test.window:kept_len", "return ", "{}\\n    
 MADE_UP = Mutant("made-up", "made up", (CHANGE,), ("stuck",))
 """
 MUTANT = BY_ID["B14"]
-FOUND, BY_ANOTHER, MISSED = HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER, HuntOutcome.MISSED
+FOUND, BY_ANOTHER, MISSED = SearchOutcome.FOUND, SearchOutcome.BY_ANOTHER, SearchOutcome.MISSED
 
 
 def score(*outcomes, seeds=None):
     """The result of one search for each seed; seed n needs n seconds, n + 1 ops and ten runs."""
-    hunts = [
-        HuntResult(
+    searches = [
+        SearchResult(
             mutant="B14",
             seed=seed,
             outcome=outcome,
@@ -33,7 +33,7 @@ def score(*outcomes, seeds=None):
         )
         for seed, outcome in enumerate(outcomes)
     ]
-    return Score(MUTANT, seeds or len(hunts), hunts)
+    return Score(MUTANT, seeds or len(searches), searches)
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,17 @@ def score(*outcomes, seeds=None):
         pytest.param(score(BY_ANOTHER, MISSED), False, "found by another law 1 of 2", id="by-another"),
         pytest.param(score(MISSED, MISSED), False, "missed", id="missed"),
         pytest.param(score(FOUND, seeds=3), False, "found 1 of 3", id="interrupted"),
-        pytest.param(score(seeds=3), False, "not hunted", id="not-hunted"),
+        pytest.param(score(seeds=3), False, "not searched for", id="not-searched"),
     ],
 )
 def test_mutant_is_found_if_nine_of_ten_seeds_find_it_by_a_law_of_its_list(one, is_found, text):
     assert (one.is_found, str(one)) == (is_found, text)
 
 
-def test_figures_are_sums_over_all_hunts_and_medians_over_those_that_found_it():
+def test_figures_are_sums_over_all_searches_and_medians_over_those_that_found_it():
     """The invariant is the law that found the bug most often; the last figure lists every search."""
     figures = score(MISSED, FOUND, FOUND, FOUND, BY_ANOTHER).figures()
-    hunts = figures.pop("hunts")
+    searches = figures.pop("searches")
 
     assert figures == {
         "id": "B14",
@@ -73,13 +73,13 @@ def test_figures_are_sums_over_all_hunts_and_medians_over_those_that_found_it():
         "ops": 3,
         "engine_steps": 4,
     }
-    assert [(one["seed"], one["outcome"], one["law"]) for one in hunts[3:]] == [
+    assert [(one["seed"], one["outcome"], one["law"]) for one in searches[3:]] == [
         (3, "found", "the_second"),
         (4, "found by another law", "the_first"),
     ]
 
 
-def test_mutant_that_no_hunt_found_has_no_medians():
+def test_mutant_that_no_search_found_has_no_medians():
     figures = score(MISSED).figures()
 
     assert [figures[name] for name in ("invariant", "found_cpu_seconds", "ops")] == [None, None, None]
@@ -92,7 +92,7 @@ def test_endless_step_is_found_within_the_hang_timeout(tmp_path, monkeypatch):
     path.write_text(MADE_UP.format("while True: pass"))
     monkeypatch.setenv("SWARDEN_MUTANTS", str(path))
 
-    [one] = hunts(
+    [one] = searches(
         [mutants_of_environment(target_of(OWN))["made-up"]], Scope(OWN, 1, 60, tmp_path, hang_seconds=1.5), workers=1
     )
 
@@ -108,7 +108,7 @@ def test_failure_that_the_engine_has_without_the_mutant_is_not_taken_for_it(tmp_
     harmless = mutants_of_environment(target_of(OWN))["made-up"]
 
     with BY_ID["B1"].planted():
-        one = hunt(HuntJob(harmless, 0), Scope(OWN, 1, 3, tmp_path))
+        one = searched(SearchJob(harmless, 0), Scope(OWN, 1, 3, tmp_path))
 
     assert one.outcome is MISSED
     assert one.runs > 0
