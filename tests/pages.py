@@ -20,8 +20,8 @@ from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.backtest import table as backtest_table
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.registry import target_of
+from swarden.harness.releases.backtest_results import Outcome, cost_of
 from swarden.harness.report.known_bug import document, table
-from swarden.harness.search.backtest_results import Outcome, cost_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -15,9 +15,9 @@ from typer.main import get_command
 from swarden.harness.cli import app
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.gate import GATE
+from swarden.harness.releases.backtest_results import cost_of
 from swarden.harness.report import story
 from swarden.harness.report.known_bug import PYTHON
-from swarden.harness.search.backtest_results import cost_of
 from tests import checks_page, cli_page, outbox, pages
 
 ROOT = Path(__file__).resolve().parent.parent

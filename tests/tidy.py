@@ -35,16 +35,17 @@ MAY_IMPORT = {
     "harness/search": ("harness.core", "harness.report", "harness.search", "invariants", "hypothesis", "msgspec"),
     "harness/nightly": (
         "harness.core",
-        "harness.report",
-        "harness.search",
-        "harness.nightly",
+        *("harness.report", "harness.search", "harness.releases", "harness.nightly"),
         *("msgspec", "coverage", "distributed"),
     ),
-    "harness/mutants": ("harness.core", "harness.search", "harness.mutants", "invariants", "msgspec"),
+    "harness/releases": (
+        *("harness.core", "harness.kit", "harness.report", "harness.search", "harness.releases"),
+        *("invariants", "hypothesis", "msgspec"),
+    ),
     "harness/strict": ("harness.core", "harness.kit", "harness.report", "harness.strict", "invariants", "msgspec"),
     "harness/engines/own": (
         *(*OWN_ENGINE, "msgspec"),
-        *("harness.core", "harness.kit", "harness.search", "harness.mutants", "harness.engines.own", "harness.strict"),
+        *("harness.core", "harness.kit", "harness.search", "harness.engines.own", "harness.strict"),
     ),
     "harness/engines/own/content": (
         *("engine_under_test", "invariants", "torch", "numpy"),
@@ -158,7 +159,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
         "harness/front/loop.py",
         "_run",
     ): "an error of the engine ends its thread, and its clients get that error",
-    ("harness/mutants/searches.py", "_search"): "an engine that cannot be built with a mutant has detected it",
+    ("harness/search/mutants/searches.py", "_search"): "an engine that cannot be built with a mutant has detected it",
 }
 
 MACHINE_PATHS = re.compile(r"/wor[k]/|\.\./share[d]\b")  # in brackets, so that this line does not match

@@ -18,10 +18,10 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import log_of, run_log
 from swarden.harness.core.target import Target
-from swarden.harness.search.machine import Machine, RunListener
 from swarden.harness.search.search import search
-from swarden.harness.search.shrink import ShrinkBudget, shrink
-from swarden.harness.search.traffic import EngineTraffic
+from swarden.harness.search.shrink.shrink import ShrinkBudget, shrink
+from swarden.harness.search.traffic.machine import Machine, RunListener
+from swarden.harness.search.traffic.traffic import EngineTraffic
 
 MUTANTS = ("B30", "B31", "B34")
 SEED = 0

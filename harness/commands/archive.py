@@ -16,15 +16,15 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.replay import Verdict
+from swarden.harness.nightly.archive import IMPORT, Archive, Archived, Sighting, Status
+from swarden.harness.nightly.renamed import rename_findings
+from swarden.harness.nightly.shards import replay_with_story
 from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
-from swarden.harness.search.archive import IMPORT, Archive, Archived, Sighting, Status
 from swarden.harness.search.archive_files import write
 from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.mutes import Mute, today
-from swarden.harness.search.renamed import rename_findings
-from swarden.harness.search.shards import replay_with_story
 
 ARCHIVE = Path(".swarden/archive")
 ArchiveOption = Annotated[Path, typer.Option("--archive", help="folder of the archive")]

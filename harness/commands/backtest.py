@@ -17,9 +17,9 @@ from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.releases.backtest import Backtest, adapter_hash
+from swarden.harness.releases.backtest_results import Budget, Outcome, Pair, cost_of, judgement_of, pairs_in
 from swarden.harness.report.wording import counted
-from swarden.harness.search.backtest import Backtest, adapter_hash
-from swarden.harness.search.backtest_results import Budget, Outcome, Pair, cost_of, judgement_of, pairs_in
 from swarden.harness.search.process import prepare_process
 
 RESULTS = "backtest.json"

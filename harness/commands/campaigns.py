@@ -19,9 +19,9 @@ from swarden.harness.search.keys import kind_of
 from swarden.harness.search.mutes import Mute
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import prepare_process
-from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
+from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.workers import WorkerGroup, interruptible
 
 END = object()

@@ -7,10 +7,10 @@ import typer
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import target_of
+from swarden.harness.releases.further_data import FurtherData, foreign_data, found_elsewhere, further_data, named_laws
+from swarden.harness.releases.target_check import TargetCheck
 from swarden.harness.report.wording import counted
-from swarden.harness.search.further_data import FurtherData, foreign_data, found_elsewhere, further_data, named_laws
 from swarden.harness.search.process import prepare_process, same_draws
-from swarden.harness.search.target_check import TargetCheck
 
 MOST_STEPS = 12  # of further data that are printed
 

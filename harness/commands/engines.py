@@ -16,7 +16,7 @@ from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.registry import UnknownEngine, code_of, installed, target_of
 from swarden.harness.core.releases import Releases, in_environment, parsed
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.traffic.profiles import PROFILES
 
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 LATEST = "latest"  # of the releases of the package index

@@ -19,13 +19,14 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE, prepare
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.exhaustive import Exploration, ExploredEngine, ExploredLength, alphabet_of, tiny_config
+from swarden.harness.search.exhaustive import Exploration, ExploredEngine, ExploredLength, tiny_config
 from swarden.harness.search.findings import report_finding, write_unshrunk
 from swarden.harness.search.judgement import Judgement, code_of_failure, judged
 from swarden.harness.search.process import prepare_process
-from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
+from swarden.harness.search.traffic.alphabet import alphabet_of
+from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 
 from swarden.harness.core.ops import Op
 from swarden.harness.report.op_text import op_text
-from swarden.harness.search.explain import Alternative, Explanation, Range, ValuePlace
+from swarden.harness.search.shrink.explain import Alternative, Explanation, Range, ValuePlace
 
 
 def explanation_lines(explanation: Explanation, ops: Sequence[Op]) -> Iterator[str]:

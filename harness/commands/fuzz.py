@@ -36,7 +36,7 @@ from swarden.harness.search.findings import FINDINGS
 from swarden.harness.search.fixed_settings import assignments
 from swarden.harness.search.mutes import MUTES, mutes_of
 from swarden.harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
-from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
+from swarden.harness.search.traffic.profiles import PROFILES, SHRINK_SECONDS
 
 STEP_TIMEOUT_S = 60.0
 OWN_ENGINE = "without --engine, swarden's own engine is tested; to test another: --engine NAME (see 'swarden engines')"

@@ -30,7 +30,7 @@ from swarden.harness.search.endings import STEP_SECONDS
 from swarden.harness.search.gate import Gate
 from swarden.harness.search.mutes import MUTES, active, mutes_of
 from swarden.harness.search.process import prepare_process
-from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup, interruptible
 
 GATE = Path(".swarden/gate")

@@ -22,9 +22,17 @@ from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import BUGS
-from swarden.harness.mutants.kill_matrix import matrix_of, page
-from swarden.harness.mutants.searches import FOUND_SHARE, Scope, Score, SearchOutcome, SearchResult, scores_of, searches
-from swarden.harness.mutants.unplanted import Bug, DetectedByTest, Waiting
+from swarden.harness.search.mutants.kill_matrix import matrix_of, page
+from swarden.harness.search.mutants.searches import (
+    FOUND_SHARE,
+    Scope,
+    Score,
+    SearchOutcome,
+    SearchResult,
+    scores_of,
+    searches,
+)
+from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Waiting
 
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")

@@ -25,16 +25,16 @@ from swarden.harness.core.files import check_target, opened, read_whole, write_w
 from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.nightly.archive import Archive, Night
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.journal import Journal
 from swarden.harness.nightly.night import Coordinator, Order, begin, resumed
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import local_pool, pool_of_scheduler
+from swarden.harness.nightly.shards import EngineBuild
 from swarden.harness.nightly.verdict import judgement_of
-from swarden.harness.search.archive import Archive, Night
 from swarden.harness.search.archive_files import ArchiveError
-from swarden.harness.search.profiles import PROFILES
-from swarden.harness.search.shards import EngineBuild
+from swarden.harness.search.traffic.profiles import PROFILES
 
 SETTINGS = traffic_option("--set", help="fix a setting in all runs, in JSON; only with --url", metavar="NAME=VALUE")
 MEMORY_GIB = 8.0

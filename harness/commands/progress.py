@@ -10,11 +10,11 @@ from swarden.harness.commands.events import EventLines
 from swarden.harness.commands.gate_page import touched
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
+from swarden.harness.nightly.shards import runs_of_lanes
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.gate import Gate
 from swarden.harness.search.result import Finding, Result, Tallies
-from swarden.harness.search.shards import runs_of_lanes
 from swarden.harness.search.workers import WorkerGroup
 
 SILENT_S = 5.0  # without a step, before a worker is shown as silent, or as loading its engine

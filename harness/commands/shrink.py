@@ -17,11 +17,11 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.heading import needs_line
-from swarden.harness.search.explain import explain
 from swarden.harness.search.findings import sealed
-from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
-from swarden.harness.search.shrink import BudgetSpent, ShrinkBudget
-from swarden.harness.search.shrink import shrink as make_smaller
+from swarden.harness.search.shrink.explain import explain
+from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget
+from swarden.harness.search.shrink.shrink import shrink as make_smaller
+from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
 
 MAX_REPLAYS = 500
 

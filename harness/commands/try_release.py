@@ -11,9 +11,9 @@ from swarden.harness.commands.gate_page import GatePage, KnownLogs
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.nightly.archive import Archive
 from swarden.harness.nightly.replaying import logs_of
 from swarden.harness.report.wording import counted
-from swarden.harness.search.archive import Archive
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.endings import STEP_SECONDS, end_on
 from swarden.harness.search.workers import WorkerGroup

@@ -109,7 +109,7 @@ class MachineSpec:
     models: Sequence[str] = ()
     roles: Sequence[str] = ()
     probes: Mapping[str, str] = field(default_factory=dict)
-    traffic: str = "swarden.harness.search.traffic:EngineTraffic"
+    traffic: str = "swarden.harness.search.traffic.traffic:EngineTraffic"
     batches: int = 1
     pauses: Sequence[PauseMode] = (PauseMode.RETRACT,)
     pausable_engines: Sequence[int] = (0, 1)
@@ -177,7 +177,7 @@ class Target(Protocol):
         raise UsageError(f"{self.name}: its target draws no configuration; define config or configs there")
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[Any]:
-        """Random configurations of the engines of a machine; `load` is the name of a load of `harness.search.loads`.
+        """Random configurations of the engines of a machine; `load` is the name of a load of `harness.search.traffic`.
 
         A target with several machines, or with settings that suit a load, overrides this.
         """

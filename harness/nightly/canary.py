@@ -5,9 +5,9 @@ from math import ceil, inf
 from swarden.harness.core.registry import target_of
 from swarden.harness.nightly.night import Coordinator
 from swarden.harness.nightly.pool import Job
+from swarden.harness.nightly.shards import find_canary
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.profiles import PROFILES
-from swarden.harness.search.shards import find_canary
+from swarden.harness.search.traffic.profiles import PROFILES
 
 SHARE = 0.25  # of the night's minutes
 

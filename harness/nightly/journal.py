@@ -7,12 +7,12 @@ import msgspec
 
 from swarden.harness.core.fingerprint import current_fingerprint, slug
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.nightly.night_records import ShardRecord
+from swarden.harness.nightly.shards import ShardResult
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.archive_files import ArchiveError, read, save
 from swarden.harness.search.corpus import RareRun
-from swarden.harness.search.night_records import ShardRecord
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shards import ShardResult
 from swarden.harness.search.verification import UNKNOWN, Cause
 
 

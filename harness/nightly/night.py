@@ -16,15 +16,15 @@ from swarden.harness.core.printable import printable
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.validation import shortened
+from swarden.harness.nightly.archive import Archive, EngineOfNight, FindingOfNight, Night
 from swarden.harness.nightly.events import Event, Phase, ShardLost
 from swarden.harness.nightly.journal import Journal
+from swarden.harness.nightly.night_order import latest
+from swarden.harness.nightly.night_records import PhaseRecord
 from swarden.harness.nightly.pool import Job, JobPool
 from swarden.harness.report.wording import counted
-from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night
 from swarden.harness.search.archive_files import check_inside, read, save
-from swarden.harness.search.night_order import latest
-from swarden.harness.search.night_records import PhaseRecord
-from swarden.harness.search.profiles import PROFILES, Profile
+from swarden.harness.search.traffic.profiles import PROFILES, Profile
 
 NIGHT_FILE = "night.json"
 

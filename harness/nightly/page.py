@@ -12,10 +12,7 @@ from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
-from swarden.harness.nightly.reports import about_server, known_of
-from swarden.harness.nightly.verdict import judgement_of, next_step, red_reasons
-from swarden.harness.report.page import page_of_report
-from swarden.harness.search.archive import (
+from swarden.harness.nightly.archive import (
     FAILING,
     IMPORT,
     URGENCY,
@@ -27,6 +24,9 @@ from swarden.harness.search.archive import (
     Status,
     date_of,
 )
+from swarden.harness.nightly.reports import about_server, known_of
+from swarden.harness.nightly.verdict import judgement_of, next_step, red_reasons
+from swarden.harness.report.page import page_of_report
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN
 
 MAX_NIGHTS = 30  # of the history, the last

@@ -1,6 +1,6 @@
 """The Executor that runs the jobs of a night: the threads of this machine, or the nodes of a scheduler.
 
-A job is a function of harness/search/shards.py.  If the node of a job is lost, the job runs again from its beginning,
+A job is a function of harness/nightly/shards.py.  If the node of a job is lost, the job runs again from its beginning,
 and only its result counts, so nothing is lost and nothing is counted twice.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.imports import importing
-from swarden.harness.search.shards import EngineBuild, close_lanes, interrupt_lanes, on_same_build
+from swarden.harness.nightly.shards import EngineBuild, close_lanes, interrupt_lanes, on_same_build
 
 MAX_LOSSES = 5  # of one job
 WAIT_S = 0.5

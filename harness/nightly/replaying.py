@@ -10,12 +10,12 @@ import msgspec
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.limits import MAX_OPLOG_BYTES
 from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.nightly.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
 from swarden.harness.nightly.events import FindingResult
 from swarden.harness.nightly.night import Coordinator
 from swarden.harness.nightly.pool import Job
-from swarden.harness.search.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
-from swarden.harness.search.renamed import rename_findings
-from swarden.harness.search.shards import replay_logs
+from swarden.harness.nightly.renamed import rename_findings
+from swarden.harness.nightly.shards import replay_logs
 
 LOGS = 3  # of a finding that are replayed in a night
 

@@ -10,13 +10,13 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.printable import LAYOUT, printable
 from swarden.harness.core.registry import UnknownEngine, target_of
+from swarden.harness.nightly.archive import URGENCY, EngineOfNight, FindingOfNight, Night, Status
 from swarden.harness.nightly.night import Coordinator, start_of
 from swarden.harness.nightly.replaying import log_path
 from swarden.harness.nightly.verdict import code_of, excuse_of, judgement_of, next_step, red_reasons
 from swarden.harness.report.known_bug import BugView, view_of
 from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
-from swarden.harness.search.archive import URGENCY, EngineOfNight, FindingOfNight, Night, Status
 from swarden.harness.search.archive_files import write
 from swarden.harness.search.verification import names_in
 

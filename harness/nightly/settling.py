@@ -9,17 +9,17 @@ import msgspec
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.nightly.archive import FAILING, Archived, Status, name_of_engine
 from swarden.harness.nightly.journal import ShardFile
 from swarden.harness.nightly.night import Coordinator
 from swarden.harness.nightly.pool import Job
 from swarden.harness.nightly.replaying import log_path, publish, sighting_of
+from swarden.harness.nightly.shards import settle
 from swarden.harness.report.story import replay_line
-from swarden.harness.search.archive import FAILING, Archived, Status, name_of_engine
 from swarden.harness.search.archive_files import UnreadableFile, read, write
 from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.result import Finding, Result
-from swarden.harness.search.shards import settle
 
 SEEN_TODAY = (Status.NEW, Status.RECURRING, Status.REOPENED, Status.FLAKY)
 

@@ -10,19 +10,19 @@ import msgspec
 from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.registry import target_of
+from swarden.harness.nightly.archive import Status
 from swarden.harness.nightly.events import ProbeReached, Runs, WorkerReplaced
 from swarden.harness.nightly.journal import ShardFile, record_of
 from swarden.harness.nightly.night import Coordinator
 from swarden.harness.nightly.pool import Job
 from swarden.harness.nightly.replaying import log_path
+from swarden.harness.nightly.shards import BATCHES, ShardResult, plan_of_shard, run_shard
 from swarden.harness.report.wording import counted
-from swarden.harness.search.archive import Status
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import CorpusLog, RareRun, files_of, rarest_first, write
 from swarden.harness.search.floors import wanted_runs
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Result, Tallies
-from swarden.harness.search.shards import BATCHES, ShardResult, plan_of_shard, run_shard
 
 SHARD_S = 600.0  # until a shard is cut, unless the minutes of the night are over before
 

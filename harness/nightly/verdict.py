@@ -1,7 +1,7 @@
 """The verdict of a night: its exit code, and the reasons."""
 
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.search.archive import FAILING, FindingOfNight, Night, Status
+from swarden.harness.nightly.archive import FAILING, FindingOfNight, Night, Status
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS, Judgement, code_of_failure, judged
 
 NOT_READABLE = "not readable"

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
 from swarden.harness.core.validation import NOT_DECODED
 from swarden.harness.search.result import Count
 
+LogName = Annotated[str, msgspec.Meta(pattern=r"^[^/\0]*$", max_length=200)]  # of a file in the folder of a finding
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
 
 

@@ -10,30 +10,13 @@ import hashlib
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from time import monotonic
 from typing import Any, NamedTuple
 
 from swarden.harness.core.digest import encoded
 from swarden.harness.core.driver import Checking, Driver, KeptParts
 from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.ops import (
-    Abort,
-    Accept,
-    CloseSession,
-    Drain,
-    Flush,
-    Op,
-    OpenSession,
-    Pause,
-    Pressure,
-    Recipe,
-    Reset,
-    Resume,
-    Step,
-    Submit,
-    Turn,
-)
+from swarden.harness.core.ops import Accept, Drain, Op
 from swarden.harness.core.process import CRASH, HANG
 from swarden.harness.core.system import System
 from swarden.harness.core.target import Pool, Shape, Target
@@ -101,21 +84,6 @@ def tiny_config(target: Target, changes: Mapping[str, Any]) -> Any:
     Raises InvalidConfig if the target cannot be built from it.
     """
     return target.decode({**target.encode(target.config_of(TINY)), **changes})
-
-
-def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
-    """The ops to combine: a few of each kind that the machine supports, but for faults and the clock."""
-    shape = target.shape(config)
-    page, pools, spec = shape.page_size, range(len(shape.pools)), target.machines[machine]
-    whole, branch = Recipe(path=(0,), stretch=2 * page), Recipe(path=(0, 1), stretch=page + 1)
-    candidates: tuple[Op, ...] = (
-        *(Submit(recipe=whole), Submit(recipe=branch, max_new_tokens=2 * page), Step()),
-        *(Abort(), Abort(request=1), Flush(), *[Pause(mode=mode) for mode in spec.pauses], Resume(), Reset()),
-        *chain.from_iterable((Pressure(pool=pool, pages=3), Pressure(pool=pool)) for pool in pools),
-        *(OpenSession(), Turn(recipe=whole, max_new_tokens=2), CloseSession()),
-        *((Accept(lengths=(0,)), Accept(lengths=(8,))) if shape.lookahead_len else ()),
-    )
-    return [op for op in candidates if not spec.refusal(op)]
 
 
 @dataclass

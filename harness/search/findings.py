@@ -23,7 +23,7 @@ from swarden.harness.report.story import StoryLine, StoryPart, replay_line, stor
 from swarden.harness.search.judge import NO_TRIALS, Trials
 from swarden.harness.search.keys import is_of, key_of, kind_of, leaves_out
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
+from swarden.harness.search.shrink.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
 from swarden.harness.search.verification import Cause, Verifier
 
 RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its log; the share of runs that may miss it

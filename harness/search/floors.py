@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 from swarden.harness.core.target import Target
-from swarden.harness.search.profiles import MAX_NOOP_SHARE, MIN_OCCURRENCES, Profile
 from swarden.harness.search.result import Tallies
+from swarden.harness.search.traffic.profiles import MAX_NOOP_SHARE, MIN_OCCURRENCES, Profile
 from swarden.invariants.catalog import catalog_of
 
 

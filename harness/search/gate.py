@@ -14,10 +14,10 @@ from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, end_of, ending_on
 from swarden.harness.search.findings import write_unshrunk
-from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.tasks import following
+from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.workers import WorkerGroup
 
 ResultT = TypeVar("ResultT")

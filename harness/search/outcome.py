@@ -19,8 +19,8 @@ from swarden.harness.search.fixed_settings import most_frequent
 from swarden.harness.search.floors import never_due, not_exercised, why_not_green
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS, Judgement, code_of_failure, judged
 from swarden.harness.search.mutes import Mute, active, mute_of
-from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.verification import known_lines, muted_by, names_in, times, upstream_of
 
 PLATEAU_SHARE = 0.1  # of the runs of a campaign: if the last ones reach nothing new, more of them hardly will

@@ -14,7 +14,7 @@ from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.report.story import StoryLine
 from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.keys import NO_KEY, Key, is_of, kind_of
-from swarden.harness.search.shrink import measure
+from swarden.harness.search.shrink.shrink import measure
 from swarden.harness.search.verification import UNKNOWN, Cause
 
 MOST_KINDS = 4  # findings with one fingerprint; then the newest replaces the one before it

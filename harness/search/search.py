@@ -6,7 +6,7 @@ from functools import partial
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from swarden.harness.search.machine import Machine, RunListener
+from swarden.harness.search.traffic.machine import Machine, RunListener
 
 OPS_PER_RUN = 60  # calls of rules, each of which applies one op, or a short sequence of ops
 

@@ -14,7 +14,7 @@ from swarden.harness.core.ops import Drain, Op, Step, Submit, name_of
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like
 from swarden.harness.search.keys import BEFORE_HASH, NO_KEY, Key, is_of, key_of, kind_of
-from swarden.harness.search.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
+from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
 from swarden.harness.search.verification import UNKNOWN, Cause, Verifier
 
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again

@@ -19,7 +19,7 @@ from swarden.harness.search.findings import report_finding
 from swarden.harness.search.judge import Deaths, Trials
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
 
 Block = Callable[[Target], AbstractContextManager[object]]  # such as one that changes the engine
 

@@ -16,9 +16,9 @@ from swarden.harness.search.deaths import death_of, is_expected
 from swarden.harness.search.findings import FINDINGS, report_finding
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import same_draws
-from swarden.harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
+from swarden.harness.search.traffic.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
 
 
 def replay(log: Path | str | OpLog, *, engine: str | None = None, runs: int = RUNS) -> Replays:

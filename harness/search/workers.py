@@ -27,7 +27,7 @@ from swarden.harness.search.fixed_settings import refusal
 from swarden.harness.search.judge import Trial
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.run import RunIndex
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block, make_runs, replay_log, report
 
 GRACE_S = 10.0  # for a worker to end its step after an interrupt

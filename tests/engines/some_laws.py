@@ -4,7 +4,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import Verdict, replay, verdict_of
 from swarden.harness.core.target import ENGINE
-from swarden.harness.search.loads import LOADS
+from swarden.harness.search.traffic.loads import LOADS
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.laws.content.outputs import logits_are_compared
 from swarden.invariants.laws.lifecycle.clients import moves_units_of_uncached_requests

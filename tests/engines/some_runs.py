@@ -15,10 +15,10 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like, log_of, replay
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.core.target import Target
-from swarden.harness.search.machine import RunListener
 from swarden.harness.search.search import search
-from swarden.harness.search.shrink import ShrinkBudget, shrink
-from swarden.harness.search.traffic import EngineTraffic
+from swarden.harness.search.shrink.shrink import ShrinkBudget, shrink
+from swarden.harness.search.traffic.machine import RunListener
+from swarden.harness.search.traffic.traffic import EngineTraffic
 
 RUNS_PER_SEARCH = 100
 FOUND = 3  # failures of one law: one of them may be hard to shrink

@@ -8,7 +8,7 @@ import swarden
 from swarden import kit
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.registry import target_of
-from swarden.harness.search.target_check import TargetCheck
+from swarden.harness.releases.target_check import TargetCheck
 from tests.budget import num_code_lines
 from tests.tidy import Module
 

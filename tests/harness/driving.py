@@ -7,7 +7,7 @@ from swarden.harness.core.driver import EVERYTHING, Driver, KeptParts
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import driver_of
-from swarden.harness.search.profiles import Profile
+from swarden.harness.search.traffic.profiles import Profile
 from swarden.invariants.transition import Transition
 
 TINY = Profile("tiny", 1.0, 6, (15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from swarden.harness.core.registry import OWN
-from swarden.harness.search.archive import Archive, Sighting, Status
+from swarden.harness.nightly.archive import Archive, Sighting, Status
+from swarden.harness.nightly.shards import ShardResult
 from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.corpus import write as write_corpus
 from swarden.harness.search.mutes import Mute
-from swarden.harness.search.shards import ShardResult
 from tests.harness.nightly.some_nights import DOUBLE_FREE, FAILED, LEAK, LOG, Table, night_of, shard_result, table
 from tests.hostile.mutations import damaged, files_of, mutated
 

@@ -25,7 +25,7 @@ from swarden.harness.commands import report  # imported before the first case
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.nightly.page import page_of
-from swarden.harness.search.shards import ShardResult
+from swarden.harness.nightly.shards import ShardResult
 from tests.harness.nightly.some_nights import DOUBLE_FREE, FAILED, FIXED, LEAK, ORDER, Table, night_of, table
 from tests.hostile.archives import rare_shard, valid_archive
 from tests.hostile.bounded import MAX_CPU_SECONDS

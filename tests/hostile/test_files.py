@@ -32,8 +32,8 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import ENGINE_OPS
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
-from swarden.harness.search.backtest import Backtest
-from swarden.harness.search.backtest_results import Budget, Frozen, Judged, Outcome, Pair
+from swarden.harness.releases.backtest import Backtest
+from swarden.harness.releases.backtest_results import Budget, Frozen, Judged, Outcome, Pair
 from swarden.harness.traces.mooncake import read_mooncake
 from swarden.harness.traces.serve import Pace, longest, serve
 from tests.engine_under_test.model.checkpoints import CPU, write_checkpoint

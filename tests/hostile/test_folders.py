@@ -21,16 +21,16 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Submit
 from swarden.harness.core.registry import OWN
+from swarden.harness.nightly.archive import Archive, EngineOfNight, Night, Sighting, Status
 from swarden.harness.nightly.journal import Journal, ShardFile
 from swarden.harness.nightly.night import NIGHT_FILE, resumed
+from swarden.harness.nightly.night_records import ShardRecord
 from swarden.harness.nightly.page import page_of
-from swarden.harness.search.archive import Archive, EngineOfNight, Night, Sighting, Status
+from swarden.harness.nightly.renamed import rename_findings
 from swarden.harness.search.archive_files import save
 from swarden.harness.search.corpus import digest_of, logs_of, write
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.mutes import Mute
-from swarden.harness.search.night_records import ShardRecord
-from swarden.harness.search.renamed import rename_findings
 from swarden.harness.search.result import Tallies
 from tests.hostile.bounded import bounded, cases
 

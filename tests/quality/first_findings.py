@@ -24,11 +24,11 @@ from typing import NamedTuple
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.registry import OWN
 from swarden.harness.engines.own.mutants.catalog import CATALOG
-from swarden.harness.mutants.searches import search_for
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.search.mutants.searches import search_for
 from swarden.harness.search.process import prepare_process
-from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.traffic.profiles import PROFILES
 
 MOST_SECONDS = 30.0  # of CPU, of one search
 HUNG_SECONDS = 60.0  # of one run: it is a finding

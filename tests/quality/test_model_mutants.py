@@ -8,7 +8,7 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import create_engine
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.harness.engines.own.mutants.catalog import BUGS
-from swarden.harness.mutants.unplanted import DetectedByTest
+from swarden.harness.search.mutants.unplanted import DetectedByTest
 from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
 
 TOKENS = some_tokens(50)

@@ -11,8 +11,8 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Verdict, replay, run_log
 from swarden.harness.engines.own.mutants.catalog import BUGS, BY_ID, CATALOG
-from swarden.harness.mutants.kill_matrix import matrix_of, page
-from swarden.harness.mutants.searches import Scope, SearchJob, searched
+from swarden.harness.search.mutants.kill_matrix import matrix_of, page
+from swarden.harness.search.mutants.searches import Scope, SearchJob, searched
 from swarden.invariants.catalog import ALL
 
 ROOT = Path(__file__).parents[2]

@@ -35,7 +35,7 @@ from swarden.invariants.catalog import CONTRACTS
 
 PAIR_OPS = [op for op in ENGINE_OPS if op not in SESSION_OPS]
 SIDES = ("prefill", "decode")
-PAIRED = "swarden.harness.search.pairs:PairTraffic"
+PAIRED = "swarden.harness.search.traffic.pairs:PairTraffic"
 
 
 def side_systems(configs: Sequence[EngineConfig]) -> list[LinkedSystem]:

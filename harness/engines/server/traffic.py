@@ -1,6 +1,6 @@
 """Random traffic for servers."""
 
-from swarden.harness.search.traffic import EngineTraffic
+from swarden.harness.search.traffic.traffic import EngineTraffic
 
 
 class ServerTraffic(EngineTraffic):

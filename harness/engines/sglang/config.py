@@ -11,7 +11,7 @@ from swarden.harness.core.ops import Accept, OpenSession, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.core.validation import shortened
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, Settings, drawn, within
-from swarden.harness.search.loads import LOADS_OF_PAIRS
+from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 WRITE_POLICIES = WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"

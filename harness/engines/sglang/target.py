@@ -26,7 +26,7 @@ from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.strict.live import Live
 
-PAIRED = "swarden.harness.search.pairs:PairTraffic"
+PAIRED = "swarden.harness.search.traffic.pairs:PairTraffic"
 SGLANG = Releases(
     package="sglang",
     root=Path(".swarden/engines/sglang"),

@@ -6,7 +6,7 @@ import pytest
 
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.engines.sglang.mutants import MUTANTS
-from swarden.harness.mutants.verdict import violated_laws
+from swarden.harness.search.mutants.verdict import violated_laws
 
 OPLOGS = Path(__file__).parent / "mutants"
 RELEASE = "0.5.23"  # that the mutants fit

@@ -8,7 +8,7 @@ import pytest
 
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.engines.vllm.mutants import MUTANTS
-from swarden.harness.mutants.verdict import violated_laws
+from swarden.harness.search.mutants.verdict import violated_laws
 
 OPLOGS = Path(__file__).parent / "mutants"
 RELEASE = "0.33.0"  # that the mutants fit

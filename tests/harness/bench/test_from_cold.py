@@ -4,7 +4,7 @@ import pytest
 
 from swarden.harness.bench.from_cold import Search, SearchPair, figures, measure, text
 from swarden.harness.engines.demo.mutants import MUTANTS
-from swarden.harness.mutants.searches import Scope, SearchJob, SearchOutcome, searched
+from swarden.harness.search.mutants.searches import Scope, SearchJob, SearchOutcome, searched
 
 
 def test_both_find_a_bug_from_cold_processes():

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from swarden.harness.search.backtest_results import Cost, Pair, cost_of, pairs_in
+from swarden.harness.releases.backtest_results import Cost, Pair, cost_of, pairs_in
 from tests.harness.some_targets import TINYSERVE, swarden_in, swarden_with
 from tests.harness.some_wheels import wheel
 

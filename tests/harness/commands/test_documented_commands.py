@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.nightly.archive import Archive, Sighting, Status
 from swarden.harness.nightly.night import Order, begin
-from swarden.harness.search.archive import Archive, Sighting, Status
 from swarden.harness.search.findings import write
 from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer

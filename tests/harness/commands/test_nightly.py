@@ -12,7 +12,7 @@ import pytest
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.registry import OWN
-from swarden.harness.search.archive import Archive, Night, Sighting, Status
+from swarden.harness.nightly.archive import Archive, Night, Sighting, Status
 from swarden.harness.search.archive_files import read
 from swarden.harness.search.mutes import Mute
 from tests.harness.commands.test_commands import OPLOGS

@@ -15,8 +15,8 @@ from swarden.harness.commands.progress import ProgressDisplay, found_line, reach
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Reached, Result, Tallies
+from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup
 from tests.harness.some_commands import swarden
 

@@ -16,12 +16,12 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Submit
 from swarden.harness.core.registry import OWN
+from swarden.harness.nightly.archive import Archive, EngineOfNight, FindingOfNight, Night, Sighting, Status
+from swarden.harness.nightly.night_records import Canary, PhaseRecord
 from swarden.harness.nightly.page import RunPart
 from swarden.harness.nightly.page import page_of as page_of_archive
-from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Sighting, Status
 from swarden.harness.search.archive_files import save
 from swarden.harness.search.mutes import Mute
-from swarden.harness.search.night_records import Canary, PhaseRecord
 from swarden.harness.search.result import Tallies
 from tests.harness.report.browser import needs_chromium, new_tab
 from tests.harness.report.html import parsed

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.search.archive import IMPORT, Archive, EngineOfNight, Sighting, Status
+from swarden.harness.nightly.archive import IMPORT, Archive, EngineOfNight, Sighting, Status
 from swarden.harness.search.result import Tallies
 from tests.harness.commands.test_report import NIGHTS, OPEN, a_night, an_archive, page_without_runs, save_night, section
 from tests.harness.some_commands import swarden

@@ -10,7 +10,7 @@ from swarden.harness.commands.campaigns import plans_for
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.outcome import Outcome, verdicts_of_engines
-from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.traffic.profiles import PROFILES
 from tests.harness.search.test_outcome import ENOUGH, SMOKE, report
 from tests.harness.some_targets import FIXED, swarden_with
 

@@ -5,7 +5,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Drain
 from swarden.harness.core.replay import failure_like
 from swarden.harness.search.findings import sealed
-from swarden.harness.search.shrink import measure
+from swarden.harness.search.shrink.shrink import measure
 from tests.harness.commands.test_commands import OPLOGS
 
 

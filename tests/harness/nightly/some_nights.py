@@ -13,16 +13,16 @@ from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.nightly.archive import Archive, Archived, Night, Sighting, Status
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
+from swarden.harness.nightly.night_records import Canary
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import JobPool
+from swarden.harness.nightly.shards import FRESH, ShardResult
 from swarden.harness.report.story import StoryLine, StoryPart
-from swarden.harness.search.archive import Archive, Archived, Night, Sighting, Status
 from swarden.harness.search.mutes import Mute
-from swarden.harness.search.night_records import Canary
 from swarden.harness.search.result import Finding, Result, Tallies
-from swarden.harness.search.shards import FRESH, ShardResult
 
 LOG = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
 OPLOGS = Path(__file__).parents[2] / "quality/oplogs"

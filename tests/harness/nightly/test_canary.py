@@ -7,12 +7,12 @@ import pytest
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
+from swarden.harness.nightly.archive import Archive
 from swarden.harness.nightly.canary import limit_seconds
 from swarden.harness.nightly.night import Coordinator, begin
+from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
 from swarden.harness.nightly.pool import JobPool
 from swarden.harness.nightly.verdict import judgement_of
-from swarden.harness.search.archive import Archive
-from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from tests.harness.nightly.some_nights import ORDER, night_of, table
 
 

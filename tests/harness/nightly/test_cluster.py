@@ -11,14 +11,13 @@ import msgspec
 import pytest
 
 from swarden.harness.core.process import ProcessLimits
-from swarden.harness.nightly import traffic
+from swarden.harness.nightly import shards, traffic
+from swarden.harness.nightly.archive import Archive, Night
 from swarden.harness.nightly.night import Coordinator, Order, begin
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import Job, local_pool, pool_of_scheduler
-from swarden.harness.search import shards
-from swarden.harness.search.archive import Archive, Night
-from swarden.harness.search.profiles import PROFILES
-from swarden.harness.search.shards import build_of
+from swarden.harness.nightly.shards import build_of
+from swarden.harness.search.traffic.profiles import PROFILES
 from tests.harness.some_processes import MAX_LOOKS, ROOT, wait_until
 
 distributed = pytest.importorskip("distributed", reason="pip install 'swarden[dask]'")

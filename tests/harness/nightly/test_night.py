@@ -13,15 +13,15 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Replays, Verdict, replay
+from swarden.harness.nightly.archive import Archive, Night, Sighting, Status
 from swarden.harness.nightly.events import KINDS, Event
 from swarden.harness.nightly.night import begin, fresh_seed
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import MAX_LOSSES, Job, JobPool
 from swarden.harness.nightly.replaying import logs_of
-from swarden.harness.search.archive import Archive, Night, Sighting, Status
+from swarden.harness.nightly.shards import BATCHES, build_of, replay_logs
 from swarden.harness.search.archive_files import read
 from swarden.harness.search.mutes import Mute
-from swarden.harness.search.shards import BATCHES, build_of, replay_logs
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,

@@ -11,11 +11,11 @@ import pytest
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
+from swarden.harness.nightly.archive import Archive
 from swarden.harness.nightly.events import schema
+from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
 from swarden.harness.nightly.reports import junit, markdown, metrics
-from swarden.harness.search.archive import Archive
 from swarden.harness.search.mutes import Mute
-from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,

@@ -16,14 +16,14 @@ from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.running_log import RunningLog, last_run
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
-from swarden.harness.search import machine
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.machine import turns_of
 from swarden.harness.search.outcome import Outcome
-from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Result
 from swarden.harness.search.run import RunIndex, batch_seed
-from swarden.harness.search.shrink import measure
+from swarden.harness.search.shrink.shrink import measure
+from swarden.harness.search.traffic import machine
+from swarden.harness.search.traffic.machine import turns_of
+from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup
 from tests.harness.driving import TINY
 

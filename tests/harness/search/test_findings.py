@@ -16,7 +16,7 @@ from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding, write, write_unshrunk
 from swarden.harness.search.judge import Trial
 from swarden.harness.search.result import Finding, Result
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.driving import TINY
 
 BUDGET = ShrinkBudget(executions=60)

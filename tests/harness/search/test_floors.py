@@ -8,8 +8,8 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.faults import FAULTS
 from swarden.harness.engines.own.probes import ENGINE_PROBES
 from swarden.harness.search.floors import why_not_green
-from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Tallies
+from swarden.harness.search.traffic.profiles import Profile
 from swarden.invariants.catalog import ALL
 
 TINY = Profile("tiny", 1.0, runs_per_batch=6, calls_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1)

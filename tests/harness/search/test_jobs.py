@@ -8,8 +8,8 @@ from multiprocessing import active_children
 import pytest
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.nightly.shards import close_lanes
 from swarden.harness.search.jobs import run_jobs
-from swarden.harness.search.shards import close_lanes
 
 HANG_SECONDS = 0.1
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

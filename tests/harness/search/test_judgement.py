@@ -6,11 +6,11 @@ import pytest
 
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import OWN
+from swarden.harness.nightly.archive import EngineOfNight, FindingOfNight, Night, Sighting, Status
 from swarden.harness.nightly.verdict import judgement_of
-from swarden.harness.search.archive import EngineOfNight, FindingOfNight, Night, Sighting, Status
-from swarden.harness.search.backtest_results import Frozen, Judged, Pair
-from swarden.harness.search.backtest_results import Outcome as OfFinding
-from swarden.harness.search.backtest_results import judgement_of as judgement_of_pairs
+from swarden.harness.releases.backtest_results import Frozen, Judged, Pair
+from swarden.harness.releases.backtest_results import Outcome as OfFinding
+from swarden.harness.releases.backtest_results import judgement_of as judgement_of_pairs
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS
 from swarden.harness.search.result import Result, Tallies
 from tests.harness.search.test_outcome import outcome, report

@@ -12,8 +12,8 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.keys import NO_KEY, Key, is_of, key_of, kind_of
-from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.traffic.profiles import PROFILES
 
 SCHEDULER = "swarden.engine_under_test.scheduler.scheduler:Scheduler"
 ADMISSION = "swarden.engine_under_test.scheduler.admission:Admission"

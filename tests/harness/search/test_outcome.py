@@ -14,8 +14,8 @@ from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.mutes import Mute
 from swarden.harness.search.outcome import Outcome
-from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Reached, Result, Tallies
+from swarden.harness.search.traffic.profiles import PROFILES
 
 LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)

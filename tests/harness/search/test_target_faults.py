@@ -7,7 +7,7 @@ import pytest
 
 from swarden.harness.core.registry import OWN
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.traffic.profiles import PROFILES
 from tests.harness.some_targets import swarden_with
 
 TARGET = """

@@ -8,7 +8,7 @@ import pytest
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import failure_like
-from swarden.harness.search.shrink import ShrinkBudget, measure, shrink
+from swarden.harness.search.shrink.shrink import ShrinkBudget, measure, shrink
 
 UNSHRUNK = Path(__file__).parent / "unshrunk"
 

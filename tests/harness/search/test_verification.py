@@ -26,9 +26,9 @@ from swarden.harness.search.judge import (
     Trials,
 )
 from swarden.harness.search.outcome import Outcome
-from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Tallies
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
+from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.verification import Verifier
 from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
 

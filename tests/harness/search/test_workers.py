@@ -13,9 +13,9 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Step, Submit
 from swarden.harness.core.process import BOOT_S
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
+from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
 from tests.harness.some_processes import processes_of, running, swarden_process, wait_until
 from tests.harness.some_targets import FIXED

@@ -14,7 +14,7 @@ from swarden.harness.engines.server import target
 from swarden.harness.engines.server.process import VARIABLE, Server
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.servers.some_servers import free_port
 
 LONG = [Submit(recipe=Recipe(path=(number,), stretch=300), max_new_tokens=2, namespace=number) for number in range(6)]

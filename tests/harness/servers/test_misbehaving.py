@@ -21,11 +21,11 @@ from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
 from swarden.harness.front import http
 from swarden.harness.front.loop import EngineDied
-from swarden.harness.search import shards
+from swarden.harness.nightly import shards
+from swarden.harness.nightly.shards import _confirmed, close_lanes, settle
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shards import _confirmed, close_lanes, settle
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
 
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"

@@ -3,7 +3,7 @@
 import json
 
 from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.search.archive import Archive, Status
+from swarden.harness.nightly.archive import Archive, Status
 from tests.harness.servers.some_servers import BEHIND_LEARNING, free_port, our_server, started_by_hand
 from tests.harness.servers.test_server import EVICTS
 from tests.harness.some_processes import swarden_process

@@ -27,7 +27,7 @@ from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.search.findings import sealed
-from swarden.harness.search.shrink import ShrinkBudget, shrink
+from swarden.harness.search.shrink.shrink import ShrinkBudget, shrink
 from swarden.harness.strict.checker import LOGS, StrictChecker
 from swarden.harness.strict.private import VARIABLE as RECORD
 from swarden.harness.strict.private import renumbered

@@ -12,7 +12,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.corpus import CorpusPart, rarest_first
-from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.traffic.profiles import PROFILES
 from tests.quality.mutation.attack import KeptRuns
 
 

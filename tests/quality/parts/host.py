@@ -25,7 +25,7 @@ from swarden.harness.engines.own.copies import CopyInspector
 from swarden.harness.engines.own.limits import counters_of, limits_of
 from swarden.harness.engines.own.memory_walk import MemoryWalk
 from swarden.harness.engines.own.neighbour import Neighbour
-from swarden.harness.search.draws import one_option, ordinals, rarely, recipes
+from swarden.harness.search.traffic.draws import one_option, ordinals, rarely, recipes
 from swarden.invariants.catalog import ALL, Tally
 from swarden.invariants.events import Fired, Slid
 from swarden.invariants.reference import namespace_tag, next_tag

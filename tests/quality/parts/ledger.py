@@ -10,7 +10,7 @@ from swarden.engine_under_test.errors import PoolExhausted
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.units import request_owner
 from swarden.harness.engines.own.neighbour import PRESSURE, Neighbour
-from swarden.harness.search.draws import one_option
+from swarden.harness.search.traffic.draws import one_option
 from swarden.invariants.events import Owner
 from tests.quality.parts.ledger_model import ALL, REST, WINDOWED, LedgerModel
 from tests.quality.parts.playing import configurations, expect

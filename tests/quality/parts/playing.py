@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.engines.own.config import configuration, with_states
-from swarden.harness.search.traffic import HypothesisDraw
+from swarden.harness.search.traffic.traffic import HypothesisDraw
 
 RUNS, STEPS = 100, 30  # the most steps of a run
 

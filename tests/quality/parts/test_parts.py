@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from swarden.engine_under_test.errors import AccountingError, PoolExhausted
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.engines.own.mutants.catalog import BUGS
-from swarden.harness.mutants.unplanted import DetectedByTest
+from swarden.harness.search.mutants.unplanted import DetectedByTest
 from tests.quality.parts.host import HostPart
 from tests.quality.parts.ledger import LedgerPart
 from tests.quality.parts.playing import RUNS, Disagreement, play

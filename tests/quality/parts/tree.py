@@ -19,7 +19,7 @@ from swarden.engine_under_test.pools.paired import shortage
 from swarden.engine_under_test.units import num_pages
 from swarden.harness.core.ops import Recipe
 from swarden.harness.engines.own.neighbour import Neighbour
-from swarden.harness.search.draws import one_option, ordinals, rarely, recipes
+from swarden.harness.search.traffic.draws import one_option, ordinals, rarely, recipes
 from swarden.invariants.reference import namespace_tag, next_tag
 from tests.quality.parts.playing import configurations, expect
 from tests.quality.parts.requests import Prompts, Requests

@@ -14,9 +14,9 @@ from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.core.ops import ENGINE_OPS, Inject, Op, Step, Submit
 from swarden.harness.engines.own.config import random_config, random_pair
 from swarden.harness.engines.own.target import PAIR_OPS, SIDES, OwnTarget
-from swarden.harness.search.loads import LOADS, LOADS_OF_PAIRS, MIXES
-from swarden.harness.search.pairs import DECODE, PREFILL, alternating_steps
-from swarden.harness.search.traffic import HypothesisDraw, Requests, kinds_of, ops_of
+from swarden.harness.search.traffic.loads import LOADS, LOADS_OF_PAIRS, MIXES
+from swarden.harness.search.traffic.pairs import DECODE, PREFILL, alternating_steps
+from swarden.harness.search.traffic.traffic import HypothesisDraw, Requests, kinds_of, ops_of
 from tests.quality.perturbed.changes import CHANGES, COPIED, SENT, USED
 from tests.quality.perturbed.engines import Misattributed, PerturbedRun, Unnoticed
 

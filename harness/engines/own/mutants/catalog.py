@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.mutant import Mutant, Mutants
-from swarden.harness.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
+from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
 
 
 def collected() -> tuple[Bug, ...]:

@@ -2,7 +2,7 @@
 
 from swarden.harness.core.mutant import Hunk, Mutants
 from swarden.harness.engines.own.mutants.pools import TWO_PAGES_SHARE_A_PEER
-from swarden.harness.mutants.unplanted import DetectedByTest
+from swarden.harness.search.mutants.unplanted import DetectedByTest
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug

@@ -1,6 +1,6 @@
 """Bugs that only an engine of another design can have, each with a corrupted snapshot in which a law detects it."""
 
-from swarden.harness.mutants.unplanted import Excluded
+from swarden.harness.search.mutants.unplanted import Excluded
 
 SLOTS_OF_A_PAGE_LEAD_APART = Excluded(
     "S90",

@@ -2,7 +2,7 @@
 
 from swarden.harness.core.mutant import Hunk, Mutants
 from swarden.harness.engines.own.mutants.window import FRONTIER, WINDOW
-from swarden.harness.mutants.unplanted import DetectedByTest
+from swarden.harness.search.mutants.unplanted import DetectedByTest
 
 MUTANTS = Mutants(model="tiny-gemma3")
 bug = MUTANTS.bug

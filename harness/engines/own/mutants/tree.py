@@ -1,7 +1,7 @@
 """Bugs of the prefix tree: insert, split, recovery and match."""
 
 from swarden.harness.core.mutant import Hunk, Mutants
-from swarden.harness.mutants.unplanted import DetectedByTest
+from swarden.harness.search.mutants.unplanted import DetectedByTest
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug

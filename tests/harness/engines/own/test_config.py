@@ -16,8 +16,8 @@ from swarden.harness.engines.own.config import (
     random_pair,
     suited,
 )
-from swarden.harness.search.loads import LOADS, LOADS_OF_PAIRS
-from swarden.harness.search.traffic import HypothesisDraw
+from swarden.harness.search.traffic.loads import LOADS, LOADS_OF_PAIRS
+from swarden.harness.search.traffic.traffic import HypothesisDraw
 
 steady = settings(derandomize=True, database=None, deadline=None)
 NAMES = sorted({load.name for load in LOADS})

@@ -7,7 +7,7 @@ import pytest
 from swarden.harness.core.mutant_file import check_mutant
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.mutants.catalog import BUGS, CATALOG
-from swarden.harness.mutants.unplanted import Excluded, Waiting
+from swarden.harness.search.mutants.unplanted import Excluded, Waiting
 from tests.invariants.test_invariants import CASES
 
 # The published bugs of serving engines, by part: pools, tree, scheduler, host tier, sessions, disaggregation, checkers.

@@ -6,7 +6,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.sglang.config import random_config
 from swarden.harness.engines.sglang.target import SglangTarget
-from swarden.harness.search.loads import LOADS
+from swarden.harness.search.traffic.loads import LOADS
 from tests.harness.engines.some_draws import RandomDraw
 
 

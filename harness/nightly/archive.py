@@ -1,0 +1,347 @@
+"""The archive of nightly runs: a directory of plain files, written by several machines, and merged by copying.
+
+    findings/ENGINE-FINGERPRINT-HASH/   one finding of one engine, in whichever version
+        finding.json                    its summary, made from the files beside it
+        NAME.oplog test_NAME.py NAME.txt   a shrunk op-log, the pytest file that replays it, and its story
+        seen/NIGHT-ENGINE.json          a sighting: the result for this finding in one night, on one engine
+        quarantine.json
+    nights/NIGHT/                       one night: night.json, events.jsonl, report.md, junit.xml, metrics.txt
+        shards/ENGINE-ORDINAL.json      a finished shard, until the night ends
+    corpus/ENGINE/                      the corpus of one engine
+
+A file is written to a temporary name and renamed.  Nothing is read or written outside of the directory: a link that
+leads out of it is refused.  Every file but finding.json, quarantine.json and those of the corpus has one writer, so
+copying one archive over another loses no sighting.  A file that cannot be read is never removed.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from functools import cached_property
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.limits import MAX_STORY_BYTES
+from swarden.harness.nightly.night_order import latest, positions
+from swarden.harness.nightly.night_records import Canary, PhaseRecord, ShardRecord
+from swarden.harness.search.archive_files import ArchiveError, LogName, check_inside, read, read_all, save, unreadable
+from swarden.harness.search.mutes import Mute
+from swarden.harness.search.result import Tallies
+
+HASH_LEN = 8  # hex digits
+IMPORT = "-import"  # ends the name under which op-logs were imported, which begins with that of the night before
+FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=200)]  # no path
+
+
+class Status(StrEnum):
+    """The status of a finding in one night."""
+
+    NEW = "new"
+    RECURRING = "recurring"  # it was open, and fails again
+    REOPENED = "reopened"  # it was fixed, and fails again
+    FIXED = "fixed"  # its log passes, and no traffic of the night had this failure
+    CHANGED = "changed"  # its log fails with another fingerprint
+    FLAKY = "flaky"  # the runs of its log differ
+    ERROR = "error"  # its log cannot be replayed
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Status | None":
+        return cls.RECURRING if value == "known" else None  # of earlier builds
+
+
+FAILING = (Status.NEW, Status.REOPENED, Status.CHANGED, Status.FLAKY, Status.RECURRING)
+URGENCY = [*FAILING, Status.ERROR, Status.FIXED]  # the worst first
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result for a finding in one night on one engine ("NAME" or "NAME==VERSION").
+
+    `failures` of `runs` replays failed.  `log` is the file name of the op-log; `why` explains an ERROR.  `times` counts
+    the runs of random traffic with this failure.  `after` has the latest of the earlier nights of this finding.
+    """
+
+    night: FileName
+    engine: str
+    version: str = ""
+    source_hash: str = ""
+    status: Status
+    fingerprints: list[str] = []
+    failures: int = 0
+    runs: int = 0
+    times: int = 0
+    log: LogName = ""
+    why: str = ""
+    after: list[str] = []
+
+
+class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """finding.json.  `engine` is the name of the target; the other fields follow from the sightings.
+
+    `first_seen` and `last_seen` are nights in which the finding failed, and `seen` is their number.  `version`,
+    `status` and `log` are from the last night; `log` is the file name of the smallest log that still fails, among those
+    that were replayed.
+    """
+
+    format: int = 1
+    engine: str
+    fingerprint: str
+    version: str = ""
+    status: Status = Status.NEW
+    first_seen: str = ""
+    last_seen: str = ""
+    seen: int = 0
+    log: str = ""
+    quarantine: Mute | None = None
+
+
+class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding as night.json has it; `folder` is its folder in `findings/`, `was_open` whether it was open before."""
+
+    folder: FileName
+    fingerprint: str
+    sighting: Sighting
+    quarantine: Mute | None = None
+    was_open: bool = False
+
+    def is_quarantined(self, night: str) -> bool:
+        """Whether the finding is in quarantine in that night."""
+        return self.quarantine is not None and self.quarantine.is_active(date_of(night))
+
+
+class EngineOfNight(msgspec.Struct, kw_only=True):
+    """The campaign of one engine in a night: the sum of its shards, and its judgement.
+
+    `wanted` has the number of runs that must reach each probe.  `owed` are the reasons for which it is red without a
+    violation; `why_not_judged` is empty if the coverage was judged.  `diverged` are nondeterministic runs.
+    """
+
+    engine: str
+    version: str
+    source_hash: str
+    tallies: Tallies = msgspec.field(default_factory=Tallies)
+    shards: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    wanted: dict[str, int] = {}
+    owed: list[str] = []
+    diverged: list[str] = []
+    why_not_judged: str = ""
+
+
+class Night(msgspec.Struct, kw_only=True):
+    """night.json: the settings of a night, and its results so far.  `exit_code` is None until it has ended.
+
+    `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
+    `runs` the runs of each engine.  In a gate, findings that were open before do not make the night red.  `workers` is
+    the number of shards that run at a time.
+    `settings` are in all runs, and `about` says what a server has reported.
+    `started` and `ended` are times in UTC.  `after` has the latest nights of the archive when the night began.
+    `not_ended` has a line for each earlier night that has died with shards.
+    """
+
+    format: int = 1
+    name: FileName
+    command: str
+    swarden: str
+    seed: int
+    profile: str
+    minutes: float | None = None
+    runs: int | None = None
+    mutant: str | None = None
+    fixes: list[str] = []
+    settings: dict[str, Any] = {}
+    about: str = ""
+    is_gate: bool = False
+    workers: int = 1
+    started: str
+    ended: str = ""
+    after: list[str] = []
+    engines: list[EngineOfNight]
+    phases: list[PhaseRecord] = []
+    shards: list[ShardRecord] = []
+    canaries: list[Canary] = []
+    findings: list[FindingOfNight] = []
+    errors: list[str] = []
+    not_ended: list[str] = []
+    exit_code: ExitCode | None = None
+
+
+class Archived:
+    """One finding of an archive, as it was when its folder was read; `errors` are the files that cannot be read."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises UnreadableFile if finding.json cannot be read."""
+        self.folder, self.root = folder, folder.parents[1]
+        self.errors: list[str] = []
+        stored = read(folder / "finding.json", FindingSummary, self.root)
+        self.engine, self.fingerprint = stored.engine, stored.fingerprint
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def sightings(self) -> list[Sighting]:
+        """The sightings, the earliest night first."""
+        found = [*read_all(self.folder.glob("seen/*.json"), Sighting, self.errors, self.root)]
+        order = positions(_known(found))
+        return sorted(found, key=lambda one: (order[one.night], one.engine))
+
+    @cached_property
+    def quarantine(self) -> Mute | None:
+        path = self.folder / "quarantine.json"
+        return next(read_all([path] * path.exists(), Mute, self.errors, self.root), None)
+
+    @property
+    def log(self) -> Path | None:
+        """The op-log of the last night that has one."""
+        names = [one.log for one in self.sightings if one.log]
+        return self.folder / Path(names[-1]).name if names else None
+
+    @cached_property
+    def story(self) -> str:
+        """The story of the log; "" if there is none, or if it cannot be read."""
+        if self.log is None:
+            return ""
+        path = self.log.with_suffix(".txt")
+        try:
+            return read_whole(path, most=MAX_STORY_BYTES, inside=self.root).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            self.errors.append(unreadable(path, error))
+            return ""
+
+    @property
+    def status(self) -> Status:
+        """The worst status of the last night."""
+        last = [one.status for one in self.sightings if one.night == self.sightings[-1].night]
+        return min(last, key=URGENCY.index, default=Status.NEW)
+
+    def status_before(self, night: str, engine: str) -> Status | None:
+        """The status before a night on this engine, else on any engine; nights that could not run it are skipped."""
+        earlier = [one for one in self._before(night) if one.status is not Status.ERROR]
+        same = [one for one in earlier if one.engine == engine]
+        return (same or earlier)[-1].status if earlier else None
+
+    def status_of_failure(self, night: str, engine: str) -> Status:
+        """The status of a failure in a night, which follows from the status before it."""
+        before = self.status_before(night, engine)
+        return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.RECURRING)
+
+    def summary(self) -> FindingSummary:
+        failing = [one.night for one in self.sightings if one.status in FAILING]
+        return FindingSummary(
+            engine=self.engine,
+            fingerprint=self.fingerprint,
+            version=self.sightings[-1].version if self.sightings else "",
+            status=self.status,
+            first_seen=next(iter(failing), ""),
+            last_seen=next(reversed(failing), ""),
+            seen=len(set(failing)),
+            log=self.log.name if self.log else "",
+            quarantine=self.quarantine,
+        )
+
+    def add(self, sighting: Sighting) -> None:
+        """Write a sighting that comes after the earlier ones; the same sighting again changes nothing."""
+        earlier = Archived(self.folder)._before(sighting.night)
+        self.put(msgspec.structs.replace(sighting, after=latest(_known(earlier))))
+
+    def put(self, sighting: Sighting) -> None:
+        """Write a sighting without changes, and the summary."""
+        save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
+        self._refresh()
+
+    def put_in_quarantine(self, quarantine: Mute) -> None:
+        save(self.folder / "quarantine.json", quarantine, self.root)
+        self._refresh()
+
+    def _before(self, night: str) -> Iterator[Sighting]:
+        """The sightings of earlier nights; all sightings, if this night has none yet."""
+        return takewhile(lambda one: one.night != night, self.sightings)
+
+    def _refresh(self) -> None:
+        """Write finding.json again from the files beside it."""
+        save(self.folder / "finding.json", Archived(self.folder).summary(), self.root)
+
+
+class Archive:
+    """An archive in a directory, which is created when it is first written to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def findings_folder(self) -> Path:
+        return self.root / "findings"
+
+    @property
+    def nights_folder(self) -> Path:
+        return self.root / "nights"
+
+    def corpus_of(self, engine: str) -> Path:
+        """The folder of the corpus of an engine, "NAME" or "NAME==VERSION"; the versions share it.
+
+        Raises ArchiveError if it is outside of the archive.
+        """
+        folder = self.root / "corpus" / slug(name_of_engine(engine))
+        check_inside(folder, self.root)
+        return folder
+
+    def findings(self, errors: list[str]) -> list[Archived]:
+        """The findings by folder name; a line for each that cannot be read is added to `errors`."""
+        found = []
+        for folder in sorted(one for one in self.findings_folder.glob("*") if one.is_dir()):
+            try:
+                found.append(Archived(folder))
+            except ArchiveError as error:
+                errors.append(str(error))
+        return found
+
+    def finding(self, engine: str, fingerprint: str) -> Archived:
+        """The finding of an engine with this fingerprint; its folder is created.
+
+        Raises UnreadableFile if its finding.json cannot be read, ArchiveError if it cannot be written.
+        """
+        folder = self.findings_folder / folder_of(engine, fingerprint)
+        if not (folder / "finding.json").exists():
+            summary = FindingSummary(engine=name_of_engine(engine), fingerprint=fingerprint)
+            save(folder / "finding.json", summary, self.root)
+        return Archived(folder)
+
+    def nights(self, errors: list[str]) -> list[Night]:
+        """The nights, the earliest first; a line for each that cannot be read is added to `errors`."""
+        nights = [*read_all(self.nights_folder.glob("*/night.json"), Night, errors, self.root)]
+        order = positions({one.name: one.after for one in nights})
+        return sorted(nights, key=lambda one: order[one.name])
+
+
+def _known(sightings: Iterable[Sighting]) -> dict[str, list[str]]:
+    """The nights of these sightings, each with the nights that it comes after."""
+    known: dict[str, list[str]] = {}
+    for one in sightings:
+        known.setdefault(one.night, []).extend(one.after)
+    return known
+
+
+def name_of_engine(engine: str) -> str:
+    return engine.partition("==")[0]
+
+
+def folder_of(engine: str, fingerprint: str) -> str:
+    """The name of the folder of a finding; all versions of an engine share it."""
+    name = name_of_engine(engine)
+    digest = hashlib.sha256(f"{name}\n{fingerprint}".encode()).hexdigest()[:HASH_LEN]
+    return f"{slug(f'{name}-{fingerprint}')}-{digest}"
+
+
+def date_of(night: str) -> str:
+    """The date of a night in UTC, as in 2026-11-25; its name begins with it."""
+    return night[:10]

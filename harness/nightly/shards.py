@@ -1,0 +1,286 @@
+"""Shards: parts of a campaign that run on any Executor, of this machine or of many; and the other work of a night.
+
+A shard is BATCHES successive batches of the campaign with the night's seed, so `swarden fuzz` with this seed makes the
+same runs, whatever the number of workers.  Each function here is one job of an Executor.  It drives a worker
+process of its own, so a crash of the engine ends neither the thread of the Executor nor its node.
+"""
+
+import atexit
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import count
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from swarden.harness.core.errors import EngineGone, UsageError
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.patch import StalePatch
+from swarden.harness.core.process import ProcessLimits
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import RUNS, Replays, Verdict
+from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
+from swarden.harness.search.deaths import is_death
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.run import RunIndex
+from swarden.harness.search.shrink.shrink import ShrinkBudget
+from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.workers import WorkerGroup
+
+BATCHES = 4  # of a shard
+BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
+SETTLE_S = 900.0  # of one finding of a server, whose shrink waits and uses no CPU time
+FRESH = 3  # processes in which a finding must fail before it is published
+
+
+class EngineBuild(NamedTuple):
+    """The version of an engine, and the hash of all sources that can change a run on it."""
+
+    engine: str
+    version: str
+    source_hash: str
+
+
+class ShardResult(NamedTuple):
+    """The result of a shard, and the host that ran it."""
+
+    result: Result
+    node: str
+
+
+def plan_of_shard(campaign: Plan, ordinal: int, corpus: list[CorpusLog]) -> Plan:
+    """The part of a campaign that the shard with this ordinal runs, with its part of the corpus."""
+    first = ordinal * BATCHES
+    most = (first + BATCHES) * campaign.profile.runs_per_batch
+    part = CorpusPart(corpus[first * PER_BATCH : (first + BATCHES) * PER_BATCH], first)
+    most = min(most, campaign.max_runs or most)
+    return replace(campaign, first_run=RunIndex(first), max_runs=most, part=part)
+
+
+# --- the jobs
+
+
+def on_same_build(builds: Sequence[EngineBuild], job: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a job; raises UsageError if this node has another build of an engine or of swarden than the coordinator."""
+    for want in builds:
+        have = build_of(want.engine)
+        if have != want:
+            raise UsageError(
+                f"{socket.gethostname()}: has {have.engine} {have.version} in build {have.source_hash}, want "
+                f"{want.version} in build {want.source_hash}; install the same packages on all nodes"
+            )
+    return job(*arguments)
+
+
+def build_of(engine: str) -> EngineBuild:
+    """The build of an engine on this machine."""
+    target = target_of(engine)
+    return EngineBuild(engine, target.version(), target.source_hash())
+
+
+def run_shard(plan: Plan, limits: ProcessLimits, until: Collection[str] = ()) -> ShardResult:
+    """Make the runs of a plan; a finding of one of the laws `until` ends them, and so does the end of the engine."""
+    try:
+        with _lane(plan.engine, limits) as group:
+            for _ in group.running(plan):
+                if any(finding.invariant in until for finding in group.result.findings.values()):
+                    group.stop()
+    except EngineGone as error:
+        group.result.gone = str(error)
+    return ShardResult(group.result, socket.gethostname())
+
+
+def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -> Canary:
+    """Plant the first of these mutants that fits the engine, and search for it in the seconds of the campaign."""
+    target = target_of(campaign.engine)
+    for mutant in (mutant_of(target, name) for name in mutants):
+        of_mutant = replace(campaign, mutant=mutant.id, machine=mutant.machine, model=mutant.model)
+        try:
+            return _searched(of_mutant, mutant, limits)
+        except StalePatch:
+            continue
+    return Canary(engine=campaign.engine, mutant="")
+
+
+def _searched(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
+    """Plant a mutant and search for it.  A failure of the engine without it does not count: another seed follows."""
+    runs, seconds, law = 0, 0.0, ""
+    for seed in count(plan.seed):
+        left = replace(plan, seed=seed, seconds=plan.seconds - seconds, max_runs=CANARY_RUNS - runs)
+        result = run_shard(left, limits, until=mutant.caught_by).result
+        runs, seconds = runs + result.tallies.runs, seconds + result.seconds
+        found = [one for one in result.findings.values() if one.invariant in mutant.caught_by]
+        law = next((one.invariant for one in found if _is_of_the_mutant(one, plan.engine, limits)), "")
+        if law or not found or runs >= CANARY_RUNS or seconds >= plan.seconds:
+            break
+    return Canary(engine=plan.engine, mutant=mutant.id, law=law, runs=runs, seconds=round(seconds, 3))
+
+
+def _is_of_the_mutant(finding: Finding, engine: str, limits: ProcessLimits) -> bool:
+    """Whether the log of a finding does not fail in the same way without its mutant."""
+    header = msgspec.structs.replace(finding.log.header, mutant=None)
+    with _lane(engine, limits) as group:
+        return finding.fingerprint not in group.replay(OpLog(header, finding.log.ops), 1).fingerprints
+
+
+def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: ProcessLimits) -> Replays | str:
+    """Run the content of an op-log file on an engine, with this mutant in place of its own.
+
+    A log that kills its process against expectation is run again in a fresh process, because the process may have been
+    killed from outside.  Returns a text if the log cannot be run.
+    """
+    try:
+        log = OpLog.parse(content, path, engine=engine)
+        header = msgspec.structs.replace(log.header, mutant=mutant)
+        digests = log.digests if mutant == log.header.mutant else None  # of other code
+        of_engine = OpLog(header, log.ops, digests)
+        with _lane(engine, limits) as group:
+            replays = group.replay(of_engine, RUNS)
+        if replays.verdict is Verdict.FLAKY and not log.header.target.is_repeatable:  # it has a rate
+            is_same = log.header.expected in (None, *replays.fingerprints)
+            return replace(replays, verdict=Verdict.FAILED if is_same else Verdict.CHANGED)
+        if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
+            with _group(limits) as fresh:
+                return fresh.replay(of_engine, RUNS)
+        return replays
+    except UsageError as error:
+        return str(error)
+
+
+def replay_with_story(log: OpLog, limits: ProcessLimits) -> Replays:
+    """Run a log, with the story of its failure; raises UsageError if the log cannot be run."""
+    with _lane(log.header.engine, limits) as group:
+        return group.replay(log, RUNS, with_story=True)
+
+
+def replay_logs(
+    logs: Sequence[tuple[bytes, Path]], engine: str, mutant: str | None, limits: ProcessLimits
+) -> tuple[Path, Replays | str]:
+    """Replay the op-logs of one finding until one fails as it expects.
+
+    Returns the path and the replays of that one, or of the first with the worst result; see replay_log.
+    """
+    done: list[tuple[Path, Replays | str]] = []
+    for content, path in logs:
+        done.append((path, replay_log(content, path, engine, mutant, limits)))
+        if _badness(done[-1][1]) == len(BADNESS) - 1:
+            break
+    return max(done, key=lambda one: _badness(one[1]))
+
+
+def _badness(replays: Replays | str) -> int:
+    return BADNESS.index(replays.verdict if isinstance(replays, Replays) else None)
+
+
+def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding]:
+    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes; `replays` has their verdict.
+
+    The finding is the first of the result; crashes with fixes of known bugs that were met meanwhile come after it.
+    """
+    with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
+        group.result = Result(findings={finding.fingerprint: finding})
+        budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
+        seconds = inf if finding.log.header.target.is_repeatable else SETTLE_S
+        reports = group.report_findings(Path(folder), budget, seconds=seconds)
+        found = [one for one in reports if one is not None]
+    return [_confirmed(one, limits) for one in found]
+
+
+def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
+    """A finding whose log was run once in each of FRESH fresh processes, unless it is known or flaky already."""
+    if report.cause.bugs:
+        return report
+    if report.why_flaky:
+        return replace(report, log=report.log.as_regression(report.fingerprint))
+    if not report.log.header.target.is_repeatable:  # one process drives the server, and no fresh one beside it
+        names = tuple(report.fingerprints)
+        try:
+            with _lane(report.engine, limits) as group:
+                again = group.replay(report.log, FRESH)
+        except EngineGone as error:  # after the run that has ended it there is no further one
+            return replace(report, replays=Replays(Verdict.FAILED, names, 1, 1, str(error)))
+        except UsageError as error:
+            return replace(report, replays=_together(report, [], str(error)))
+        if report.fingerprint not in again.fingerprints:
+            why = f"{again.verdict.value} when it was run again {', '.join(again.fingerprints)}".rstrip()
+            return replace(report, replays=Replays(Verdict.FLAKY, names, 0, again.runs, why))
+        return replace(report, replays=replace(again, verdict=Verdict.FAILED, fingerprints=names))
+    fresh_runs, why = [], ""
+    try:
+        for _ in range(FRESH):
+            with _group(limits) as fresh:
+                fresh_runs.append(fresh.replay(report.log, 1))
+    except UsageError as error:
+        why = str(error)
+    return replace(report, replays=_together(report, fresh_runs, why))
+
+
+def _together(report: Finding, again: Sequence[Replays], why: str) -> Replays:
+    """The verdict of the fresh processes; `why` says why a log cannot be run, "" if it can."""
+    others = [one for one in again if one.verdict is not Verdict.FAILED]
+    if others and not why:
+        first, *_ = others
+        why = first.diverged or f"a fresh process: {first.verdict.value} {', '.join(first.fingerprints)}".rstrip()
+    verdict = Verdict.FLAKY if why else Verdict.FAILED
+    return Replays(verdict, tuple(report.fingerprints), len(again) - len(others), len(again), why)
+
+
+# --- the worker processes
+
+
+class Lane(NamedTuple):
+    """The worker process of one thread, for one engine with these limits, and the resources that end with it."""
+
+    group: WorkerGroup
+    stack: ExitStack
+
+
+_LANES: dict[tuple[int, str, ProcessLimits], Lane] = {}
+
+
+@contextmanager
+def _lane(engine: str, limits: ProcessLimits) -> Iterator[WorkerGroup]:
+    """The worker process of this thread for an engine with these limits; it boots once, and is closed by an error."""
+    key = (threading.get_ident(), engine, limits)
+    if key not in _LANES:
+        with ExitStack() as stack:
+            _LANES[key] = Lane(stack.enter_context(_group(limits)), stack.pop_all())
+    with ExitStack() as after_error:
+        after_error.callback(lambda: _LANES.pop(key).stack.close())
+        yield _LANES[key].group
+        after_error.pop_all()
+
+
+@contextmanager
+def _group(limits: ProcessLimits) -> Iterator[WorkerGroup]:
+    with WorkerGroup(1, None, hang_seconds=limits.hang_seconds, memory_bytes=limits.memory_bytes) as group:
+        yield group
+
+
+def runs_of_lanes() -> int:
+    """The random runs of the worker processes of all threads of this process."""
+    return sum(tallies.runs for lane in [*_LANES.values()] for tallies in lane.group.tallies)
+
+
+def interrupt_lanes() -> None:
+    """End the jobs of all threads of this process early; their current runs are discarded."""
+    for lane in list(_LANES.values()):
+        if not lane.group.is_interrupted:
+            lane.group.interrupt()
+
+
+@atexit.register
+def close_lanes() -> None:
+    """End the worker processes of all threads of this process."""
+    while _LANES:
+        _LANES.popitem()[1].stack.close()

@@ -1,0 +1,329 @@
+"""A backtest: the findings of a search on a release, frozen, and then judged by the next release.
+
+Each step writes a file before the next one begins, and is not made again if its file is there.  The findings of a
+release are frozen, with the hashes of their logs, before anything of the next release is looked at.
+"""
+
+import hashlib
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+from math import inf
+from pathlib import Path
+from time import process_time
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import read_whole, write_whole
+from swarden.harness.core.known_bug import KnownBug
+from swarden.harness.core.limits import MAX_OPLOG_BYTES
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import Verdict
+from swarden.harness.core.sources import hash_of
+from swarden.harness.core.target import Target
+from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
+from swarden.harness.search.archive_files import RecordT, read, save
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shrink.shrink import ShrinkBudget
+from swarden.harness.search.tasks import Block
+from swarden.harness.search.traffic.profiles import PROFILES
+from swarden.harness.search.verification import MOST_FIXES, names_in
+from swarden.harness.search.workers import WorkerGroup
+
+HANG_S = 60.0
+SHRINK_CPU_S, SHRINKS_CPU_S = 15.0, 90.0  # of one finding, and of all findings of a release
+SHRINK_EXECUTIONS = 300  # of one finding, where a search ends after a number of runs
+BEFORE_RUNS = ("target/build/", "target/decode/")  # the fingerprints of faults
+MOST_DEATHS = 5  # of processes in a search: each boots the release again
+SEEDS = 3  # of the searches on the next release
+MIN_RUNS_SHARE = 0.5  # of the runs on the older release: a search with fewer shows nothing
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """The backtest of an engine, with its files in a folder; it drives one release at a time."""
+
+    engine: str
+    folder: Path
+    budget: Budget
+
+    def __post_init__(self) -> None:
+        path = self.folder / "budget.json"
+        if (before := self._kept(path, Budget)) not in (None, self.budget):
+            raise UsageError(f"{path}: is of a backtest with {before}, not {self.budget}; name another folder")
+        self._keep(path, self.budget)
+
+    def _kept(self, path: Path, kind: type[RecordT]) -> RecordT | None:
+        return read(path, kind, self.folder.parent) if path.exists() else None
+
+    def _keep(self, path: Path, record: RecordT) -> RecordT:
+        save(path, record, self.folder.parent)
+        return record
+
+    def _known_bug(self, version: str, name: str) -> KnownBug:
+        """A known bug that a file names; raises UsageError if there is none."""
+        bugs = target_of(f"{self.engine}=={version}").known_bugs()
+        if name not in bugs:
+            raise UsageError(f"{self.folder}: {name!r} is no known bug of {self.engine}; remove the folder")
+        return bugs[name]
+
+    def pair(self, old: str, new: str) -> Pair | None:
+        """The result for two releases, if it is there."""
+        return self._kept(self._pair_path(old, new), Pair)
+
+    def same(self, old: str, new: str) -> Pair:
+        return self._keep(self._pair_path(old, new), Pair(old=old, new=new, is_same=True))
+
+    def frozen(self, version: str, digest: str) -> Release:
+        """Search a release, shrink what is found, and write the logs with their hashes.
+
+        `digest` is the hash of the modules that the adapter drives.
+        """
+        path = self.folder / version / "frozen.json"
+        if (before := self._kept(path, Release)) is not None:
+            return before
+        began = _cpu_seconds()
+        was_searched = self._search_path(version, self.budget.seed).exists()
+        with self._workers(version) as group:
+            search = self._searched(group, version, self.budget.seed)
+            known, findings = [*search.known], []
+            seen: set[str] = set()
+            for finding in self._shrunk(group, self._findings(version, search), path.parent):
+                known += finding.cause.bugs
+                if finding.path is not None and finding.is_confirmed and finding.fingerprint not in seen:
+                    seen.update(finding.fingerprints)
+                    findings.append(_frozen(finding.path, finding.fingerprint, "", sorted(finding.cause.namesakes)))
+            of_tree = {bug: self._of_known_bug(group, version, bug) for bug in dict.fromkeys(known)}
+        findings += [one for one in of_tree.values() if one is not None]
+        cpu_seconds = _cpu_seconds() - began - (0 if was_searched else search.cost.cpu_seconds)
+        release = Release(
+            version=version,
+            digest=digest,
+            search=search,
+            findings=findings,
+            without_log=[bug for bug, one in of_tree.items() if one is None],
+            cost=Cost(part=f"{version}: shrinks and replays", cpu_seconds=round(cpu_seconds, 1)),
+        )
+        return self._keep(path, release)
+
+    def judged(self, old: Release, new: str, older_defaults: Block | None) -> Pair:
+        """Judge the findings of a release by the next one, in one process.
+
+        `older_defaults` plants the defaults of the older release in the newer one, if it has changed some.
+        """
+        began = _cpu_seconds()
+        seeds = [self.budget.seed + number for number in range(SEEDS)]
+        were_searched = {seed for seed in seeds if self._search_path(new, seed).exists()}
+        searches: list[Searched] = []
+        bugs: dict[str, str] = {}  # by log
+        with self._workers(new) as group:
+            outcomes = {one.log: self._outcome_of_log(group, old.version, new, one, bugs) for one in old.findings}
+            passing = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
+            for finding, block in product(passing, filter(None, [older_defaults])):
+                log = OpLog.load(self.folder / old.version / finding.log, engine=f"{self.engine}=={new}")
+                again = group.replay(log.as_regression(finding.fingerprint), 1, block=block)
+                if again.verdict is Verdict.FAILED:
+                    outcomes[finding.log] = Outcome.MOVED, f"its log fails with the older defaults: {older_defaults}"
+            if any(outcome is Outcome.FOUND for outcome, _ in outcomes.values()):
+                searches = [self._searched(group, new, seed) for seed in seeds]
+        for finding in old.findings:
+            if outcomes[finding.log][0] is Outcome.FOUND:
+                outcomes[finding.log] = self._outcome_of_searches(new, finding, old.search, searches)
+        found = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
+        bugs |= self._known_bugs(old.version, new, found)
+        inner = sum(one.cost.cpu_seconds for one in searches if one.seed not in were_searched)
+        replays = Cost(part=f"{new}: replays of {old.version}", cpu_seconds=round(_cpu_seconds() - began - inner, 1))
+        pair = Pair(
+            old=old.version,
+            new=new,
+            judged=[
+                Judged(finding=one, outcome=outcomes[one.log][0], why=outcomes[one.log][1], bug=bugs.get(one.log, ""))
+                for one in old.findings
+            ],
+            costs=[old.search.cost, old.cost, replays, *(one.cost for one in searches)],
+            faults=[
+                *(f"{old.version}: {name}" for name in sorted(old.search.faults)),
+                *(f"{new}: {name}" for name in sorted({*chain.from_iterable(one.faults for one in searches)})),
+            ],
+        )
+        return self._keep(self._pair_path(old.version, new), pair)
+
+    def _search_path(self, version: str, seed: int) -> Path:
+        return self.folder / version / f"search-{seed}.json"
+
+    def _searched(self, group: WorkerGroup, version: str, seed: int) -> Searched:
+        path = self._search_path(version, seed)
+        if (before := self._kept(path, Searched)) is not None:
+            return before
+        name, budget = f"{self.engine}=={version}", self.budget
+        plan = Plan(name, PROFILES["default"], seed, inf, budget.max_runs, out=path.parent / f"seed-{seed}")
+        for _ in group.running(plan):
+            is_over = group.result.cpu_seconds >= (inf if budget.cpu_seconds is None else budget.cpu_seconds)
+            if is_over or len(group.result.replaced) >= MOST_DEATHS:
+                group.stop()
+        result = group.result
+        tallies = result.tallies
+        deaths = {f"death {number}": text for number, text in enumerate(result.unexplained_deaths)}
+        searched = Searched(
+            seed=seed,
+            cost=Cost(
+                part=f"{version}: search {seed}",
+                cpu_seconds=round(result.cpu_seconds, 1),
+                runs=tallies.runs,
+                ops=sum(tallies.ops.values()),
+            ),
+            fingerprints=sorted({*tallies.failures, *result.findings}),
+            known=sorted({bug for names in tallies.known for bug in names_in(names)}),
+            faults=result.target_faults | deaths,
+            logs={one.fingerprint: one.path.name for one in result.findings.values() if one.path is not None},
+        )
+        return self._keep(path, searched)
+
+    def _findings(self, version: str, search: Searched) -> Mapping[str, Finding]:
+        folder = self.folder / version / f"seed-{search.seed}"
+        logs = {fingerprint: OpLog.load(folder / name) for fingerprint, name in sorted(search.logs.items())}
+        name = f"{self.engine}=={version}"
+        return {
+            fingerprint: Finding(fingerprint, log.as_regression(fingerprint), 0.0, name)
+            for fingerprint, log in logs.items()
+        }
+
+    def _shrunk(self, group: WorkerGroup, findings: Mapping[str, Finding], out: Path) -> Sequence[Finding]:
+        group.result = Result(findings=dict(findings))
+        cpu_seconds = min(SHRINK_CPU_S, SHRINKS_CPU_S / max(1, len(findings)))
+        budget = ShrinkBudget(cpu_seconds=cpu_seconds)
+        if self.budget.max_runs is not None:
+            budget = ShrinkBudget(executions=SHRINK_EXECUTIONS, cpu_seconds=inf)
+        return [one for one in group.report_findings(out, budget) if one is not None]
+
+    def _of_known_bug(self, group: WorkerGroup, version: str, name: str) -> Frozen | None:
+        """A known bug that the search has met, with the first of its op-logs that fails on this release, if any."""
+        bug = self._known_bug(version, name)
+        for path in bug.oplogs:
+            log = OpLog.load(path, engine=f"{self.engine}=={version}")
+            replays = group.replay(log.as_regression(log.header.expected or bug.fingerprints[0]), 1)
+            if replays.verdict is Verdict.FAILED:
+                copy = self.folder / version / f"known-{path.name}"
+                write_whole(copy, path.read_bytes(), inside=self.folder.parent)
+                return _frozen(copy, replays.fingerprints[0], name)
+        return None
+
+    def _outcome_of_log(
+        self, group: WorkerGroup, old: str, new: str, finding: Frozen, bugs: dict[str, str]
+    ) -> tuple[Outcome, str]:
+        """The outcome by the log of a finding, with its reason: FOUND if the log passes with equal settings.
+
+        The known bug of a log that fails there is added to `bugs`.
+        """
+        path, name = self.folder / old / finding.log, f"{self.engine}=={new}"
+        content = read_whole(path, most=MAX_OPLOG_BYTES, inside=self.folder.parent)
+        if _hash_of(content) != finding.blake2b:
+            raise UsageError(f"{path}: was changed after it was frozen; remove {self.folder} and begin again")
+        try:
+            log = OpLog.parse(content, path, engine=name)
+            targets = [target_of(f"{self.engine}=={version}") for version in (old, new)]
+            before, after = ([one.encode(one.decode(config)) for config in log.header.configs] for one in targets)
+            replays = group.replay(log.as_regression(finding.fingerprint), 1)
+        except UsageError as error:
+            return Outcome.NOT_JUDGED, str(error)
+        if replays.verdict is Verdict.FIXED:
+            return (Outcome.FOUND, "") if before == after else (Outcome.MOVED, "its settings have other values there")
+        known = "" if finding.bug else _known_cause(group, targets[1], log, replays.fingerprints)
+        bugs |= {finding.log: known or finding.bug}
+        why = f"fails there with {', '.join(replays.fingerprints)}" + (f", known as {known}" if known else "")
+        return Outcome.STILL if replays.verdict is Verdict.FAILED else Outcome.MOVED, why
+
+    def _outcome_of_searches(
+        self, new: str, finding: Frozen, before: Searched, searches: Sequence[Searched]
+    ) -> tuple[Outcome, str]:
+        """The outcome of a finding whose log passes: do the same searches still meet it, also as a known bug?"""
+        for one in searches:
+            seed = f"the search with seed {one.seed}"
+            if one.cost.runs < MIN_RUNS_SHARE * before.cost.runs:
+                return Outcome.NOT_JUDGED, f"{seed} made {one.cost.runs} runs, before {before.cost.runs}"
+            if faults := [text for name, text in one.faults.items() if _ends_runs(name) and name not in before.faults]:
+                return Outcome.NOT_JUDGED, f"{seed}: {faults[0]}"
+            if finding.fingerprint in one.fingerprints:
+                return Outcome.MOVED, f"its log passes, but {seed} meets {finding.fingerprint}"
+            known = {name: self._known_bug(new, name).fingerprints for name in one.known}
+            if same := [name for name in known if name == finding.bug or finding.fingerprint in known[name]]:
+                return Outcome.MOVED, f"its log passes, but {seed} meets {same[0]}"
+        return Outcome.FOUND, ""
+
+    def _known_bugs(self, old: str, new: str, found: Sequence[Frozen]) -> Mapping[str, str]:
+        """By log, the known bug of a finding, else its first namesake whose op-log passes on the newer release, too."""
+        logs = [
+            (one, name, path) for one in found for name in one.namesakes for path in self._known_bug(old, name).oplogs
+        ]
+        for version, verdict in ((old, Verdict.FAILED), (new, Verdict.FIXED)) if logs else ():
+            name = f"{self.engine}=={version}"
+            with self._workers(version) as group:
+                logs = [one for one in logs if _verdict_of(group, one[2], name, one[0].fingerprint) is verdict]
+        return {one.log: bug for one, bug, _ in reversed(logs)} | {one.log: one.bug for one in found if one.bug}
+
+    def _workers(self, version: str) -> WorkerGroup:
+        (self.folder / version).mkdir(parents=True, exist_ok=True)
+        return WorkerGroup(1, self.folder / version, hang_seconds=HANG_S)
+
+    def _pair_path(self, old: str, new: str) -> Path:
+        return self.folder / f"{old}--{new}.json"
+
+
+def _frozen(path: Path, fingerprint: str, bug: str, namesakes: Sequence[str] = ()) -> Frozen:
+    content = path.read_bytes()
+    return Frozen(
+        fingerprint=fingerprint,
+        bug=bug,
+        log=path.name,
+        blake2b=_hash_of(content),
+        ops=len(OpLog.parse(content, path).ops),
+        namesakes=[*namesakes],
+    )
+
+
+def _verdict_of(group: WorkerGroup, path: Path, engine: str, fingerprint: str) -> Verdict | None:
+    """The verdict of an op-log on a release; None if it cannot be run there."""
+    try:
+        return group.replay(OpLog.load(path, engine=engine).as_regression(fingerprint), 1).verdict
+    except UsageError:
+        return None
+
+
+def _ends_runs(fault: str) -> bool:
+    """Whether a fault of the adapter ends runs, so that these runs may miss failures; else no run has begun."""
+    return not fault.startswith(BEFORE_RUNS)
+
+
+def _known_cause(group: WorkerGroup, target: Target, log: OpLog, fingerprints: Sequence[str]) -> str:
+    """The known bug of a release whose fix makes a log pass there; "" if there is none."""
+    version, bugs = target.version(), target.known_bugs().values()
+    named = [bug for bug in bugs if bug.has(version) and {*bug.fingerprints} & {*fingerprints}]
+    for bug in [one for one in named if one.patch_for(version) is not None][:MOST_FIXES]:
+        try:
+            if group.replay(log.with_fixes([bug.name]), 1).verdict is Verdict.FIXED:
+                return bug.name
+        except UsageError:  # the fix does not fit
+            continue
+    return ""
+
+
+def adapter_hash(engine: str) -> str:
+    """The hash of the code that drives the releases of an engine and judges them."""
+    names = {kind.__module__ for kind in type(target_of(engine)).__mro__} - sys.stdlib_module_names
+    modules = [Path(str(sys.modules[name].__file__)) for name in names]
+    harness = Path(__file__).parents[1]
+    code = [path for module in modules for path in module.parent.glob("*.py")]
+    return hash_of(sorted({*code, harness / "core", harness / "kit", harness.parent / "invariants"}))
+
+
+def _cpu_seconds() -> float:
+    """The CPU time of this process and of its processes that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return process_time() + ended.ru_utime + ended.ru_stime
+
+
+def _hash_of(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,0 +1,155 @@
+"""The records of a backtest and their files: the budget, the searches, the frozen findings and their outcomes."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.known_bug import Version
+from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
+from swarden.harness.core.validation import NOT_DECODED
+from swarden.harness.search.archive_files import LogName
+from swarden.harness.search.judgement import Judgement, code_of_failure, judged
+
+
+class Outcome(Enum):
+    """The result for a finding on the next release.
+
+    FOUND: its log passes with equal settings, and SEEDS searches no longer meet its fingerprint.  MOVED: its log passes
+    for another reason, or fails in another way.  STILL: it fails as before.  NOT_JUDGED: its log cannot be run there,
+    or the searches there are too short, or the adapter has ended some of their runs, as it did not before.
+    """
+
+    FOUND = "found before its fix"
+    MOVED = "moved"
+    STILL = "still there"
+    NOT_JUDGED = "not judged"
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """The limit of one search: its CPU time, or the number of runs, with which it is deterministic.
+
+    `adapter` is the hash of the code that drives the releases and judges them.
+    """
+
+    seed: int
+    cpu_seconds: float | None
+    max_runs: int | None
+    adapter: str
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of a part of the backtest, in all processes; the search of a release is a part of two pairs."""
+
+    part: str
+    cpu_seconds: float
+    runs: int = 0
+    ops: int = 0
+
+
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """One search: `fingerprints` of failures that are not of known bugs, and the `known` bugs that it has met.
+
+    `logs` has the unshrunk logs of the findings, by fingerprint, `faults` the exceptions of the adapter.
+    """
+
+    seed: int
+    cost: Cost
+    fingerprints: list[str]
+    known: list[str]
+    faults: dict[str, str]
+    logs: dict[str, LogName] = {}
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding: its log in the folder of its release, and the hash of that file.
+
+    `bug` is the known bug whose fix makes it pass; `namesakes` are known bugs with its fingerprint that have no fix for
+    this release.
+    """
+
+    fingerprint: str
+    bug: str
+    log: LogName
+    blake2b: str
+    ops: int
+    namesakes: list[str] = []
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of a release, one for each cause; `without_log` are known bugs that the search has met besides.
+
+    `cost` is the cost of the boots, the shrinks and the replays, without the search.
+    """
+
+    version: Version
+    digest: str
+    search: Searched
+    findings: list[Frozen]
+    without_log: list[str]
+    cost: Cost
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a finding on the next release, with its reason.
+
+    `bug` is the known bug of a finding that was found before its fix: that of the finding, or a namesake whose own
+    op-log fails on the older release and passes on the newer one, too.  Of a log that fails on the newer release it is
+    that of the finding, or one whose fix lets the log pass there.
+    """
+
+    finding: Frozen
+    outcome: Outcome
+    why: str = ""
+    bug: str = ""
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """Two successive releases; `is_same` if no driven module has changed, and then nothing is judged.
+
+    `faults` are those of the adapter in the searches, by release and fingerprint.
+    """
+
+    old: str
+    new: str
+    is_same: bool = False
+    judged: list[Judged] = []
+    costs: list[Cost] = []
+    faults: list[str] = []
+
+    def count(self, outcome: Outcome, *, is_known: bool | None = None) -> int:
+        """The number of findings with this outcome; `is_known` selects known bugs, or all others."""
+        found = [one for one in self.judged if one.outcome is outcome]
+        return len([one for one in found if is_known is None or bool(one.bug) == is_known])
+
+
+def judgement_of(pairs: Sequence[Pair]) -> Judgement:
+    """The judgement of the newest release: only findings that are still there count, as in a campaign."""
+    newest = next((one.judged for one in reversed(pairs) if not one.is_same), [])
+    still = [one for one in newest if one.outcome is Outcome.STILL]
+    codes = [code_of_failure(one.finding.fingerprint) for one in still if not one.bug]
+    is_judged = all(one.outcome is not Outcome.NOT_JUDGED for one in newest)
+    return judged(codes, has_known=bool(still), is_judged=is_judged)
+
+
+def cost_of(pairs: Iterable[Pair]) -> Cost:
+    """The cost of some pairs; a search that two of them have in common counts once."""
+    costs = {cost.part: cost for pair in pairs for cost in pair.costs}.values()
+    return Cost(
+        part="all",
+        cpu_seconds=sum(one.cpu_seconds for one in costs),
+        runs=sum(one.runs for one in costs),
+        ops=sum(one.ops for one in costs),
+    )
+
+
+def pairs_in(path: Path) -> Sequence[Pair]:
+    """The results in a file; raises UsageError if there are none."""
+    try:
+        return msgspec.json.decode(read_whole(path, most=MAX_ARCHIVE_BYTES), type=list[Pair])
+    except (*NOT_DECODED, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: {why}; run the backtest, and copy its backtest.json there") from error

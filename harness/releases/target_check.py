@@ -1,0 +1,239 @@
+"""Runs that show what a target lacks or gets wrong: with drawn configurations, and with those of the shrinker."""
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from traceback import walk_tb
+from typing import Any
+
+from hypothesis.errors import Unsatisfiable
+
+from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Op
+from swarden.harness.core.origins import UNKNOWN_CODE
+from swarden.harness.core.replay import driver_of, log_of, replay, run_log
+from swarden.harness.core.target import Target, prepare
+from swarden.harness.core.target_fault import TargetFault
+from swarden.harness.releases.declared_settings import changed_settings, setting_problems, shrunken_configs
+from swarden.harness.releases.further_data import lacking
+from swarden.harness.report.wording import counted, evidence_text, subject_text
+from swarden.harness.search.campaign import FINISHED_EVERY
+from swarden.harness.search.search import search
+from swarden.harness.search.traffic.machine import RunListener, turns_of
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.events import ALL_EVENTS, TREE_KIND, Finished, FinishReason
+from swarden.invariants.invariant import Invariant
+from swarden.invariants.laws.lifecycle.progress import ProgressCode
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import OPTIONAL_PARTS
+
+RUNS_PER_SEARCH = 8
+CALLS_PER_RUN = 8
+EACH_RUN_FAILS = 0.5  # share of the runs from which on a failure is rather one of the target
+REASONS = frozenset(map(str, FinishReason))
+
+
+@dataclass
+class TargetCheck(RunListener):
+    """Makes runs, each twice, and collects what they show.
+
+    `problems` are lines with a remedy, by what is wrong.  `failures` counts the failed runs by fingerprint, and
+    `examples` has the text of the first of each.  `inapplicable` are the laws for which some runs lack data, `events`
+    the types that came, `missing` the parts and types that no state has.  `num_refused` are the configurations that
+    `build` refuses and `decode` accepts.
+    """
+
+    target: Target
+    problems: dict[str, str] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    evaluated: Counter[str] = field(default_factory=Counter)
+    inapplicable: set[str] = field(default_factory=set)
+    events: set[str] = field(default_factory=set)
+    missing: frozenset[str] = ALL_EVENTS | set(OPTIONAL_PARTS)
+    num_runs: int = 0
+    num_refused: int = 0
+    logs: list[OpLog] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        return False
+
+    @property
+    def aborts_at_end(self) -> bool:
+        return self.num_runs % FINISHED_EVERY != 0
+
+    def run(self, num_runs: int, seed: int) -> None:
+        """Make `num_runs` runs with drawn configurations, and as many with shrunken ones."""
+        prepare(self.target)
+        self._check_threads()
+        turns = turns_of(self.target, None)
+        for batch in range(2 * -(-num_runs // RUNS_PER_SEARCH)):  # a search can end early
+            if self.num_runs < num_runs:
+                left = min(RUNS_PER_SEARCH, num_runs - self.num_runs)
+                with suppress(Unsatisfiable):  # no configuration could be drawn: on_fault has the reason
+                    search(turns[batch % len(turns)], self, from_seed=seed + batch, max_runs=left, calls=CALLS_PER_RUN)
+        drawn = [*self.logs]
+        candidates = shrunken_configs(self.target, [log.header for log in drawn], random.Random(seed), self.on_fault)
+        for log, header in zip(_repeated(drawn, num_runs), candidates, strict=False):
+            self._run_shrunken(header, log.ops)
+
+    def drive(self, header: Header) -> Driver | None:
+        for config in header.configs:
+            self._note(setting_problems(self.target, config))
+        try:
+            return driver_of(header, observe=self.look)
+        except InvalidConfig as error:
+            self._note([f"a drawn configuration is refused: {error}; draw only what decode and build accept"])
+            return None
+
+    def on_end(self, header: Header, driver: Driver) -> None:
+        """Count a run, and make it again."""
+        self.num_runs += 1
+        log = log_of(header, driver)
+        self.logs.append(log)
+        for name, judged in driver.counts.tally.items():
+            self.evaluated[name] += judged.evaluated
+            self.inapplicable |= {name} if judged.not_applicable else set()
+        if driver.failure is not None:
+            self._count(driver.failure)
+        try:
+            diverged = replay(log).diverged
+        except TargetFault as fault:
+            self.on_fault(fault, driver)
+            return
+        if diverged is not None:
+            remedy = "take ids from counters and the time from advance_clock, and sort sets before they are iterated"
+            self.problems.setdefault("runs", f"a run differs when it is repeated: {diverged}; {remedy}")
+
+    def on_op(self, driver: Driver) -> None:
+        return
+
+    def on_fault(self, fault: TargetFault, driver: Driver | None = None) -> None:
+        self.problems.setdefault(fault.fingerprint, str(fault))
+
+    def look(self, change: Transition) -> None:
+        """Collect the events and the missing parts of a transition."""
+        after, came = change.after, {kind.__name__ for kind in change.by_type}
+        self.missing &= after.missing
+        self.events |= came
+        for name in sorted(came & after.unreported):
+            self._note([f"event {name}: came, and is in unreported; take it out there"])
+        for name in sorted(after.unreported - ALL_EVENTS - {law.name for law in self._catalog}):
+            self._note([f"unreported has {name}, which is no type of event and no law; correct it"])
+        for reason in {event.reason for event in change.events_of(Finished)} - REASONS:
+            self._note([f"a request ended with {reason!r}; want one of {', '.join(sorted(REASONS))}"])
+
+    def lines(self) -> list[str]:
+        """A line with a remedy for each thing that is wrong."""
+        constant = [name for name, count in self.failures.most_common() if count >= EACH_RUN_FAILS * self.num_runs]
+        lines = [*self.problems.values()]
+        for name in constant:
+            fail = f"{self.failures[name]} of {counted(self.num_runs, 'run')} fail with it: {self.examples[name]}"
+            lines.append(f"{name}: {fail}; correct the port, which is wrong rather than the engine")
+        remedy = "report it, or add it to unreported, or draw configurations that reach it"
+        lines += [f"event {name}: never came; {remedy}" for name in self._silent_events()[0] if not constant]
+        if not self.num_runs:
+            lines.append("no run was made; draw configurations from which an engine can be built")
+        return lines
+
+    def remarks(self, engine: str) -> Iterator[str]:
+        """The failures of some runs, which can be bugs of the engine, and conditions of laws that were never met."""
+        for name, count in self.failures.most_common():
+            if count < EACH_RUN_FAILS * self.num_runs:
+                fail = f"{counted(count, 'run')} failed: {self.examples[name]}"
+                yield f"{name}: {fail}; a bug of the engine or of its target, see: swarden fuzz --engine {engine}"
+        if self.num_refused:
+            refused = counted(self.num_refused, "shrunken configuration")
+            yield f"build refused {refused} that decode accepts; decode could refuse them, and earlier"
+        for name in self._silent_events()[1]:
+            yield f"event {name}: never came; add it to unreported, unless the engine never does what it reports"
+        if unmet := self.unmet():
+            yield "laws that were not judged, which is no error, with the condition that no run has met:"
+            yield from (f"  {name}: {condition}" for name, condition in unmet.items())
+
+    def laws(self) -> list[str]:
+        """The invariants that were evaluated, in the order of the catalogue."""
+        return [one.name for one in self._catalog if self.evaluated[one.name]]
+
+    def unmet(self) -> dict[str, str]:
+        """The laws that lack no data, each with the condition that no run has met, as a question."""
+        return {
+            one.name: f"{(one.given.__doc__ or '').partition('?')[0]}?"
+            for one in self._catalog
+            if one.given is not None and not self.evaluated[one.name] and not lacking(one, self.missing)
+        }
+
+    def _silent_events(self) -> tuple[list[str], list[str]]:
+        """The event types that never came, although the port does not declare it: wrong ones and possible ones.
+
+        A law that is due after such an event is never due, which is wrong unless some configurations are declared to
+        have none.  A law that needs such an event beside others assumes that it did not happen, which can be true
+        unless the law has failed.
+        """
+        silent, failed = ALL_EVENTS - self.missing - self.events, {name.partition("/")[0] for name in self.failures}
+        wrong, possible = set[str](), set[str]()
+        for law in self._catalog:
+            one_of = {kind.__name__ for kind in law.on}
+            begins = one_of if one_of <= silent else set[str]()
+            wrong |= begins if law.name not in self.inapplicable else set()
+            wrong |= law.needs & silent if law.name in failed else set()
+            possible |= begins | (law.needs & silent)
+        return sorted(wrong), sorted(possible - wrong)
+
+    @property
+    def _catalog(self) -> Sequence[Invariant]:
+        return catalog_of(self.target.contracts).invariants
+
+    def _run_shrunken(self, header: Header, ops: Sequence[Op]) -> None:
+        try:
+            driver = run_log(OpLog(header, ops), keep_digests=True, observe=lambda _, change: self.look(change))
+        except TargetFault as fault:
+            settings = " and ".join(changed_settings(self.target, config) for config in header.configs)
+            line = f"decode accepts {settings}, and then {fault}, or let decode refuse this with InvalidConfig"
+            self.problems.setdefault(fault.fingerprint, line)
+        except InvalidConfig:  # which only a release that is imported can know
+            self.num_refused += 1
+        else:
+            self.on_end(header, driver)
+
+    def _count(self, failure: Failure) -> None:
+        name = failure.fingerprint
+        self.failures[name] += 1
+        first = next(iter(failure.violations), None)
+        text = f"{subject_text(first.subject)}: {evidence_text(first)}" if first is not None else str(failure.error)
+        if failure.error is not None and failure.frames:  # the innermost place can be in a stand-in of the target
+            frame, line = list(walk_tb(failure.error.__traceback__))[-1]
+            text = f"{' '.join(text.split())}, at {UNKNOWN_CODE.place(frame, line)}"
+        self.examples.setdefault(name, text)
+        for violation in failure.violations:
+            owners: Sequence[Any] = violation.values.get("owners", ())  # type: ignore[assignment]  # of its code
+            if violation.code is ProgressCode.UNITS_LEFT and {owner.kind for owner in owners} == {TREE_KIND}:
+                pool = violation.subject.pool
+                self._note([f"pool {pool}: has cached units after a drain; let clear of the port evict them"])
+
+    def _check_threads(self) -> None:
+        """Note a problem if the engine imports torch with several threads: its steps would wait for busy cores."""
+        torch, package = sys.modules.get("torch"), self.target.code.package
+        modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
+        if (
+            torch is not None
+            and any(vars(one).get("torch") is torch for one in modules)
+            and torch.get_num_threads() > 1
+        ):
+            remedy = "call torch.set_num_threads(1) in prepare_process; on busy cores a step takes 70 times as long"
+            self._note([f"torch has {torch.get_num_threads()} threads; {remedy}"])
+
+    def _note(self, problems: Sequence[str] | Iterator[str]) -> None:
+        """Keep the first line of each kind."""
+        for problem in problems:
+            self.problems.setdefault(problem.partition(":")[0], problem)
+
+
+def _repeated(logs: Sequence[OpLog], count: int) -> Iterator[OpLog]:
+    return (logs[index % len(logs)] for index in range(count) if logs)

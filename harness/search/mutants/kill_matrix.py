@@ -1,0 +1,115 @@
+"""The kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN
+from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
+from swarden.harness.search.mutants.verdict import detecting_laws
+from swarden.invariants.catalog import ALL
+
+DETECTED, CASE, UNDETECTED = "#", "c", "."
+BUG = ("bug", "source and description")  # the heads of the first columns
+HEAD = """# Kill matrix
+
+Which invariant detects which planted bug. `swarden mutants matrix` writes this page: it plants each bug and replays
+its op-log up to the first transition with a violation. Each invariant that is violated there has a mark; later
+violations are not shown. A checker bug is planted beside the bug that it overlooks: its marks are the invariants that
+no longer detect that bug. For our own engine a test compares the page with the op-logs (`tests/quality/oplogs/`).
+"""
+
+
+@dataclass(frozen=True)
+class KillMatrix:
+    """The catalogue, and the laws that detect each bug: planted bugs in their op-logs, excluded bugs in their cases."""
+
+    bugs: Sequence[Bug]
+    laws_by_mutant: Mapping[str, Sequence[str]]
+
+    @property
+    def laws(self) -> list[str]:
+        """The rows of the matrix: the invariants that detect a bug, in catalogue order, then the errors by name."""
+        detecting = {name for laws in self.laws_by_mutant.values() for name in laws}
+        names = [invariant.name for invariant in ALL.invariants]
+        return [name for name in names if name in detecting] + sorted(detecting - set(names))
+
+    @property
+    def mutants(self) -> list[str]:
+        """The columns of the matrix: the ids of the planted and the excluded bugs."""
+        return list(self.laws_by_mutant)
+
+    def mutants_detected_by(self, law: str) -> list[str]:
+        return [name for name, laws in self.laws_by_mutant.items() if law in laws]
+
+
+def matrix_of(bugs: Sequence[Bug], oplogs: Path, engine: str = OWN) -> KillMatrix:
+    """The matrix of all planted or excluded bugs of an engine; raises if a planted bug has no op-log in the folder."""
+    laws_by_mutant: dict[str, Sequence[str]] = {}
+    for bug in bugs:
+        if isinstance(bug, Mutant):
+            laws_by_mutant[bug.id] = detecting_laws(bug, OpLog.load(oplogs / f"{bug.id}.oplog", engine=engine))
+        elif isinstance(bug, Excluded):
+            laws_by_mutant[bug.id] = [bug.invariant]
+    return KillMatrix(bugs, laws_by_mutant)
+
+
+def page(matrix: KillMatrix) -> str:
+    """The matrix as a Markdown page: the matrix itself, tables by invariant and by bug, and the bugs not planted."""
+    by_matrix = [_marks(matrix), _by_invariant(matrix), _by_mutant(matrix)]
+    return "\n".join([HEAD, *by_matrix, _detected_by_test(matrix.bugs), _excluded(matrix.bugs), _waiting(matrix.bugs)])
+
+
+def _marks(matrix: KillMatrix) -> str:
+    """A row for each invariant, a column for each bug; the id of the bug is written from top to bottom."""
+    names, laws = matrix.mutants, matrix.laws
+    excluded = {bug.id for bug in matrix.bugs if isinstance(bug, Excluded)}
+    width, height = max(map(len, laws)), max(map(len, names))
+    lines = [" " * (width + 1) + "".join(name.ljust(height)[line] for name in names).rstrip() for line in range(height)]
+    for law in laws:
+        hits = set(matrix.mutants_detected_by(law))
+        marks = [(CASE if name in excluded else DETECTED) if name in hits else UNDETECTED for name in names]
+        lines.append(f"{law.ljust(width)} {''.join(marks)}")
+    legend = (
+        f"`{DETECTED}`: the invariant detects the planted bug; "
+        f"`{CASE}`: the invariant detects the bug in a hand-made state of another engine.\n"
+    )
+    return "\n".join(["```", *lines, "```", "", legend])
+
+
+def _by_invariant(matrix: KillMatrix) -> str:
+    rows = [(law, ", ".join(matrix.mutants_detected_by(law))) for law in matrix.laws]
+    return _section("By invariant", ("invariant", "detects"), rows)
+
+
+def _by_mutant(matrix: KillMatrix) -> str:
+    rows = []
+    for bug in matrix.bugs:
+        if isinstance(bug, Mutant):
+            where = f"{bug.source} (a checker bug, which overlooks {bug.overlooks.id})" if bug.overlooks else bug.source
+            rows.append((bug.id, where, ", ".join(matrix.laws_by_mutant[bug.id])))
+    return _section("By bug", (*BUG, "detected by"), rows)
+
+
+def _detected_by_test(bugs: Sequence[Bug]) -> str:
+    rows = [(bug.id, bug.source, bug.detected_by) for bug in bugs if isinstance(bug, DetectedByTest)]
+    return _section("Detected by a test only", (*BUG, "detected by"), rows)
+
+
+def _excluded(bugs: Sequence[Bug]) -> str:
+    excluded = [bug for bug in bugs if isinstance(bug, Excluded)]
+    rows = [(bug.id, bug.source, bug.because, f"{bug.invariant}-{bug.case}") for bug in excluded]
+    return _section("Excluded by design", (*BUG, "why it is impossible here", "case"), rows)
+
+
+def _waiting(bugs: Sequence[Bug]) -> str:
+    rows = [(bug.id, bug.source, bug.capability) for bug in bugs if isinstance(bug, Waiting)]
+    return _section("Waiting", (*BUG, "waits for"), rows)
+
+
+def _section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A section with a table."""
+    lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+    return "\n".join([f"## {title}", "", *lines, ""])

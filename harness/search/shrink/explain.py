@@ -1,0 +1,248 @@
+"""An explanation of a failing op-log: the ops, their order and the values that its failure needs.
+
+Each statement comes from neighbours of the log: logs that differ in one op, in the places of two ops, or in one value.
+A neighbour is replayed, and still fails if it has the fingerprint of the log.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+from time import process_time
+from typing import Any, NamedTuple
+
+import msgspec
+
+from swarden.harness.core.errors import InvalidConfig, RunTooLarge
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Op
+from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget
+from swarden.harness.search.shrink.simpler import HANDLES, changed
+
+REACH = 64  # the distance from a value within which others are tried
+Fails = Callable[[OpLog], object]  # a failure, or None
+WithValue = Callable[[Any], OpLog | None]  # the log with another value; None if no engine can have that value
+
+
+class ValuePlace(NamedTuple):
+    """A value of a log: of op number `op`, from 1, or of the configuration of `engine` if `op` is 0."""
+
+    op: int
+    engine: int
+    name: str
+
+
+class Range(NamedTuple):
+    """A number: the log fails with all values that were tried from `low` to `high`.
+
+    An end is strict if the log passes with the next value; else no value beyond the end was tried.
+    """
+
+    place: ValuePlace
+    value: int
+    low: int
+    high: int
+    low_is_strict: bool
+    high_is_strict: bool
+
+
+class Alternative(NamedTuple):
+    """Another value in the place of the log's value, and whether the log still fails with it."""
+
+    place: ValuePlace
+    value: Any
+    other: Any
+    still_fails: bool
+
+
+class Explanation(NamedTuple):
+    """What a failure needs.  Ops are numbered from 1.
+
+    The log still fails without any one of the `needless` ops.  `ordered` are the pairs of ops that must keep their
+    order, without pairs that follow from two others; the order of `free` pairs does not matter.  `complete` is false if
+    the budget ended the search.
+    """
+
+    needless: Sequence[int]
+    ordered: Sequence[tuple[int, int]]
+    free: Sequence[tuple[int, int]]
+    ranges: Sequence[Range]
+    alternatives: Sequence[Alternative]
+    replays: int
+    complete: bool
+
+
+def explain(log: OpLog, fails: Fails, budget: ShrinkBudget) -> Explanation:
+    """Explain why a log fails; `fails` replays a neighbour."""
+    found = _Found(log, fails, budget)
+    complete = True
+    try:
+        found.find_needless()
+        found.find_order()
+        found.find_values()
+    except BudgetSpent:
+        complete = False
+    return Explanation(
+        found.needless, found.ordered, found.free, found.ranges, found.alternatives, len(found.known), complete
+    )
+
+
+@dataclass
+class _Found:
+    """The statements so far; `known` has the result of each neighbour that was replayed."""
+
+    log: OpLog
+    fails: Fails
+    budget: ShrinkBudget
+    needless: list[int] = field(default_factory=list)
+    ordered: list[tuple[int, int]] = field(default_factory=list)
+    free: list[tuple[int, int]] = field(default_factory=list)
+    ranges: list[Range] = field(default_factory=list)
+    alternatives: list[Alternative] = field(default_factory=list)
+    known: dict[bytes, bool] = field(default_factory=dict)
+    _began: float = field(default_factory=process_time)
+
+    def still_fails(self, neighbour: OpLog | None) -> bool:
+        """Replay a neighbour, once; raises BudgetSpent."""
+        if neighbour is None:
+            return False
+        key = neighbour.to_bytes()
+        if key not in self.known:
+            if len(self.known) >= self.budget.executions or process_time() - self._began >= self.budget.cpu_seconds:
+                raise BudgetSpent
+            try:
+                self.known[key] = self.fails(neighbour) is not None
+            except (RunTooLarge, TargetFault):
+                self.known[key] = False
+        return self.known[key]
+
+    def with_ops(self, ops: Sequence[Op]) -> OpLog:
+        return OpLog(self.log.header, list(ops))
+
+    def find_needless(self) -> None:
+        ops = self.log.ops
+        for index in range(len(ops)):
+            if self.still_fails(self.with_ops([*ops[:index], *ops[index + 1 :]])):
+                self.needless.append(index + 1)
+
+    def find_order(self) -> None:
+        """Try to exchange each two ops, near pairs first; pairs whose order follows from other pairs are left out."""
+        pairs = sorted(combinations(range(1, len(self.log.ops) + 1), 2), key=lambda pair: pair[1] - pair[0])
+        for first, second in pairs:
+            if any((first, op) in self.ordered and (op, second) in self.ordered for op in range(first + 1, second)):
+                continue
+            can_change = any(map(self.still_fails, map(self.with_ops, _in_other_order(self.log.ops, first, second))))
+            (self.free if can_change else self.ordered).append((first, second))
+
+    def find_values(self) -> None:
+        for place, value, limits, with_value in self._values():
+            if type(value) is int:
+                low, low_is_strict = self._end(value, -1, limits[0], with_value)
+                high, high_is_strict = self._end(value, 1, limits[1], with_value)
+                self.ranges.append(Range(place, value, low, high, low_is_strict, high_is_strict))
+            for other in _others(value, limits):
+                self.alternatives.append(Alternative(place, value, other, self.still_fails(with_value(other))))
+
+    def _end(self, value: int, direction: int, limit: int | None, with_value: WithValue) -> tuple[int, bool]:
+        """The last value in a direction with which the log still fails: search by doubled, then by halved distances."""
+        inside, distance = value, 1
+        while distance <= REACH and inside != limit:
+            tried = value + direction * distance
+            if limit is not None and (tried - limit) * direction > 0:
+                tried = limit
+            if not self.still_fails(with_value(tried)):
+                break
+            inside, distance = tried, distance * 2
+        else:
+            return inside, False
+        outside = tried
+        while abs(outside - inside) > 1:
+            middle = (inside + outside) // 2
+            if self.still_fails(with_value(middle)):
+                inside = middle
+            else:
+                outside = middle
+        return inside, True
+
+    def _values(self) -> Iterator[tuple[ValuePlace, Any, tuple[int | None, int | None], WithValue]]:
+        """The arguments of the ops, then the settings that differ from the default."""
+        for index, op in enumerate(self.log.ops):
+            for names, value, limits in _arguments(op):
+                place = ValuePlace(index + 1, op.engine, names[-1])
+                yield place, value, limits, partial(self._with_argument, index, names)
+        for engine, config in enumerate(self.log.header.configs):
+            for name, value in config.items():
+                if value != self.log.header.target.defaults.get(name):
+                    place = ValuePlace(0, engine, name)
+                    yield place, value, (0, None), partial(self._with_setting, engine, name)
+
+    def _with_argument(self, index: int, names: Sequence[str], new: Any) -> OpLog:
+        ops = self.log.ops
+        return self.with_ops([*ops[:index], _replaced(ops[index], names, new), *ops[index + 1 :]])
+
+    def _with_setting(self, engine: int, name: str, new: Any) -> OpLog | None:
+        """The log with another value of a setting; None if the configuration is not valid then."""
+        header = self.log.header
+        configs = [{**one, name: new} if index == engine else one for index, one in enumerate(header.configs)]
+        try:
+            with blamed_on(header.target.name, "decode"):
+                header.target.decode_all(configs)
+        except (InvalidConfig, TargetFault):
+            return None
+        return OpLog(msgspec.structs.replace(header, configs=configs), self.log.ops)
+
+
+def _in_other_order(ops: Sequence[Op], first: int, second: int) -> Iterator[list[Op]]:
+    """The ops with the second just before the first, and with the first just after the second.
+
+    If both ops create a handle, such as a request, there are also variants with the two ordinals exchanged in later
+    ops.
+    """
+    early, late = ops[first - 1], ops[second - 1]
+    before, between, after = list(ops[: first - 1]), list(ops[first : second - 1]), list(ops[second:])
+    orders = [([late, early, *between], after), ([*between, late, early], after)]
+    names = HANDLES.get(type(early), ())
+    if names and type(early) is type(late):
+        ordinals = [sum(type(op) is type(early) for op in ops[:end]) for end in (first - 1, second - 1)]
+        exchanged = dict(zip(ordinals, reversed(ordinals), strict=True))
+        renamed = [changed(op, lambda name, old: exchanged.get(old, old) if name in names else old) for op in after]
+        orders += [(order, renamed) for order, _ in orders if renamed != after]
+    for order, rest in orders:
+        yield [*before, *order, *rest]
+
+
+def _arguments(value: msgspec.Struct, above: Sequence[str] = ()) -> Iterator[tuple[list[str], Any, Any]]:
+    """Each argument of an op and field of its recipe: its names, its value, and the limits of a number."""
+    fields = {field.name: field.type for field in msgspec.inspect.type_info(type(value)).fields}  # type: ignore[attr-defined]  # of a struct
+    for name in value.__struct_fields__:
+        own = getattr(value, name)
+        if isinstance(own, msgspec.Struct):
+            yield from _arguments(own, [*above, name])
+        elif name != "engine":
+            yield [*above, name], own, _limits(fields[name])
+
+
+def _limits(kind: msgspec.inspect.Type) -> tuple[int | None, int | None]:
+    """The least and the greatest value that a number may have."""
+    kinds = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
+    numbers = [one for one in kinds if isinstance(one, msgspec.inspect.IntType)]
+    return (numbers[0].ge, numbers[0].le) if numbers else (None, None)
+
+
+def _others(value: Any, limits: tuple[int | None, int | None]) -> Iterator[Any]:
+    """Other values of an argument that is not a number: the other flag, a number for None, another choice in a path."""
+    if isinstance(value, bool):
+        yield not value
+    elif value is None and limits != (None, None):
+        yield limits[0]
+    elif isinstance(value, tuple):
+        fresh = max(value, default=0) + 1
+        yield from ((*value[:index], fresh, *value[index + 1 :]) for index in range(len(value)))
+        yield (*value, fresh)
+
+
+def _replaced(value: msgspec.Struct, names: Sequence[str], new: Any) -> Any:
+    """An op with another value of an argument, which may be a field of its recipe."""
+    name, *below = names
+    return msgspec.structs.replace(value, **{name: _replaced(getattr(value, name), below, new) if below else new})

@@ -1,0 +1,326 @@
+"""Requests, and short sequences of ops that reach states which single random ops rarely reach."""
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from itertools import chain
+
+import msgspec
+from hypothesis import strategies as st
+
+from swarden.harness.core.limits import MAX_STEPS_PER_OP
+from swarden.harness.core.ops import (
+    Abort,
+    AdvanceClock,
+    CloseSession,
+    Drain,
+    Flush,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    PauseMode,
+    Recipe,
+    Reset,
+    ResetCause,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+    name_of,
+)
+from swarden.harness.core.target import TIMEOUT_MS, Shape
+from swarden.harness.search.traffic.draws import long_recipe, one_option, ordinals, rarely, recipes, stop_sets, troubles
+from swarden.harness.search.traffic.loads import Load
+
+REWINDS = (0, 0, 1, 5, 13, 30)  # tokens
+CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the request with the lowest priority in a contest
+HOST_FAILS = "host.fails"  # a fault
+MAX_STEP_OPS = 4  # Step ops in a row
+MOST_FILLERS = 14  # beside two
+BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn rewinds beyond the window
+
+
+def submissions(load: Load) -> st.SearchStrategy[Submit]:
+    """A request with a prompt from a recipe."""
+    return _submissions(tuple(load.outputs), tuple(load.priorities))
+
+
+@cache
+@st.composite
+def _submissions(draw: st.DrawFn, outputs: tuple[int, ...], priorities: tuple[int, ...]) -> Submit:
+    return Submit(
+        recipe=draw(recipes()),
+        max_new_tokens=draw(one_option(*outputs)),
+        stop=draw(stop_sets()),
+        priority=draw(one_option(*priorities)),
+        namespace=draw(rarely(st.integers(1, 2))),
+    )
+
+
+@st.composite
+def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """Several requests at once, sometimes with the same prompt, and the steps in which they compete."""
+    crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
+    if draw(st.booleans()):
+        crowd = [msgspec.structs.replace(one, recipe=crowd[0].recipe, namespace=0) for one in crowd]
+    return *crowd, Step(count=draw(one_option(4, 8)))
+
+
+@st.composite
+def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """Some running requests, sometimes with one prompt, and a later request with a higher priority than most."""
+    least = draw(one_option(*CONTEST_PRIORITIES))
+    many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
+    if draw(st.integers(0, 2)) == 2:
+        many = [msgspec.structs.replace(one, recipe=many[0].recipe, namespace=0) for one in many]
+    late = draw(submissions(load._replace(priorities=(least + 3, least + 2))))
+    return *many, Step(count=draw(st.integers(1, 4))), late, Step()
+
+
+@st.composite
+def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...]:
+    """A turn of a session and its steps. Sometimes the session is opened before it, or the turn is disturbed.
+
+    A disturbance is an abort, a second turn, a close, or with `rewinds` a later turn that rewinds the session.
+    """
+    opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 3)
+    turn = Turn(
+        session=draw(st.integers(0, 3)),
+        recipe=draw(recipes()),
+        rewind=draw(one_option(*REWINDS)) if rewinds else 0,
+        max_new_tokens=draw(one_option(*load.outputs)),
+        stop=draw(stop_sets()),
+        priority=draw(one_option(*load.priorities)),
+    )
+    rewinding = Turn(session=turn.session, rewind=draw(one_option(9, 13, 22)), max_new_tokens=1)
+    disturbances = (
+        (),
+        (),
+        (Abort(request=draw(ordinals())),),
+        (turn,),
+        (CloseSession(session=turn.session),),
+        *((Step(count=8), Step(count=8), rewinding),) * (2 * rewinds),
+    )
+    before, after = Step(count=draw(one_option(8, 4, 1))), Step(count=draw(one_option(8, 1)))
+    disturbance = draw(st.sampled_from(disturbances))
+    return *opens, turn, before, *disturbance, *((after,) if disturbance else ())
+
+
+@st.composite
+def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """A request, and a step when it has just reached TIMEOUT_MS."""
+    return draw(submissions(load)), Step(count=draw(st.integers(1, 2))), AdvanceClock(ms=TIMEOUT_MS), Step()
+
+
+@st.composite
+def flushes(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """A flush.  In half of the draws the engine is idle, and a request repeats a prompt whose KV the flush removes."""
+    if draw(st.booleans()):
+        return (Flush(),)
+    request = draw(submissions(load))
+    again = draw(st.one_of(st.just((request,)), relatives(request)))
+    return request, Drain(), Flush(), *again, Step(count=draw(st.integers(1, 4)))
+
+
+@st.composite
+def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
+    """Two or three requests whose prompts repeat, shorten, extend or branch off from the prompt of `request`."""
+    path = request.recipe.path
+    paths = (path, path[:-1] or path, (*path, 0), (*path[:-1], path[-1] + 1))
+    recipes = [msgspec.structs.replace(request.recipe, path=one) for one in paths]
+    drawn = draw(st.lists(st.sampled_from(recipes), min_size=2, max_size=3))
+    return tuple([msgspec.structs.replace(request, recipe=recipe) for recipe in drawn])
+
+
+@st.composite
+def pauses(
+    draw: st.DrawFn,
+    load: Load,
+    sides: Sequence[int] = (0,),
+    modes: Sequence[PauseMode] = (PauseMode.RETRACT,),
+    pausable: Sequence[int] = (0,),
+) -> tuple[Op, ...]:
+    """A pause of a `pausable` engine, with steps of all engines or an op in it; in three of four draws it ends.
+
+    Half of the pauses have the first mode.  If the op closes a session, one is opened before the pause, and has had a
+    turn.
+    """
+    mode = draw(one_option(modes[0], *modes)) if len(modes) > 1 else modes[0]
+    paused, other = draw(one_option(*pausable)), draw(one_option(*sides))
+    steps = tuple([Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
+    before: tuple[Op, ...] = ()
+    meanwhile: tuple[Op, ...] = ()
+    if draw(st.booleans()):
+        ops = (
+            Abort(request=draw(ordinals())),
+            AdvanceClock(ms=TIMEOUT_MS),
+            draw(submissions(load)),
+            CloseSession(),
+            Flush(),
+        )
+        op = draw(st.sampled_from(ops))
+        meanwhile = (msgspec.structs.replace(op, engine=other), *steps)
+        if isinstance(op, CloseSession):
+            before = (OpenSession(), Turn(recipe=draw(recipes())), Step(count=draw(st.integers(1, 3))))
+    ends = (Resume(engine=paused),) * (draw(st.integers(0, 3)) < 3)
+    return *before, Pause(engine=paused, mode=mode), *steps, *meanwhile, *ends
+
+
+@st.composite
+def resets(draw: st.DrawFn, load: Load, shape: Shape, modes: tuple[PauseMode, ...]) -> tuple[Op, ...]:
+    """A reset of an engine that works, has just become idle, is idle, or is paused; then a request repeats a prompt.
+
+    The idle engine may have a session between two turns.
+    """
+    request = draw(submissions(load))
+    turns: tuple[Op, ...] = ()
+    if name_of(OpenSession) not in shape.unused and draw(st.booleans()):
+        turns = (Turn(recipe=request.recipe, max_new_tokens=draw(one_option(1, 4))),)
+    opens = (OpenSession(),) * (bool(turns) and draw(st.booleans()))
+    mode = draw(one_option(*modes, None))
+    ends = (Pause(mode=PauseMode.ABORT), Step(count=draw(one_option(3, 1))), Resume())
+    aborts = mode is None and draw(st.booleans()) and PauseMode.ABORT in modes
+    before = (Pause(mode=mode),) if mode is not None else ends * aborts
+    waits = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
+    many = [Reset(cause=draw(one_option(*ResetCause))) for _ in range(draw(one_option(1, 1, 2)))]
+    after = (Resume(),) * (mode is not None and draw(st.integers(0, 3)) < 3)
+    again = draw(st.one_of(st.just((request,)), relatives(request)))
+    steps = Step(count=draw(one_option(8, 2, 4))), Step(count=draw(one_option(4, 1)))
+    return *opens, *turns, request, steps[0], *before, *waits, *many, *after, *turns, *again, steps[1]
+
+
+@st.composite
+def intruders(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
+    """A request that needs nearly all pages of a pool, so that cached pages are evicted, and the steps to serve it.
+
+    Its output may take the remaining pages too.
+    """
+    most = draw(one_option(1, 16))
+    pages = _pages_for_one(shape) - draw(one_option(1, 3))
+    length = max(1, min(pages * shape.page_size, shape.max_context_len - most - 1) - shape.lookahead_len)
+    steps = _steps(_num_chunks(length, shape) + most + 1)
+    return Submit(recipe=long_recipe(length, family=3), namespace=3, max_new_tokens=most), *steps
+
+
+@st.composite
+def returns(
+    draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str], possible: Collection[str]
+) -> tuple[Op, ...]:
+    """Requests that repeat a prompt whose device pages may have been evicted; some may be aborted.
+
+    Others may have a part of the prompt, or compete for pages while the host is slow. `faults` are those of the run,
+    `possible` those of the engine.
+    """
+    first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
+    other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
+    other_submits = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(other_submits)]
+    prompts: tuple[Submit, ...] = (first,)
+    eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(one_option(8, 2, 4))))
+    if draw(one_option(True, True, False)):
+        prompts, eviction_ops = draw(evicted_prompts(first, shape))
+    whole, other = prompts[0], other_submits[0]
+    again = draw(
+        st.sampled_from(
+            (
+                prompts,
+                draw(relatives(whole)),
+                draw(relatives(whole)),
+                (whole, whole, other),
+                (other, *prompts, other_submits[-1]),
+            )
+        )
+    )
+    slow = Inject(fault=shape.slow_copy or None, count=draw(st.integers(3, 16)))
+    fails = Inject(fault=HOST_FAILS, count=2)
+    host_faults = [(slow,), (slow,)] * bool(shape.slow_copy) + [(fails,)] * (HOST_FAILS in possible)
+    trouble = draw(st.sampled_from(((), draw(troubles(tuple(faults))), *host_faults)))
+    interruptions: tuple[Op, ...] = ()
+    if trouble == (slow,):  # during the load, when the earlier requests have ended
+        aborts = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
+        rivals = draw(fillers(shape, most=draw(one_option(16, 40))))
+        interruptions = draw(st.sampled_from((aborts, aborts, (Pause(), Resume()), (), rivals, rivals)))
+    return *eviction_ops, *trouble, *again, Step(), *interruptions, Step(count=draw(one_option(8, 1, 3)))
+
+
+@st.composite
+def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
+    """A prompt of some pages that is backed up to the host, and then evicted from the device.
+
+    There may be a second prompt of the same tokens in another namespace.
+    """
+    stretch, path = max(first.recipe.stretch, shape.page_size), (*first.recipe.path, 0, 0)
+    first = msgspec.structs.replace(first, recipe=Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
+    prompts = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(one_option(1, 2, 1))))
+    times, most = max(1, shape.uses_before_backup), draw(one_option(1, 2))
+    eviction_ops = [
+        (msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in prompts
+    ]
+    return prompts, (*chain.from_iterable(eviction_ops), *draw(intruders(shape)))
+
+
+@st.composite
+def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
+    """Some requests fill a pool, and the last one grows into the pages of the others, whose backups are slow."""
+    most, slow = draw(one_option(16, 40)), Inject(fault=shape.slow_copy or None, count=draw(st.integers(3, 16)))
+    return *draw(fillers(shape, most=most)), *((slow,) if shape.slow_copy else ()), *_steps(most)
+
+
+@st.composite
+def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
+    """Requests that fill a pool, and the steps that compute them; the last one has `most` tokens of output.
+
+    There are two requests, unless the pool holds more than two contexts.  Then half of the draws have short prompts,
+    and long outputs that do not fit together: an engine that estimates outputs admits all of them.
+    """
+    pages, left = _pages_for_one(shape), draw(st.integers(3, 8)) + shape.lookahead_len
+    longest = shape.max_context_len - most - 1
+    others = min(MOST_FILLERS, max(0, pages * shape.page_size // longest - 1)) if longest > 0 else 0
+    if others and draw(st.booleans()):
+        count = min(2 * others + 2, shape.max_running_requests)
+        share = min(pages * shape.page_size // count, shape.max_context_len)
+        sizes = [(max(1, share // 2), max(1, min(share, shape.max_context_len - share // 2 - 1)))] * count
+        return *_fillers(sizes), *_steps(share)
+    pages -= others * -(-longest // shape.page_size)
+    first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
+    lengths = [max(1, min(count * shape.page_size - left, longest)) for count in (first, pages - first)]
+    lengths, outputs = [longest] * others + lengths, [most] * others + [draw(one_option(1, 2, 4)), most]
+    requests = _fillers(list(zip(lengths, outputs, strict=True)))
+    return *requests, *_steps(2 + sum(_num_chunks(length, shape) for length in lengths))
+
+
+def _fillers(sizes: Sequence[tuple[int, int]]) -> list[Submit]:
+    """Requests with prompts and outputs of these lengths, which share no prefix."""
+    return [
+        Submit(recipe=long_recipe(length, family=2), namespace=3 + place, max_new_tokens=new_tokens)
+        for place, (length, new_tokens) in enumerate(sizes)
+    ]
+
+
+def _num_chunks(length: int, shape: Shape) -> int:
+    return -(-length // (shape.chunk_len or length))
+
+
+def _steps(count: int) -> tuple[Op, ...]:
+    """Ops for `count` steps, but at most MAX_STEP_OPS * MAX_STEPS_PER_OP steps."""
+    count = min(count, MAX_STEP_OPS * MAX_STEPS_PER_OP)
+    whole, rest = divmod(count, MAX_STEPS_PER_OP)
+    return *(Step(count=MAX_STEPS_PER_OP),) * whole, *((Step(count=rest),) if rest else ())
+
+
+def _pages_for_one(shape: Shape) -> int:
+    """The pages that a prompt may fill: of a whole-prefix pool if prefill is chunked, else of the smallest pool."""
+    whole = [pool.units for pool in shape.pools if pool.window is None]
+    kept = [pool.units for pool in shape.pools if not pool.has_states]
+    return whole[0] if shape.chunk_len and whole else min(kept, default=16)
+
+
+@st.composite
+def rewinds(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
+    """A turn of a new session whose window slides far, and a turn that rewinds a little or much more than a window."""
+    most = draw(one_option(*load.outputs))
+    far = max([pool.window or 0 for pool in shape.pools], default=0) + shape.page_size
+    recipe = long_recipe(far + draw(st.integers(0, 8)), family=draw(one_option(0, 1)))
+    turn = Turn(recipe=recipe, max_new_tokens=most, stop=draw(stop_sets()))
+    back = Turn(rewind=far + draw(one_option(*BEYOND_THE_WINDOW)), max_new_tokens=draw(one_option(1, 4)))
+    steps = (Step(count=MAX_STEPS_PER_OP),) * draw(st.integers(3, 4))
+    return OpenSession(), turn, *steps, back, Step(count=draw(one_option(4, 2))), CloseSession()

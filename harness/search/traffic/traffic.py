@@ -1,0 +1,313 @@
+"""Random traffic for any engine, drawn from the target's ops, faults and shape."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from hypothesis import reject
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from swarden.harness.core.limits import MAX_STRETCH
+from swarden.harness.core.ops import (
+    Abort,
+    Accept,
+    AdvanceClock,
+    Drain,
+    Flush,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    PauseMode,
+    Pressure,
+    Recipe,
+    Reset,
+    Step,
+    Submit,
+    name_of,
+)
+from swarden.harness.core.target import ENGINE, TIMEOUT_MS, Draw, Shape
+from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.search.traffic.alphabet import alphabet_of
+from swarden.harness.search.traffic.draws import (
+    PRESSURE_PAGES,
+    acceptances,
+    fault_sets,
+    long_recipe,
+    one_option,
+    ordinals,
+    rarely,
+    step_counts,
+    troubles,
+)
+from swarden.harness.search.traffic.loads import LOADS, MIXES, Kinds, Load
+from swarden.harness.search.traffic.machine import Machine
+from swarden.harness.search.traffic.scenes import (
+    contests,
+    crowds,
+    delays,
+    flushes,
+    outlasts,
+    pauses,
+    resets,
+    returns,
+    rewinds,
+    submissions,
+    talks,
+)
+
+CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
+NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must support
+    "submit": Submit,
+    "step": Step,
+    "crowd": Submit,
+    "contest": Submit,
+    "long": Submit,
+    "return": Submit,
+    "outlast": Submit,
+    "abort": Abort,
+    "advance_clock": AdvanceClock,
+    "delay": AdvanceClock,
+    "flush": Flush,
+    "drain": Drain,
+    "pressure": Pressure,
+    "pause": Pause,
+    "reset": Reset,
+    "talk": OpenSession,
+    "rewind": OpenSession,
+    "accept": Accept,
+    "trouble": Inject,
+}
+ALWAYS = ("submit", "step")  # kinds that no run leaves out
+INSTEAD = {"rewind": "talk"}  # of a load, for an engine that lacks the kind
+IS_LIST = (*[False] * 7, True)  # a list takes a twentieth of the time of another run
+MOST_SINGLE_OPS = 12
+ACCEPTS: Kinds = ("accept",) * 2  # beside a mix, if the configuration has drafts
+
+ValueT = TypeVar("ValueT")
+
+
+class HypothesisDraw(Draw):
+    """Draws a target's configuration from Hypothesis, which can replay the choices."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+
+    def one_of(self, options: Sequence[ValueT]) -> ValueT:
+        index: int = self._data.draw(one_option(*range(len(options))))
+        return options[index]
+
+    def integer(self, low: int, high: int) -> int:
+        return self._data.draw(st.integers(low, high))
+
+
+class Requests(NamedTuple):
+    """The parameters of the draws for one engine.
+
+    `faults` are those of the run, `possible` those of the engine; `pauses` are the modes of a pause.
+    """
+
+    load: Load
+    shape: Shape
+    faults: tuple[str, ...]
+    possible: tuple[str, ...] = ()
+    pauses: tuple[PauseMode, ...] = (PauseMode.RETRACT,)
+
+
+class EngineTraffic(Machine):
+    """One rule draws an op, or a scene, of a random kind.
+
+    One run in eight is a short list of single ops.  Of the others, half have a random set of kinds, each as often
+    as the others (swarm testing), and sometimes make steps between two kinds.  The other half have a mix of kinds with
+    weights, and the kinds of their load.
+    """
+
+    machine = ENGINE
+    is_list = False
+    kinds: Kinds = ALWAYS
+    steps_between: Sequence[int] = (0,)
+    requests = Requests(LOADS[0], Shape(), ())
+    has_options = False  # in half of the runs, if the engine has any
+    one_step_of = 1  # of so many is made
+    draws_of_rule: Sequence[int] = (1,)  # kinds that one call of the rule draws
+
+    @initialize(data=st.data())
+    def configure(self, data: st.DataObject) -> None:
+        target, draw = self.listener.target, HypothesisDraw(data)
+        ops = target.machines[self.machine].ops
+        load = draw.one_of([load for load in LOADS if all(NEEDS[kind] in ops for kind in load.also)])
+        [requests] = begin_run(self, data, load)
+        faults = data.draw(fault_sets(requests.possible)) if requests.possible else ()
+        self.requests = requests._replace(faults=faults)
+        supported = kinds_of(ops, self.requests)
+        self.has_options = bool(requests.shape.options) and draw.one_of((False, True))
+        if "accept" in supported:
+            self.apply(data.draw(acceptances()))
+        self.is_list = draw.one_of(IS_LIST)
+        if self.is_list:
+            self.listener.leave_uncounted()
+            alphabet = alphabet_of(target, self.machine, self.configs[0])
+            self.apply_all(data.draw(st.lists(st.sampled_from(alphabet), min_size=3, max_size=MOST_SINGLE_OPS)))
+        elif draw.one_of((True, False)):
+            optional = [kind for kind in supported if kind not in ALWAYS]
+            self.kinds = (*ALWAYS, *sorted(data.draw(st.sets(st.sampled_from(optional))) if optional else ()))
+            self.steps_between = (0, 1, 2)
+            self.apply_all(data.draw(st.lists(submissions(self.requests.load), min_size=1, max_size=4)))
+        else:
+            also = [kind if kind in supported else INSTEAD.get(kind, kind) for kind in load.also]
+            self.kinds = tuple(kind for kind in (*draw.one_of(MIXES), *also, *ACCEPTS) if kind in supported)
+
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        if self.is_list:
+            return
+        for _ in range(data.draw(one_option(*self.draws_of_rule)) if len(self.draws_of_rule) > 1 else 1):
+            self._act(data)
+
+    def _act(self, data: st.DataObject) -> None:
+        drawn = data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests))
+        ops = [op for op in self.supported(drawn) if name_of(op) not in self.requests.shape.unused]
+        ops = data.draw(with_options(ops, self.requests.shape.options)) if self.has_options else ops
+        if self.one_step_of > 1:
+            ops = [op for op in ops if not isinstance(op, Step) or not data.draw(st.integers(0, self.one_step_of - 1))]
+        self.apply_all(data.draw(with_seeds(ops)) if self.requests.shape.samples else ops)
+        if count := data.draw(one_option(*self.steps_between)):
+            self.apply(Step(count=count))
+
+
+def begin_run(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
+    """Draw the configurations of a run, and begin it; returns the requests of each engine, without faults.
+
+    A run whose target fails ends with that fault.
+    """
+    target, spec = run.listener.target, run.listener.target.machines[run.machine]
+    try:
+        with blamed_on(target.name, "configs"):
+            configs = target.configs(HypothesisDraw(data), run.machine, load.name)
+            if len(configs) != (want := len(spec.roles) or 1):
+                raise ValueError(f"{len(configs)} configurations for machine {run.machine}, want {want}")
+        run.begin(configs)
+        with blamed_on(target.name, "shape"):
+            shapes = [target.shape(config) for config in run.configs]
+    except TargetFault as fault:
+        run.listener.on_fault(fault, None)
+        reject()
+    served = load._replace(outputs=tuple([num for num in load.outputs if num]))
+    return [
+        Requests(
+            (load if shape.serves_prompts_alone else served).with_outputs(shape.outputs),
+            shape,
+            (),
+            tuple([fault for fault in target.faults if fault not in shape.unused]),
+            tuple(spec.pauses),
+        )
+        for shape in shapes
+    ]
+
+
+def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
+    """The kinds that a machine with these ops supports for the requests of a run."""
+    left = {op for op in ops if name_of(op) not in requests.shape.unused}
+    kinds = [kind for kind, op in NEEDS.items() if op in left]
+    has = {"trouble": bool(requests.faults), "rewind": requests.shape.sessions_rewind}
+    return [kind for kind in kinds if has.get(kind, True)]
+
+
+@st.composite
+def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
+    """The ops of one kind: one op, or a scene."""
+    load, shape, faults, possible, modes = requests
+    match kind:
+        case "submit":
+            return (draw(prompts(requests)),)
+        case "crowd":
+            return draw(crowds(load))
+        case "contest":
+            return draw(contests(load))
+        case "long":
+            return (draw(long_prompts(shape)),)
+        case "return":
+            return draw(returns(load, shape, faults, possible))
+        case "outlast":
+            return draw(outlasts(shape))
+        case "talk":
+            return draw(talks(load, rewinds=shape.sessions_rewind))
+        case "rewind":
+            return draw(rewinds(load, shape))
+        case "abort":
+            return (Abort(request=draw(ordinals())),)
+        case "advance_clock":
+            return (AdvanceClock(ms=draw(one_option(*CLOCK_JUMPS_MS))),)
+        case "delay":
+            return draw(delays(load))
+        case "flush":
+            return draw(flushes(load))
+        case "drain":
+            return (Drain(),)
+        case "pressure":
+            pools = max(1, len(shape.pools))
+            return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(one_option(*PRESSURE_PAGES))),)
+        case "pause":
+            return draw(pauses(load, modes=modes))
+        case "reset":
+            return draw(resets(load, shape, modes))
+        case "accept":
+            return (draw(acceptances()),)
+        case "trouble":
+            return draw(troubles(faults))
+    assert kind == name_of(Step()), f"no op of kind {kind}"
+    return (Step(count=draw(step_counts())),)
+
+
+@st.composite
+def with_options(draw: st.DrawFn, ops: Sequence[Op], options: Sequence[str]) -> list[Op]:
+    """The ops, with one of the options on a third of the requests."""
+    values = {"adapter": 1 + draw(st.integers(0, 1)), "sequences": draw(one_option(2, 3))}
+    drawn = [draw(one_option(None, None, *options)) if isinstance(op, Submit) else None for op in ops]
+    return [
+        op if option is None else msgspec.structs.replace(op, **{option: values.get(option, True)})
+        for op, option in zip(ops, drawn, strict=True)
+    ]
+
+
+@st.composite
+def with_seeds(draw: st.DrawFn, ops: Sequence[Op]) -> list[Op]:
+    """The ops, with a sampling seed on some of the requests."""
+    return [
+        msgspec.structs.replace(op, seed=draw(one_option(None, None, 1, 2))) if isinstance(op, Submit) else op
+        for op in ops
+    ]
+
+
+@st.composite
+def prompts(draw: st.DrawFn, requests: Requests) -> Submit:
+    """A request. In a quarter of the draws its prompt ends near a multiple of a page, a window or a chunk.
+
+    With long answers, some prompts end inside an earlier answer, far from its end.
+    """
+    request, shape = draw(submissions(requests.load)), requests.shape
+    lengths = [shape.page_size, shape.chunk_len or 0, *[pool.window or 0 for pool in shape.pools]]
+    recipe = request.recipe
+    if shape.outputs and recipe.continues is not None and draw(st.booleans()):
+        cut = len(recipe.path) * recipe.stretch + draw(one_option(*filter(None, lengths))) + draw(st.integers(-1, 1))
+        return msgspec.structs.replace(request, recipe=msgspec.structs.replace(recipe, cut=cut))
+    if draw(st.integers(0, 3)) < 3:
+        return request
+    stretch = draw(one_option(*filter(None, lengths))) + draw(st.integers(-1, 1))
+    path = request.recipe.path[: draw(st.integers(1, 3))]
+    stretch = max(1, min(stretch, shape.max_context_len // (2 * len(path)), MAX_STRETCH))
+    return msgspec.structs.replace(request, recipe=Recipe(path=path, stretch=stretch, cut=request.recipe.cut))
+
+
+@st.composite
+def long_prompts(draw: st.DrawFn, shape: Shape) -> Submit:
+    """A request that needs most of the smallest pool, so that cached pages are evicted and requests are retracted.
+
+    Only long prompts use its namespace, so it matches no cached prefix of another kind of request.
+    """
+    units = min((pool.units for pool in shape.pools if not pool.has_states), default=16)
+    max_new_tokens = draw(one_option(1, 4, 16))
+    length = min(units * shape.page_size - draw(st.integers(0, 3)), shape.max_context_len - max_new_tokens - 1)
+    namespace = 6 + draw(rarely(st.integers(1, 2)))
+    return Submit(recipe=long_recipe(length, family=3), max_new_tokens=max_new_tokens, namespace=namespace)

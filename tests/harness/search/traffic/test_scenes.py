@@ -1,0 +1,194 @@
+"""Scenes reach the states for which they are made, and only faults of the run are injected."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
+from swarden.harness.core.ops import (
+    CloseSession,
+    Heal,
+    Inject,
+    OpenSession,
+    Pause,
+    PauseMode,
+    Reset,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
+from swarden.harness.core.recipes import expand
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.core.target import Pool, Shape
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.config import on_host, suited
+from swarden.harness.engines.own.faults import FAULTS
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.engines.own.target import OwnTarget
+from swarden.harness.search.traffic.draws import fault_sets, troubles
+from swarden.harness.search.traffic.loads import LOADS, OUTLASTING, REWINDING
+from swarden.harness.search.traffic.scenes import (
+    contests,
+    crowds,
+    evicted_prompts,
+    outlasts,
+    pauses,
+    resets,
+    rewinds,
+    submissions,
+)
+from swarden.harness.search.traffic.traffic import HypothesisDraw
+from tests.harness.driving import own_driver
+
+SMALL = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6, max_running_requests=4, chunk_len=16)
+steady = settings(derandomize=True, database=None, deadline=None)
+
+
+@steady
+@given(faults=fault_sets(tuple(FAULTS)), data=st.data())
+def test_injected_faults_are_faults_of_the_run(faults, data):
+    ops = data.draw(troubles(faults))
+
+    assert set(faults) <= set(FAULTS)
+    assert {op.fault for op in ops if isinstance(op, Inject)} <= set(faults)
+    assert ops[-1] == Step() or bool(faults)
+
+
+@steady
+@given(ops=troubles(tuple(FAULTS)))
+def test_healed_fault_was_armed_before(ops):
+    kinds = [type(op) for op in ops]
+
+    assert kinds in ([Inject], [Inject, Step, Heal])
+
+
+@steady
+@given(ops=pauses(LOADS[0], (0, 1), pausable=(1,)))
+def test_pause_of_a_side_that_has_pauses_is_resumed_or_lasts_and_at_most_one_op_is_in_between(ops):
+    acts = [op for op in ops if not isinstance(op, Step)] + [Step()] * (Resume not in map(type, ops))
+    begin = next(place for place, op in enumerate(acts) if isinstance(op, Pause))
+    before, (pause, *between, last) = [type(op) for op in acts[:begin]], acts[begin:]
+
+    assert pause.engine == 1
+    assert last in (Resume(engine=1), Step())
+    assert len(between) <= 1
+    assert before == [OpenSession, Turn] * (CloseSession in map(type, between))
+
+
+@steady
+@given(data=st.data(), modes=st.sampled_from([(PauseMode.RETRACT,), (PauseMode.RETRACT, PauseMode.KEEP)]))
+def test_prompt_is_repeated_behind_a_reset_and_pauses_have_the_modes_of_the_machine(data, modes):
+    ops = data.draw(resets(LOADS[0], Shape(), modes))
+
+    kinds = [type(op) for op in ops]
+    assert {op.mode for op in ops if isinstance(op, Pause)} <= set(modes)
+    assert Submit in kinds[: kinds.index(Reset)]
+    assert Submit in kinds[kinds.index(Reset) :]
+
+
+@steady
+@given(ops=st.sampled_from(LOADS).flatmap(crowds))
+def test_crowd_is_submitted_before_the_next_step(ops):
+    *crowd, step = ops
+
+    assert {type(op) for op in crowd} == {Submit}
+    assert len(crowd) > 1
+    assert isinstance(step, Step)
+
+
+@steady
+@given(ops=st.sampled_from(LOADS).flatmap(contests))
+def test_latest_request_of_a_contest_has_the_highest_priority(ops):
+    *many, _, late, last = ops
+
+    assert max(op.priority for op in many) <= late.priority
+    assert last == Step()
+
+
+# --- sequences of ops reach the states for which they are made
+
+
+@pytest.mark.parametrize("policy", HOST_POLICIES)
+def test_most_evicted_prompts_are_on_the_host_only(policy):
+    config = on_host(replace(SMALL, host_policy=policy), 2)
+    found: list[bool] = []
+
+    @steady
+    @given(data=st.data())
+    def evict(data):
+        port = SwardenEngine(config)
+        system = EngineSystem(port)
+        gone, ops = data.draw(evicted_prompts(data.draw(submissions(LOADS[0])), OwnTarget().shape(config)))
+        for op in ops:
+            for _ in range(op.count if isinstance(op, Step) else 1):
+                system.do(op)
+        matches = [port._engine.cache.match([*expand(one.recipe), 0], one.namespace) for one in gone]
+        found.extend(match.reach is not None and match.reach.length > match.length for match in matches)
+
+    evict()
+
+    assert sum(found) > len(found) / 2
+
+
+def share_that_fails(mutant, load, scene, *, times=1):
+    """The share of runs that fail in an engine with a bug; a run has the scene `times` times."""
+    failed = []
+
+    @steady
+    @given(data=st.data())
+    def play(data):
+        config = suited(HypothesisDraw(data), SMALL, load.name)
+        driver = own_driver("engine", [config], model="")
+        for _ in range(times):
+            for op in data.draw(scene(OwnTarget().shape(config))):
+                driver.apply(op)
+        failed.append(driver.failure is not None)
+
+    with BY_ID[mutant].planted():
+        play()
+
+    return sum(failed) / len(failed)
+
+
+def test_most_rewinds_go_below_the_frontier():
+    """Most runs fail with a bug by which sessions ignore the frontier."""
+    assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
+
+
+@steady
+@given(context=st.sampled_from([8, 17, 41]), data=st.data())
+def test_pool_is_filled_in_a_context_that_is_not_longer_than_an_output(context, data):
+    shape = Shape(page_size=4, pools=[Pool("pages", 16)], max_context_len=context)
+
+    ops = data.draw(outlasts(shape))
+
+    assert sum(isinstance(op, Submit) for op in ops) >= 2
+
+
+@given(ops=outlasts(Shape(page_size=16, pools=[Pool("context", 400)], max_context_len=1024)))
+@steady
+def test_outlasting_requests_fill_a_pool_of_several_contexts(ops):
+    requests = [op for op in ops if isinstance(op, Submit)]
+    lengths = [len(expand(one.recipe)) for one in requests]
+    in_all = sum(lengths) + sum(one.max_new_tokens for one in requests)
+
+    assert len(requests) > 2
+    assert 6000 <= sum(lengths) <= 400 * 16 or sum(lengths) < 400 * 16 < in_all
+    assert max(length + one.max_new_tokens for length, one in zip(lengths, requests, strict=True)) < 1024
+
+
+@given(ops=outlasts(Shape(page_size=16, pools=[Pool("context", 1 << 16)], max_context_len=256)))
+@steady
+def test_outlasting_requests_fit_into_the_context_whatever_the_pool_holds(ops):
+    requests = [op for op in ops if isinstance(op, Submit)]
+
+    assert max(len(expand(one.recipe)) + one.max_new_tokens for one in requests) < 256
+
+
+def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
+    """One of four runs fails with a bug by which the engine drops copies in flight."""
+    assert share_that_fails("S156", OUTLASTING, outlasts, times=4) > 1 / 4
