@@ -11,7 +11,7 @@ from swarden.harness.search.mutants.unplanted import Waiting
 from swarden.harness.search.mutants.verdict import violated_laws
 from swarden.invariants.catalog import ALL
 
-OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
+OPLOGS = Path(__file__).parents[3] / "quality" / "oplogs"
 NAMES = [invariant.name for invariant in ALL.invariants]
 
 

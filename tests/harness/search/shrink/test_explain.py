@@ -13,7 +13,7 @@ from swarden.harness.search.shrink.explain import REACH, Explanation, explain
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.search.shrink.test_shrink import Bug, FailedAt, Recorded, in_order, is_a
 
-OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
+OPLOGS = Path(__file__).parents[3] / "quality" / "oplogs"
 PLENTY = ShrinkBudget(executions=10_000, cpu_seconds=60)
 
 
