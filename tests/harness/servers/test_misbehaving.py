@@ -9,6 +9,8 @@ from threading import Event
 
 import pytest
 
+from swarden.fakes.front import http
+from swarden.fakes.front.loop import EngineDied
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.ops import Flush, Step, Submit
 from swarden.harness.core.process import ProcessLimits
@@ -19,8 +21,6 @@ from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
-from swarden.harness.front import http
-from swarden.harness.front.loop import EngineDied
 from swarden.harness.search import shards
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.result import Finding

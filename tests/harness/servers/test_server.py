@@ -8,6 +8,8 @@ from unittest.mock import ANY
 import msgspec
 import pytest
 
+from swarden.fakes.front import http
+from swarden.fakes.front.loop import EngineThread, text_of
 from swarden.harness.commands.servers import ServerOptions
 from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Resume, Step, Submit
 from swarden.harness.core.program import NoProgram
@@ -21,8 +23,6 @@ from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server, api_at
 from swarden.harness.engines.server.program import program_of
-from swarden.harness.front import http
-from swarden.harness.front.loop import EngineThread, text_of
 from swarden.harness.report.program import program_text
 from tests.harness.servers.front_bugs import front_bug
 from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with

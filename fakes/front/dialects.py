@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.harness.front.loop import Asked, Scored, Served, text_of
+from swarden.fakes.front.loop import Asked, Scored, Served, text_of
 
 COLD = count(1 << 40)  # the namespaces of requests that read no cached prefix
 

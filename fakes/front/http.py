@@ -11,8 +11,8 @@ from waitress import create_server, wasyncore
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.errors import ConfigError
-from swarden.harness.front.dialects import PATHS, Body, whole
-from swarden.harness.front.loop import EngineDied, EngineThread, Served
+from swarden.fakes.front.dialects import PATHS, Body, whole
+from swarden.fakes.front.loop import EngineDied, EngineThread, Served
 
 HOST = "127.0.0.1"
 MOST_BYTES = 1 << 22  # of the body of a request
