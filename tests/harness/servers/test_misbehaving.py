@@ -166,7 +166,7 @@ def test_act_that_fails_is_found(run):
 
 @pytest.mark.parametrize("path", ["/sleep", "/wake_up"])
 def test_sleep_that_fails_is_one_line(monkeypatch, path):
-    monkeypatch.setitem(http.ACTS, path, partial(fail, [], path))
+    monkeypatch.setitem(http.CALLS, path, partial(fail, [], path))
     with (
         our_server() as url,
         pytest.raises(UsageError, match=rf"{path}\S*: status 500: .*; leave it out with --set 'left_out"),
@@ -176,7 +176,7 @@ def test_sleep_that_fails_is_one_line(monkeypatch, path):
 
 def test_server_is_woken_up_though_its_sleep_fails(monkeypatch):
     acts: list[str] = []
-    monkeypatch.setattr(http, "ACTS", {path: partial(fail, acts, path) for path in http.ACTS})
+    monkeypatch.setattr(http, "ACTS", {path: partial(fail, acts, path) for path in http.CALLS})
     with our_server() as url, pytest.raises(UsageError, match="status 500"):
         learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
 
