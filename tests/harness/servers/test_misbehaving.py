@@ -176,7 +176,7 @@ def test_sleep_that_fails_is_one_line(monkeypatch, path):
 
 def test_server_is_woken_up_though_its_sleep_fails(monkeypatch):
     acts: list[str] = []
-    monkeypatch.setattr(http, "ACTS", {path: partial(fail, acts, path) for path in http.CALLS})
+    monkeypatch.setattr(http, "CALLS", {path: partial(fail, acts, path) for path in http.CALLS})
     with our_server() as url, pytest.raises(UsageError, match="status 500"):
         learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
 

@@ -238,7 +238,7 @@ def test_answer_ends_with_a_stop_text_and_leaves_nothing_behind(run, api):
 
 
 def test_texts_of_answers_are_learned_and_a_server_that_does_not_sleep_is_not_sent_to(monkeypatch):
-    monkeypatch.setattr(http, "ACTS", {name: act for name, act in http.CALLS.items() if act is not EngineThread.sleep})
+    monkeypatch.setattr(http, "CALLS", {name: act for name, act in http.CALLS.items() if act is not EngineThread.sleep})
     with our_server() as url:
         found = learned(Connection(Server(url)), api_of("vllm"), {"left_out": ("seed",)})
 
