@@ -80,6 +80,7 @@ class SglangEngine(EnginePort):
         self.log = EventLog(code=CODE)
         self.forks = config.role == BOTH
         self.faults = FaultPlan(faults_of(config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
+        release.part("Req").__hash__ = lambda req: int(req.rid)  # no address: a set of preempted ones is put back
         self._requests = SglangRequests(release, config, self._notice)
         self._forks = SglangForks(self._requests)
         self._forward = TagForward(release, config, self._notice)

@@ -244,9 +244,7 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
         replace_threads(_modules(THREAD_MODULES))
         stand_ins.replace_hashes(_modules(HASH_MODULES))
         stand_ins.unpin_memory(_modules(PINNING_MODULES))
-    release = SglangRelease(version)
-    release.part("Req").__hash__ = lambda req: int(req.rid)  # no address: a set of preempted requests is put back
-    return release
+    return SglangRelease(version)
 
 
 def _modules(names: tuple[str, ...]) -> list[ModuleType]:
