@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "engine_under_test/model": ("engine_under_test", "torch", "safetensors", "tokenizers"),
     "invariants": ("invariants",),
     "fakes": ("fakes", "torch", "numpy", "engine_under_test.ports", "harness.kit", "invariants.events"),
+    "fakes/front": ("engine_under_test", "fakes", "harness.kit", "invariants.events", "msgspec", "waitress"),
     "harness": (*PACKAGES, "torch", "numpy", "hypothesis", "msgspec", "rich", "typer", "pytest"),
     "harness/core": ("harness.core", "invariants", "msgspec"),
     "harness/report": ("harness.core", "harness.report", "invariants", "jinja2"),
@@ -51,7 +52,6 @@ MAY_IMPORT = {
         *("engine_under_test", "invariants", "torch", "numpy"),
         *("harness.strict", "harness.engines.own.content"),
     ),
-    "harness/front": ("engine_under_test", "fakes", "harness.front", "invariants.events", "msgspec", "waitress"),
     "harness/engines/server": (
         *("harness.core", "harness.kit", "harness.search", "harness.strict", "harness.engines.server", "invariants"),
         "msgspec",
@@ -155,10 +155,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/strict/follow.py", "surround"): "the boundary to a server: an error of the check ends the check alone",
     ("harness/strict/hook/sitecustomize.py", "execute_and_attach"): "that boundary, before the check is imported",
     ("harness/strict/hook/sitecustomize.py", "attach"): "that boundary, before the check has wrapped anything",
-    (
-        "harness/front/loop.py",
-        "_run",
-    ): "an error of the engine ends its thread, and its clients get that error",
+    ("fakes/front/loop.py", "_run"): "an error of the engine ends its thread, and its clients get that error",
     ("harness/search/mutants/searches.py", "_search"): "an engine that cannot be built with a mutant has detected it",
 }
 

@@ -10,6 +10,9 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine, create_engine
 from swarden.engine_under_test.model.checkpoint import read_spec
 from swarden.engine_under_test.model.runner import ModelForward
+from swarden.fakes.front.faults import ALL, RandomFaults, ports_with
+from swarden.fakes.front.http import Front
+from swarden.fakes.front.loop import EngineThread
 from swarden.harness.commands.console import ERR
 from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.commands.help import memory_option
@@ -17,9 +20,6 @@ from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.models import tiny_model
-from swarden.harness.front.faults import ALL, RandomFaults, ports_with
-from swarden.harness.front.http import Front
-from swarden.harness.front.loop import EngineThread
 
 SMALL: dict[str, Any] = {"page_size": 16, "full_pages": 256, "max_running_requests": 8, "max_context_len": 1024}
 WINDOWED: dict[str, Any] = {"swa_pages": 96, "sliding_window": 40}

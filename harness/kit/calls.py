@@ -1,6 +1,7 @@
-"""Records calls within a release and calls from outside, for a program that makes the same calls."""
+"""Intercepts the calls of methods; records those of a release for a program that makes the same calls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -19,7 +20,7 @@ class Calls:
 
     def record(self, owner: Any, method: str, noted: Callable[..., Call]) -> None:
         """Record the calls of a method of an object: `noted` makes the data from the arguments."""
-        setattr(owner, method, partial(self._called, getattr(owner, method), noted))
+        record_calls(owner, method, partial(self._called, noted))
 
     @property
     def in_order(self) -> list[Call]:
@@ -30,7 +31,7 @@ class Calls:
             calls += [call | {"count": count}] if call["name"] == STEP else [call] * count
         return calls
 
-    def _called(self, original: Callable[..., Any], noted: Callable[..., Call], *args: Any, **kwargs: Any) -> Any:
+    def _called(self, noted: Callable[..., Call], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._depth:
             self._calls.append(noted(*args, **kwargs))
         self._depth += 1
@@ -44,3 +45,14 @@ def record_calls(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
     """Replace a method of an object by `wrapper`, which gets the method and its arguments."""
     original = getattr(owner, name)
     setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of a class or a module while the body runs."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

@@ -14,12 +14,13 @@ from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import EnginePort, Streamed, Submission
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server.answers import Token
-from swarden.harness.engines.server.apis import FLUSH, OK, PAUSE, RESUME, SLEEP, WAKE, Api, Wanted, api_of, read
+from swarden.harness.engines.server.apis import OK, Api, Wanted, api_of, read
 from swarden.harness.engines.server.client import QUICK_S, Call, Reply
 from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.failures import InvalidRequestFails, ServerDied, ServerHangs
 from swarden.harness.engines.server.process import SERVER_ERROR, Connection, begin_round, figures, recorded
+from swarden.harness.kit.dialects import FLUSH, PAUSE, RESUME, SLEEP, WAKE
 from swarden.invariants.events import ALL_EVENTS, END, Answered, Compared, Probed, Rested
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import Snapshot
@@ -224,7 +225,7 @@ class ServerPort(EnginePort):
 
     def _has(self, act: str) -> bool:
         """Whether the server has the page of this act, as far as a call has shown it."""
-        return act in self._api.acts and act not in self._connection.missing
+        return act in self._api.dialect.acts and act not in self._connection.missing
 
     # --- a round
 
@@ -265,7 +266,7 @@ class ServerPort(EnginePort):
             return
         body = self._api.body(item.wanted, self._config.model)
         call = Call(self._connection.address, self._count)
-        item.reply = call.made("POST", self._api.path, body, most_chunks=item.cut_after, limit_s=inf)
+        item.reply = call.made("POST", self._api.dialect.path, body, most_chunks=item.cut_after, limit_s=inf)
 
     def _watched(self, call: Callable[[], ResultT]) -> ResultT:
         """The result of a call that is no part of a round; raises ServerHangs as in a round."""
@@ -297,11 +298,11 @@ class ServerPort(EnginePort):
 
     def _progress(self) -> dict[str, float]:
         """The metrics that grow with the tokens that are computed; none if the server does not show them."""
-        names = self._api.metrics.progress
+        names = self._api.dialect.metrics.progress
         return {name: figure for name, figure in figures(self._connection).items() if name in names}
 
     def _act(self, act: str) -> None:
-        reply, path = self._connection.act(self._api, act), self._api.acts[act]
+        reply, path = self._connection.act(self._api, act), self._api.dialect.acts[act]
         self._notice(Answered(0, reply.status, 0, 0, f"{path}: {reply.error}" if reply.error else ""))
 
     def _check_alive(self) -> None:
@@ -314,7 +315,7 @@ class ServerPort(EnginePort):
 
     def _rest(self, small: Wanted) -> None:
         """Look at the metrics until the server is empty; some count only at the next request, so that one is sent."""
-        names = [getattr(self._api.metrics, name) for name in ("running", "waiting", "usage")]
+        names = self._api.dialect.metrics.at_rest
         if not any(names):
             return
         shown, num_alike, until = list[float | None](), 0, monotonic() + REST_LIMIT_S
@@ -322,7 +323,7 @@ class ServerPort(EnginePort):
             if monotonic() > until:
                 return  # what was seen last says nothing
             before, in_use = shown, figures(self._connection)
-            shown = [in_use.get(name) if name else None for name in names]
+            shown = [in_use.get(name) for name in names]
             num_alike = num_alike + 1 if shown == before else 0
             if not any(shown) or num_alike == LOOKS_ALIKE:
                 break

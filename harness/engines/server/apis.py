@@ -12,8 +12,8 @@ from swarden.harness.core.printable import printable
 from swarden.harness.engines.server import answers
 from swarden.harness.engines.server.answers import Model, Part, Token, WrongForm, all_decoded, decoded
 from swarden.harness.engines.server.client import Address, Call, Reply, text_at
+from swarden.harness.kit.dialects import LLAMA_CPP, OPENAI, SGLANG, VLLM, Dialect
 
-FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
 FEATURES = frozenset({"stop", "stop_text", "seed", "priority", "salt", "n", "abort", "sleep"})
@@ -42,23 +42,11 @@ class Wanted(NamedTuple):
         return self.sequences if self.sequences > 1 else None
 
 
-class Metrics(NamedTuple):
-    """The names of metrics, "" for none.  `progress` grow with the tokens that are computed."""
-
-    running: str = ""
-    waiting: str = ""
-    usage: str = ""
-    preemptions: str = ""
-    progress: Sequence[str] = ()
-
-
 class Api(Protocol):
-    """How to talk to one kind of server.  `acts` are the calls of ops: a path with its query."""
+    """How to talk to one kind of server."""
 
     name: str
-    path: str
-    metrics: Metrics = Metrics()
-    acts: ClassVar[Mapping[str, str]] = {}
+    dialect: Dialect
     features: frozenset[str] = FEATURES  # options of requests, and abort and sleep
     scores_prompt: ClassVar[Mapping[str, Any]] = {}  # asks for the log-probabilities of a cold prompt, too
     has_ids: ClassVar[bool] = True  # the tokens of an answer are token ids
@@ -74,7 +62,8 @@ class Api(Protocol):
 
         Raises WrongForm.  It is generated, unless the API shows the log-probabilities of a prompt.
         """
-        reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True, sequences=1), model))
+        body = self.body(wanted._replace(is_cold=True, sequences=1), model)
+        reply = Call(address).made("POST", self.dialect.path, body)
         return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
@@ -121,7 +110,7 @@ def as_prompt(api: Api, address: Address, wanted: Wanted, answer: Sequence[int],
     cold = wanted._replace(max_new_tokens=1, stop=(), stop_texts=(), seed=None, sequences=1, is_cold=True)
     for known in (answer, answer[:-1]):
         body = api.body(cold._replace(prompt=[*wanted.prompt, *known]), model) | {"stream": False, **api.scores_prompt}
-        reply = Call(address).made("POST", api.path, body)
+        reply = Call(address).made("POST", api.dialect.path, body)
         if reply.status != NO_ROOM:
             break
     if reply.status != OK:
@@ -150,22 +139,8 @@ class Vllm(Api):
     """OpenAI's completions with vLLM's additions."""
 
     name = "vllm"
-    path = "/v1/completions"
+    dialect = VLLM
     scores_prompt: ClassVar[Mapping[str, Any]] = {"prompt_logprobs": 1}
-    metrics = Metrics(
-        "vllm:num_requests_running",
-        "vllm:num_requests_waiting",
-        "vllm:kv_cache_usage_perc",
-        "vllm:num_preemptions_total",
-        ("vllm:generation_tokens_total", "vllm:prompt_tokens_total"),
-    )
-    acts: ClassVar[Mapping[str, str]] = {
-        FLUSH: "/reset_prefix_cache",
-        PAUSE: "/pause?mode=keep&clear_cache=false",
-        RESUME: "/resume",
-        SLEEP: "/sleep?level=1",
-        WAKE: "/wake_up",
-    }
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         body: dict[str, Any] = {"model": model, "prompt": wanted.prompt, "max_tokens": wanted.max_new_tokens}
@@ -181,8 +156,7 @@ class Vllm(Api):
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.VllmPart]:
         return [part for one in all_decoded(chunks, answers.Choices[answers.VllmPart]) for part in one.of(index)]
 
-    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        return as_prompt(self, address, wanted, answer, model)
+    cold = as_prompt
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
         settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}
@@ -201,21 +175,7 @@ class Sglang(Api):
     """SGLang's own endpoint."""
 
     name = "sglang"
-    path = "/generate"
-    metrics = Metrics(
-        "sglang:num_running_reqs",
-        "sglang:num_queue_reqs",
-        "sglang:token_usage",
-        "sglang:num_retracted_reqs",
-        ("sglang:generation_tokens_total", "sglang:prompt_tokens_total"),
-    )
-    acts: ClassVar[Mapping[str, str]] = {
-        FLUSH: "/flush_cache",
-        PAUSE: "/pause_generation",
-        RESUME: "/continue_generation",
-        SLEEP: "/release_memory_occupation",
-        WAKE: "/resume_memory_occupation",
-    }
+    dialect = SGLANG
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         sampling: dict[str, Any] = {"max_new_tokens": wanted.max_new_tokens, "temperature": 0.0}
@@ -235,11 +195,10 @@ class Sglang(Api):
         last = [chunk for chunk in chunks if decoded(chunk, Part).index == index][-1:]
         return all_decoded(last, answers.SglangPart)
 
-    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        return as_prompt(self, address, wanted, answer, model)
+    cold = as_prompt
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
-        reported = object_at(address, "/get_server_info", answers.ServerInfo)
+        reported = object_at(address, self.dialect.page, answers.ServerInfo)
         settings: dict[str, Any] = {"model": reported.model_path, "block_size": reported.page_size}
         settings |= {"max_context_len": reported.context_length, "capacity": reported.max_total_num_tokens}
         return settings if reported.enable_memory_saver else settings | {"left_out": ("sleep",)}
@@ -250,12 +209,7 @@ class LlamaCpp(Api):
 
     least_tolerance = 5e-2
     name = "llama.cpp"
-    path = "/completion"
-    metrics = Metrics(
-        "llamacpp:requests_processing",
-        "llamacpp:requests_deferred",
-        progress=("llamacpp:tokens_predicted_total", "llamacpp:prompt_tokens_total"),
-    )
+    dialect = LLAMA_CPP
     features = frozenset({"abort", "stop_text", "seed", "n"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
@@ -269,7 +223,7 @@ class LlamaCpp(Api):
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
         """No page shows whether the slots share one memory (`kv_unified`), so its room is that of one context."""
-        context_len = object_at(address, "/props", answers.Props).default_generation_settings.n_ctx
+        context_len = object_at(address, self.dialect.page, answers.Props).default_generation_settings.n_ctx
         return {"max_context_len": context_len, "block_size": 1, "capacity": context_len}
 
 
@@ -277,7 +231,7 @@ class OpenAI(Api):
     """The completions of any other server: tokens are the characters of texts."""
 
     name = "openai"
-    path = "/v1/completions"
+    dialect = OPENAI
     features = frozenset({"abort", "stop_text", "seed"})
     has_ids = False
 

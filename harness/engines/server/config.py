@@ -4,7 +4,8 @@ from typing import Annotated, ClassVar
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
-from swarden.harness.engines.server.apis import APIS, FLUSH, PAUSE
+from swarden.harness.engines.server.apis import APIS
+from swarden.harness.kit.dialects import FLUSH, PAUSE
 from swarden.harness.kit.settings import Drawn, OneOf, PartOf, Settings, within
 
 MOST_TOKENS = 1 << 20
@@ -56,7 +57,7 @@ class ServerConfig(Settings, frozen=True):
         super().__post_init__()
         if self.last_valid <= self.first_token:
             raise InvalidConfig(f"the last token is {self.last_valid}, want more than first_token {self.first_token}")
-        if self.paused and not (self.concurrent and PAUSE in APIS[self.api].acts):
+        if self.paused and not (self.concurrent and PAUSE in APIS[self.api].dialect.acts):
             raise InvalidConfig("paused is true, want false: the API has no pause, or requests are not concurrent")
         if others := {*self.left_out} - APIS[self.api].features:
             raise InvalidConfig(f"left_out has {min(others)}, want of {', '.join(sorted(APIS[self.api].features))}")
@@ -81,7 +82,7 @@ class ServerConfig(Settings, frozen=True):
             None,
             8,
             self.max_context_len,
-            unused=() if FLUSH in api.acts else ("flush",),
+            unused=() if FLUSH in api.dialect.acts else ("flush",),
             samples="seed" in self.features,
             options=("sequences",) if "n" in self.features else (),
             outputs=(self.window + 2 * self.block_size,) if self.window else (),

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.answers import Model, Models, Tokenized
-from swarden.harness.engines.server.apis import OK, SLEEP, WAKE, Api, Wanted, from_page, object_at, read
+from swarden.harness.engines.server.apis import OK, Api, Wanted, from_page, object_at, read
 from swarden.harness.engines.server.client import QUICK_S, Call, Reply
 from swarden.harness.engines.server.comparison import compared
 from swarden.harness.engines.server.config import MOST_TOKENS, ServerConfig
 from swarden.harness.engines.server.process import MISSING, Connection
+from swarden.harness.kit.dialects import SLEEP, WAKE
 from swarden.harness.kit.settings import converted
 
 SURE_TOKEN, MOST_TOKEN = 60, 20_000  # which each vocabulary has; special tokens are often the last ones
@@ -71,14 +72,14 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     if "probe_len" not in asked:
         settings["probe_len"] = _capacity(connection, api, config)
     missing = []
-    for act, path in api.acts.items():
+    for act, path in api.dialect.acts.items():
         if act not in (SLEEP, WAKE):
             if not (reply := connection.act(api, act)).status:
                 raise UsageError(f"{connection.address.shown}{path}: {reply.error}")
             missing += [path] * (reply.status == MISSING)
-    if SLEEP in api.acts and "sleep" not in left_out and not _sleeps(connection, api):
+    if SLEEP in api.dialect.acts and "sleep" not in left_out and not _sleeps(connection, api):
         left_out.add("sleep")
-        missing.append(api.acts[SLEEP])
+        missing.append(api.dialect.acts[SLEEP])
     settings["left_out"] = tuple(sorted(left_out))
     described = {name: getattr(converted(settings, ServerConfig), name) for name in ServerConfig.learned}
     return Learned(described, noise, len(differences), missing)
@@ -107,7 +108,7 @@ def _sleeps(connection: Connection, api: Api) -> bool:
         return False
     for act, reply in ((SLEEP, asleep), (WAKE, awake)):
         if reply.status != OK:
-            where, error = f"{connection.address.shown}{api.acts[act]}", reply.error[:300]
+            where, error = f"{connection.address.shown}{api.dialect.acts[act]}", reply.error[:300]
             raise UsageError(f"{where}: status {reply.status}: {error}; leave it out with --set 'left_out=[\"sleep\"]'")
     return True
 

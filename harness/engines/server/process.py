@@ -25,10 +25,11 @@ from swarden.harness.core.files import opened
 from swarden.harness.core.printable import printable
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server.answers import IsSleeping, Token, WrongForm, figures_in
-from swarden.harness.engines.server.apis import FLUSH, OK, RESUME, WAKE, Api, Wanted, api_of, from_page, without_parts
+from swarden.harness.engines.server.apis import OK, Api, Wanted, api_of, from_page, without_parts
 from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Reply, text_at
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.masking import Secrets, masked
+from swarden.harness.kit.dialects import FLUSH, RESUME, WAKE
 from swarden.harness.strict.private import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
 
@@ -160,26 +161,26 @@ class Connection:
             self._is_flushed(api)
 
     def act(self, api: Api, act: str) -> Reply:
-        reply = Call(self.address, is_act=True).made("POST", api.acts[act], {}, limit_s=QUICK_S)
+        reply = Call(self.address, is_act=True).made("POST", api.dialect.acts[act], {}, limit_s=QUICK_S)
         if reply.status == MISSING:
             self.missing.add(act)
         return reply
 
     def resume(self, api: Api) -> None:
         """A run that was ended from outside may have left the server paused, or asleep."""
-        if RESUME in api.acts and self.is_running:
+        if RESUME in api.dialect.acts and self.is_running:
             self.act(api, RESUME)
-        page = text_at(self.address, path := "/is_sleeping") if WAKE in api.acts else None
+        page = text_at(self.address, path := "/is_sleeping") if WAKE in api.dialect.acts else None
         if page is not None and from_page(self.address, path, page.encode(), IsSleeping).is_sleeping:
             self.act(api, WAKE)
 
     def _is_flushed(self, api: Api) -> bool:
-        return FLUSH in api.acts and self.act(api, FLUSH).status == OK
+        return FLUSH in api.dialect.acts and self.act(api, FLUSH).status == OK
 
     def _is_idle(self, api: Api) -> bool:
         """Whether the metrics show no request and no KV in use, which a failed run may have left."""
         shown = figures(self)
-        return not any(shown.get(name) for name in (api.metrics.running, api.metrics.waiting, api.metrics.usage))
+        return not any(map(shown.get, api.dialect.metrics.at_rest))
 
     def start(self) -> None:
         """Start the server with the command of --restart; raises EngineGone if it does not answer in time."""
@@ -279,14 +280,14 @@ class Connection:
 
         def made(request: Wanted) -> Exchange:
             body = api.body(request, config.model)
-            return Exchange(request, Call(self.address).made("POST", api.path, body, limit_s=ANSWER_S))
+            return Exchange(request, Call(self.address).made("POST", api.dialect.path, body, limit_s=ANSWER_S))
 
         with ThreadPoolExecutor(max(1, len(wanted)) if at_once else 1) as threads:
             return list(threads.map(made, wanted))
 
     def probe(self, api: Api, config: ServerConfig, length: int) -> Probed:
         """Send a cold prompt of this length."""
-        span, preemptions = config.last_valid - config.first_token + 1, api.metrics.preemptions
+        span, preemptions = config.last_valid - config.first_token + 1, api.dialect.metrics.preemptions
         prompt = [config.first_token + place * 7 % span for place in range(length)]
         before = figures(self).get(preemptions)
         [answer] = self.answers(api, config, [Wanted(prompt, 1, is_cold=True)])

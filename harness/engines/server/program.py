@@ -8,8 +8,9 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.server.adapter import MOST_AT_ONCE, Round, RoundRequest, ServerPort
-from swarden.harness.engines.server.apis import PAUSE, RESUME, api_of
+from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.kit.dialects import PAUSE, RESUME
 
 NOT_JUDGED = (  # by a client: it has no new server, another judge, and does not look inside
     *("capacity_is_whole_at_rest", "CheckFailed"),
@@ -40,19 +41,19 @@ def program_of(log: OpLog) -> Program:
             "title": f"{driver.failure.fingerprint}, found by swarden in a server with the API of {config.api}",
             "url": config.url,
             "launch": config.launch or "as it was started",
-            "path": api.path,
+            "path": api.dialect.path,
             "rounds": rounds,
             "calls_at_once": MOST_AT_ONCE if config.concurrent else 1,
             "has_ids": api.has_ids,
             "tolerance": config.tolerance,
-            "at_rest": [name for name in (api.metrics.running, api.metrics.waiting, api.metrics.usage) if name],
+            "at_rest": [name for name in api.dialect.metrics.at_rest if name],
         },
         carries_stand_ins=True,
     )
 
 
 def _round(config: ServerConfig, begun: Round) -> dict[str, Any]:
-    acts = api_of(config.api).acts
+    acts = api_of(config.api).dialect.acts
     return {
         "at_rest": [acts[act] for act in begun.at_rest],
         "paused": [acts[PAUSE], acts[RESUME]] if begun.is_paused else [],
@@ -64,7 +65,7 @@ def _item(config: ServerConfig, item: RoundRequest | str) -> dict[str, Any]:
     """A call of a round: the request, and the same without the cache (for a client that stays)."""
     api = api_of(config.api)
     if isinstance(item, str):
-        return {"path": api.acts[item]}
+        return {"path": api.dialect.acts[item]}
     body, cold = [api.body(wanted, config.model) for wanted in (item.wanted, item.wanted._replace(is_cold=True))]
     limits = {"most": item.wanted.max_new_tokens, "stop_texts": item.wanted.stop_texts}
     return {"body": body, "cold": cold, "cut_after": item.cut_after, **limits}

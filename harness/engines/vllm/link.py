@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
@@ -22,6 +21,7 @@ from swarden.harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, 
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.loads import reported
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.tags import TagMemory
@@ -291,7 +291,7 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
 
 def _prepare_pushes(worker: Any, part: Any, groups: Any) -> None:
     """Set the attributes of a worker that pushes, as its own start does; its thread makes a round when it is called."""
-    with patch.object(part.__base__, "__init__", lambda *args: None):
+    with replaced(part.__base__, "__init__", lambda *args: None):
         part.__init__(worker, None, worker.engine_id, groups)
     vars(worker).update(_push_writer_stop=OneRound(), _push_writer_wake=Silent())
     sys.modules[part.__module__].logger.exception = _raise

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from swarden.harness.engines.vllm.config import (
 )
 from swarden.harness.engines.vllm.connector import FAILURES
 from swarden.harness.engines.vllm.core import NGRAM_GPU
-from swarden.harness.kit.calls import STEP, Call, Calls
+from swarden.harness.kit.calls import STEP, Call, Calls, record_calls
 from swarden.harness.kit.symptoms import exception_of, is_of_caches, is_of_ends
 
 TEMPLATE = Path(__file__).with_name("program.py.j2")
@@ -104,8 +103,8 @@ class _Recorder:
         self._calls.record(core.scheduler, "reset_prefix_cache", _reset)
         self._calls.record(core.scheduler, "set_pause_state", lambda state: {"name": "pause" if state else "resume"})
         self._calls.record(device.memory, "clear", lambda: {"name": "sleep"})
-        engine.faults.fires = partial(self._crossed, engine.faults.fires)
-        device.script.next = partial(self._proposed, device.script.next)
+        record_calls(engine.faults, "fires", self._crossed)
+        record_calls(device.script, "next", self._proposed)
 
     @property
     def values(self) -> Mapping[str, Any]:

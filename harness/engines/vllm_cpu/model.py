@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm_cpu import kernels
 from swarden.harness.engines.vllm_cpu.checkpoint import MODELS, MOST, STATE, VOCABULARY, Layers, write
+from swarden.harness.kit.calls import replaced
 
 ON_CPU = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker runs in this process
@@ -60,11 +60,13 @@ class RealModel:
         with ExitStack() as stack, warnings.catch_warnings():
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))
             for place, value in REPLACED.items():
-                stack.enter_context(patch(place, value))
-            if not vars(importlib.import_module(KERNELS))["_registry"]:
+                module, _, name = place.rpartition(".")
+                stack.enter_context(replaced(importlib.import_module(module), name, value))
+            kernels = importlib.import_module(KERNELS)
+            if not vars(kernels)["_registry"]:
                 _replace_kernels(self.torch)
             else:  # a release wraps them again for each model
-                stack.enter_context(patch(f"{KERNELS}.register_kernels"))
+                stack.enter_context(replaced(kernels, "register_kernels", lambda *_: None))
             warnings.simplefilter("ignore")
             self._without_cache = write(model, layers, Path(folder))
             os.environ.update(ON_CPU, VLLM_CACHE_ROOT=folder)  # nothing is kept beyond this process

@@ -5,7 +5,7 @@ from swarden.harness.core.mutant import Mutant, Mutants
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-LOOP = "swarden.harness.front.loop:EngineThread"
+LOOP = "swarden.fakes.front.loop:EngineThread"
 
 bug(
     "aborted-request-keeps-its-pages",

@@ -12,6 +12,9 @@ from threading import Thread
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import create_engine
 from swarden.engine_under_test.model.runner import ModelForward
+from swarden.fakes.front.faults import RandomFaults, ports_with
+from swarden.fakes.front.http import Front
+from swarden.fakes.front.loop import EngineThread
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
@@ -19,9 +22,6 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.server import target
 from swarden.harness.engines.server.process import VARIABLE, Connection, Server
-from swarden.harness.front.faults import RandomFaults, ports_with
-from swarden.harness.front.http import Front
-from swarden.harness.front.loop import EngineThread
 
 ONE = (Submit(), Step())
 BEHIND_LEARNING = 9  # tokens of an answer

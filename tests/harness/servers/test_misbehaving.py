@@ -9,6 +9,8 @@ from threading import Event
 
 import pytest
 
+from swarden.fakes.front import http
+from swarden.fakes.front.loop import EngineDied
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.ops import Flush, Step, Submit
 from swarden.harness.core.process import ProcessLimits
@@ -19,8 +21,6 @@ from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
-from swarden.harness.front import http
-from swarden.harness.front.loop import EngineDied
 from swarden.harness.nightly import shards
 from swarden.harness.nightly.shards import _confirmed, close_lanes, settle
 from swarden.harness.search.findings import report_finding
@@ -166,7 +166,7 @@ def test_act_that_fails_is_found(run):
 
 @pytest.mark.parametrize("path", ["/sleep", "/wake_up"])
 def test_sleep_that_fails_is_one_line(monkeypatch, path):
-    monkeypatch.setitem(http.ACTS, path, partial(fail, [], path))
+    monkeypatch.setitem(http.CALLS, path, partial(fail, [], path))
     with (
         our_server() as url,
         pytest.raises(UsageError, match=rf"{path}\S*: status 500: .*; leave it out with --set 'left_out"),
@@ -176,7 +176,7 @@ def test_sleep_that_fails_is_one_line(monkeypatch, path):
 
 def test_server_is_woken_up_though_its_sleep_fails(monkeypatch):
     acts: list[str] = []
-    monkeypatch.setattr(http, "ACTS", {path: partial(fail, acts, path) for path in http.ACTS})
+    monkeypatch.setattr(http, "CALLS", {path: partial(fail, acts, path) for path in http.CALLS})
     with our_server() as url, pytest.raises(UsageError, match="status 500"):
         learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
 

@@ -8,6 +8,8 @@ from unittest.mock import ANY
 import msgspec
 import pytest
 
+from swarden.fakes.front import http
+from swarden.fakes.front.loop import EngineThread, text_of
 from swarden.harness.commands.servers import ServerOptions
 from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Resume, Step, Submit
 from swarden.harness.core.program import NoProgram
@@ -21,8 +23,6 @@ from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server, api_at
 from swarden.harness.engines.server.program import program_of
-from swarden.harness.front import http
-from swarden.harness.front.loop import EngineThread, text_of
 from swarden.harness.report.program import program_text
 from tests.harness.servers.front_bugs import front_bug
 from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
@@ -166,7 +166,7 @@ def test_answer_that_fills_the_context_is_judged(api, num_tokens):
     wanted = Wanted([3 + place % 50 for place in range(1024 - num_tokens)], num_tokens)
     with our_server() as url:
         address = Address(url)
-        told, *_ = read(api_of(api), Call(address).made("POST", api_of(api).path, api_of(api).body(wanted, "")))
+        told, *_ = read(api_of(api), Call(address).made("POST", api_of(api).dialect.path, api_of(api).body(wanted, "")))
         cold = api_of(api).cold(address, wanted, [token.id for token in told], "")
 
     assert not isinstance(cold, Reply)
@@ -238,7 +238,7 @@ def test_answer_ends_with_a_stop_text_and_leaves_nothing_behind(run, api):
 
 
 def test_texts_of_answers_are_learned_and_a_server_that_does_not_sleep_is_not_sent_to(monkeypatch):
-    monkeypatch.setattr(http, "ACTS", {name: act for name, act in http.ACTS.items() if act is not EngineThread.sleep})
+    monkeypatch.setattr(http, "CALLS", {name: act for name, act in http.CALLS.items() if act is not EngineThread.sleep})
     with our_server() as url:
         found = learned(Connection(Server(url)), api_of("vllm"), {"left_out": ("seed",)})
 

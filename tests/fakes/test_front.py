@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.harness.front.faults import RandomFaults
-from swarden.harness.front.http import LIMITS, MOST_BYTES, Front
-from swarden.harness.front.loop import Asked, EngineThread
+from swarden.fakes.front.faults import RandomFaults
+from swarden.fakes.front.http import LIMITS, MOST_BYTES, Front
+from swarden.fakes.front.loop import Asked, EngineThread
 from swarden.invariants.events import FinishReason
 from tests.harness.some_processes import wait_until
 

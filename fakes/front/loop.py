@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from swarden.engine_under_test.engine import Engine
 from swarden.engine_under_test.request import Output
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.harness.front.faults import RandomFaults
+from swarden.fakes.front.faults import RandomFaults
 from swarden.invariants.events import FinishReason
 
 WITHOUT_TOKEN = (FinishReason.OUT_OF_MEMORY, FinishReason.FORWARD_FAILED)

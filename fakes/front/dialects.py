@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import msgspec
 
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.harness.front.loop import Asked, Scored, Served, text_of
+from swarden.fakes.front.loop import Asked, Scored, Served, text_of
+from swarden.harness.kit.dialects import LLAMA_CPP, SGLANG, VLLM
 
 COLD = count(1 << 40)  # the namespaces of requests that read no cached prefix
 
@@ -169,7 +170,7 @@ def _tops(scored: Scored) -> Mapping[int, float]:
 
 
 PATHS: Mapping[str, type[Body]] = {
-    "/v1/completions": Completions,
-    "/generate": Generate,
-    "/completion": LlamaCompletion,
+    VLLM.path: Completions,
+    SGLANG.path: Generate,
+    LLAMA_CPP.path: LlamaCompletion,
 }

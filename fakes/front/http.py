@@ -11,8 +11,9 @@ from waitress import create_server, wasyncore
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.errors import ConfigError
-from swarden.harness.front.dialects import PATHS, Body, whole
-from swarden.harness.front.loop import EngineDied, EngineThread, Served
+from swarden.fakes.front.dialects import PATHS, Body, whole
+from swarden.fakes.front.loop import EngineDied, EngineThread, Served
+from swarden.harness.kit.dialects import ACTS, LLAMA_CPP, SGLANG, VLLM
 
 HOST = "127.0.0.1"
 MOST_BYTES = 1 << 22  # of the body of a request
@@ -29,18 +30,9 @@ LIMITS = {
     "asyncore_use_poll": True,
     "log_socket_errors": False,
 }
-ACTS: dict[str, Callable[[EngineThread], None]] = {
-    "/reset_prefix_cache": EngineThread.flush,
-    "/flush_cache": EngineThread.flush,
-    "/pause": EngineThread.pause,
-    "/pause_generation": EngineThread.pause,
-    "/resume": EngineThread.resume,
-    "/continue_generation": EngineThread.resume,
-    "/sleep": EngineThread.sleep,
-    "/release_memory_occupation": EngineThread.sleep,
-    "/wake_up": EngineThread.resume,
-    "/resume_memory_occupation": EngineThread.resume,
-}
+METHODS = (EngineThread.flush, EngineThread.pause, EngineThread.resume, EngineThread.sleep, EngineThread.resume)
+OF_ACTS = dict(zip(ACTS, METHODS, strict=True))
+CALLS = {path.partition("?")[0]: OF_ACTS[act] for dialect in (VLLM, SGLANG) for act, path in dialect.acts.items()}
 LAST_ANSWERS_S = 1.0  # for the ends of answers, when the server is closed
 IsGone = Callable[[], bool]  # whether the client has closed its connection
 Begin = Callable[[str, list[tuple[str, str]]], object]  # WSGI's start_response
@@ -78,8 +70,8 @@ class Front:
                 yield _whole(begin, *self._page(path))
             elif method != "POST":
                 yield _whole(begin, 405, {"error": f"{method} is neither GET nor POST"})
-            elif path in ACTS:
-                ACTS[path](self.loop)
+            elif path in CALLS:
+                CALLS[path](self.loop)
                 yield _whole(begin, 200, {})
             elif path in PATHS:
                 body = msgspec.json.decode(environ["wsgi.input"].read(), type=PATHS[path])
@@ -159,25 +151,17 @@ def metrics(front: Front) -> str:
     if engine.host is not None and engine.memory.host is not None:
         on_host = zip(engine.memory.host.ledgers, engine.host.backups.num_copied, strict=True)
         used = max(used, *(1 - (one.num_free + copied) / one.capacity for one, copied in on_host))
-    names = {
-        "vllm:num_requests_running": running,
-        "vllm:num_requests_waiting": waiting,
-        "vllm:kv_cache_usage_perc": used,
-        "vllm:num_preemptions_total": front.loop.num_retractions,
-        "vllm:generation_tokens_total": front.loop.num_tokens,
-        "sglang:num_running_reqs": running,
-        "sglang:num_queue_reqs": waiting,
-        "sglang:token_usage": used,
-        "sglang:num_retracted_reqs": front.loop.num_retractions,
-        "llamacpp:requests_processing": running,
-        "llamacpp:requests_deferred": waiting,
-        "llamacpp:tokens_predicted_total": front.loop.num_tokens,
-    }
+    names: dict[str, float] = {}
+    for shown in (VLLM.metrics, SGLANG.metrics, LLAMA_CPP.metrics):
+        names |= {shown.running: running, shown.waiting: waiting, shown.usage: used}
+        names[shown.preemptions] = front.loop.num_retractions
+    for shown in (VLLM.metrics, LLAMA_CPP.metrics):
+        names[shown.progress[0]] = front.loop.num_tokens
     config = engine.config
     tokens = config.page_size * max(one.capacity for one in ledgers)
     labels = f'block_size="{config.page_size}",kv_cache_size_tokens="{tokens}"'
     names[f'vllm:cache_config_info{{{labels},sliding_window="{config.sliding_window}"}}'] = 1
-    return "".join(f"{name} {value}\n" for name, value in names.items())
+    return "".join(f"{name} {value}\n" for name, value in names.items() if name)
 
 
 def _openai_models(config: EngineConfig) -> dict[str, Any]:
@@ -200,4 +184,4 @@ def _llama_properties(config: EngineConfig) -> dict[str, Any]:
     return {"default_generation_settings": settings, "total_slots": config.max_running_requests}
 
 
-DESCRIBED = {"/v1/models": _openai_models, "/get_server_info": _sglang_info, "/props": _llama_properties}
+DESCRIBED = {VLLM.page: _openai_models, SGLANG.page: _sglang_info, LLAMA_CPP.page: _llama_properties}
