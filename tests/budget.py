@@ -12,6 +12,7 @@ from tests.tidy import Module
 PRODUCT, TESTS = 53_890, 43_800  # lines of code
 # Lines of code by folder, without blank lines and docstrings.  A module counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
+    "docs/make": 530,
     "engine_under_test": 1_830,
     "engine_under_test/cache": 890,
     "engine_under_test/disaggregation": 1_160,
@@ -46,7 +47,7 @@ LINES: Mapping[str, int] = {
     "invariants/contracts": 2_200,
     "invariants/laws": 2_320,
     "src": 180,
-    "tests": 1_660,
+    "tests": 1_130,
     "tests/cuda": 650,
     "tests/engine_under_test": 10_720,
     "tests/engines": 3_150,
@@ -83,7 +84,7 @@ def lines_by_folder(modules: Iterable[Module]) -> Counter[str]:
 def over_budget(modules: Iterable[Module]) -> list[str]:
     """A line for each folder, and for each of the two sums, with more lines than its budget."""
     counts = lines_by_folder(modules)
-    in_tests = sum(lines for folder, lines in counts.items() if f"{folder}/".startswith("tests/"))
+    in_tests = sum(lines for folder, lines in counts.items() if f"{folder}/".startswith(("tests/", "docs/make/")))
     sums = {"the product": counts.total() - in_tests, "the tests": in_tests}
     budgets = {**LINES, "the product": PRODUCT, "the tests": TESTS}
     return [

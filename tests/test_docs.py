@@ -12,13 +12,13 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from docs.make import checks_page, cli_page, outbox, pages
 from swarden.harness.cli import app
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.gate import GATE
 from swarden.harness.releases.backtest_results import cost_of
 from swarden.harness.report import story
 from swarden.harness.report.known_bug import PYTHON
-from tests import checks_page, cli_page, outbox, pages
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -147,12 +147,12 @@ def test_only_prose_is_measured():
     "path", [path for path in PAGES if pages.STORY.search(path.read_text())], ids=lambda path: path.name
 )
 def test_story_in_a_page_is_the_one_that_its_command_prints(path):
-    """If not: `python -m tests.pages` writes it again."""
+    """If not: `python -m docs.make.pages` writes it again."""
     assert pages.with_stories(path.read_text()) == path.read_text()
 
 
 def test_documents_of_known_bugs_and_their_tables_are_those_of_the_files():
-    """`python -m tests.pages` writes them."""
+    """`python -m docs.make.pages` writes them."""
     table = pages.FINDINGS / "README.md"
 
     assert {path: path.read_text() for path in pages.documents()} == pages.documents()
@@ -165,12 +165,12 @@ def test_counts_of_known_bugs_in_the_pages_are_those_of_the_files():
 
 
 def test_page_of_the_laws_is_that_of_their_docstrings_cases_and_bugs():
-    """`python -m tests.checks_page` writes it."""
+    """`python -m docs.make.checks_page` writes it."""
     assert checks_page.PAGE.read_text() == checks_page.page()
 
 
 def test_page_of_the_command_line_has_the_options_of_this_build():
-    """`python -m tests.cli_page` writes it."""
+    """`python -m docs.make.cli_page` writes it."""
     text = cli_page.PAGE.read_text()
 
     assert text == cli_page.page(text)
@@ -194,7 +194,7 @@ def test_document_of_a_known_bug_has_no_word_that_only_swarden_knows():
 
 
 def test_outbox_has_each_bug_that_can_be_posted_with_its_title():
-    """`python -m tests.outbox` writes it; a release that has the bug must be installed."""
+    """`python -m docs.make.outbox` writes it; a release that has the bug must be installed."""
     bugs = [bug for engine in pages.ENGINES for bug in pages.own_bugs(engine) if outbox.is_for_outbox(bug)]
     texts = [path for path in outbox.OUTBOX.glob("*.md") if path.name != "README.md"]
 
@@ -204,7 +204,7 @@ def test_outbox_has_each_bug_that_can_be_posted_with_its_title():
 
 
 def test_outbox_has_the_texts_and_the_table_that_its_files_give():
-    """`python -m tests.outbox --texts` writes them around the programs that they have."""
+    """`python -m docs.make.outbox --texts` writes them around the programs that they have."""
     texts = outbox.texts()
 
     assert {path: path.read_text() for path in texts} == texts
@@ -250,7 +250,7 @@ def test_public_bug_of_the_outbox_has_a_sentence_for_each_of_one_to_three_places
 
 
 def test_page_in_the_picture_is_the_one_that_is_made():
-    """If not: `python -m tests.pages --picture` draws it again."""
+    """If not: `python -m docs.make.pages --picture` draws it again."""
     assert pages.text_in_picture(pages.page_in_picture()) == pages.TEXT.read_text()
 
 

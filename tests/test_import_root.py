@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.make.release import build
 from swarden.engine_under_test.config import EngineConfig
-from tests.release import build
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from docs.make import publish
+from docs.make.pages import ROOT
 from swarden.harness.core.known_bug import EMBARGO, PRIVATE, known_bugs_in
 from swarden.harness.core.registry import target_of
-from tests import publish
-from tests.pages import ROOT
 
 HERE = Path(__file__).parent
 ENGINES = sorted(path.parent.name for path in HERE.glob("*/*.toml"))

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from docs.make.pages import own_bugs
 from swarden.harness.commands.repro import find
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.known_bug import KnownBug, Span
@@ -16,7 +17,6 @@ from swarden.harness.core.replay import run_log
 from swarden.harness.report.known_bug import diff_of
 from swarden.harness.search.verification import Verifier
 from tests.engines.some_laws import laws_of
-from tests.pages import own_bugs
 
 
 class Shown(NamedTuple):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.make.pages import ROOT, own_bugs
 from swarden.harness.core.oplog import OpLog
 from tests.engines.crossing import foreign_causes, logs_of, reasons_in
 from tests.engines.lmdeploy.conftest import RELEASES as LMDEPLOY_RELEASES
@@ -24,7 +25,6 @@ from tests.engines.some_findings import (
 from tests.engines.some_laws import law_of
 from tests.engines.transformers.conftest import RELEASES as TRANSFORMERS_RELEASES
 from tests.engines.vllm.conftest import RELEASES as VLLM_RELEASES
-from tests.pages import ROOT, own_bugs
 
 RELEASES = {
     "lmdeploy": LMDEPLOY_RELEASES,

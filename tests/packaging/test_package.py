@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import CHROMIUM, PICTURE, ROOT
-from tests.release import build
+from docs.make.pages import CHROMIUM, PICTURE, ROOT
+from docs.make.release import build
 
 FORMER_NAMES = ("engine_under_test", "fakes", "harness", "invariants")
 MAX_MEGABYTES = 80

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from docs.make.pages import own_bugs
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Pause, Recipe, Resume, Step, Submit
@@ -25,7 +26,6 @@ from swarden.invariants.events import (
 )
 from swarden.invariants.kinds import Place
 from tests.engines.some_runs import events_of, random_runs, served
-from tests.pages import own_bugs
 
 RUNS = 30
 EVALUATED = ("outputs_match_reference", "slots_hold_their_prefix", "cached_units_count_their_readers")

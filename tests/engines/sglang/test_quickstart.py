@@ -5,8 +5,8 @@ import re
 import subprocess
 import venv
 
+from docs.make.pages import ROOT
 from tests.harness.some_processes import swarden_process
-from tests.pages import ROOT
 from tests.test_docs import FENCED
 
 PAGE = (ROOT / "docs/quickstart.md").read_text()

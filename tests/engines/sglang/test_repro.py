@@ -1,7 +1,7 @@
 """swarden repro with the known bugs of SGLang: what it refuses, and an issue without a program."""
 
+from docs.make.pages import ROOT
 from tests.harness.some_processes import swarden_process
-from tests.pages import ROOT
 
 
 def test_client_of_a_log_whose_failure_it_cannot_see_is_refused():

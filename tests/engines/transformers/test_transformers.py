@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from docs.make.pages import own_bugs
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Recipe, Step, Submit
@@ -18,7 +19,6 @@ from swarden.harness.search.mutants.verdict import violated_laws
 from swarden.invariants.events import GROUP_KIND, SWAP_KIND, CopiedIn, FinishReason, Launched, Retracted, Taken
 from swarden.invariants.kinds import Place
 from tests.engines.some_runs import events_of, random_runs, served
-from tests.pages import own_bugs
 
 RUNS = 30
 EVALUATED = ("outputs_match_reference", "slots_hold_their_prefix", "cached_units_count_their_readers")

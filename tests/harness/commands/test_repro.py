@@ -11,6 +11,7 @@ from threading import Thread
 import msgspec
 import pytest
 
+from docs.make.pages import ENGINES, ROOT, own_bugs
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Submit
 from swarden.harness.core.program import NoProgram, Program
@@ -22,7 +23,6 @@ from swarden.harness.report.program import program_text
 from swarden.harness.report.vulnerability import WARNING
 from tests.harness.some_bugs import ODD, OF_BLOCKS, STUCK, WHOLE, swarden_with_bugs, write_log
 from tests.harness.some_commands import swarden
-from tests.pages import ENGINES, ROOT, own_bugs
 
 OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
 FIELDS = "class ServerArgs:\n    page_size: int\n    max_total_tokens: int\n    disable_overlap_schedule: bool\n"

@@ -2,12 +2,12 @@
 
 import pytest
 
+from docs.make.pages import ENGINES, own_bugs
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fingerprint import current_fingerprint
 from swarden.harness.core.known_bug import EMBARGO, known_bugs_in
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
-from tests.pages import ENGINES, own_bugs
 
 BUGS = [bug for engine in ENGINES for bug in own_bugs(engine)]
 LEAST = """

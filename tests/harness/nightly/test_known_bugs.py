@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from docs.make.pages import ROOT
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.nightly.journal import FindingFile
@@ -13,7 +14,6 @@ from swarden.harness.search.keys import BEFORE_HASH
 from swarden.harness.search.result import Finding
 from swarden.harness.search.verification import Cause
 from tests.harness.some_bugs import OF_BLOCKS, OF_PROMPTS, STUCK, swarden_with_bugs
-from tests.pages import ROOT
 
 PATH = ROOT / "tests/quality/oplogs/B18.oplog"
 CAUSE = Cause(namesakes={OF_BLOCKS: DOES_NOT_HELP}, behind=(OF_PROMPTS,), revealed=STUCK)

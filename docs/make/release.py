@@ -1,4 +1,4 @@
-"""Builds the wheel and the sdist: `python -m tests.release DIR`.
+"""Builds the wheel and the sdist: `python -m docs.make.release DIR`.
 
 Once the repository has a public address, REPOSITORY is that address: links of the README become absolute, and the
 metadata has URLs. Once the index has the package, IS_ON_INDEX is true: the README has the command for it.
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = ""  # as in https://HOST/OWNER/swarden
 IS_ON_INDEX = False
 LINK = re.compile(r"(!?)\[([^]]*)\]\((?![a-z]+:|#)([^)]+)\)")

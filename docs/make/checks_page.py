@@ -1,6 +1,6 @@
 """docs/checks.md: an entry for each law and contract, from its docstrings, its cases, its bugs and docs/engines.md.
 
-`python -m tests.checks_page` writes it.
+`python -m docs.make.checks_page` writes it.
 """
 
 import inspect
@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
+from docs.make import pages
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.engines.own.mutants.catalog import CATALOG
 from swarden.harness.report.wording import evidence_text, subject_text
 from swarden.invariants.catalog import ALL
 from swarden.invariants.invariant import Invariant
 from swarden.invariants.violation import Violation
-from tests import pages
 from tests.invariants.test_invariants import CASES
 
 PAGE = pages.ROOT / "docs/checks.md"

@@ -1,6 +1,6 @@
 """The last part of docs/cli.md: each command with its options in groups, as its help has them.
 
-`python -m tests.cli_page` writes it.
+`python -m docs.make.cli_page` writes it.
 """
 
 import re
@@ -11,12 +11,12 @@ from typing import Any
 from typer.core import TyperArgument, TyperGroup
 from typer.main import get_command
 
+from docs.make import pages
+from docs.make.checks_page import wrapped
 from swarden.harness.cli import COMMANDS, app
-from tests import pages
-from tests.checks_page import wrapped
 
 PAGE = pages.ROOT / "docs/cli.md"
-BEGINNING = "<!-- all commands: python -m tests.cli_page -->\n"
+BEGINNING = "<!-- all commands: python -m docs.make.cli_page -->\n"
 
 
 def page(text: str) -> str:

@@ -1,7 +1,8 @@
-"""`python -m tests.outbox` writes docs/findings/outbox: what a person can post, each with its program, which is run.
+"""`python -m docs.make.outbox` writes docs/findings/outbox: what a person can post, each with its
+program, which is run.
 
-`python -m tests.outbox NAME...` writes those of the engines and findings that are named, and leaves the others.
-`python -m tests.outbox --texts` writes the texts around the programs as they are, and runs none.
+`python -m docs.make.outbox NAME...` writes those of the engines and findings that are named, and leaves the others.
+`python -m docs.make.outbox --texts` writes the texts around the programs as they are, and runs none.
 
 A bug that has no document has no file there. Its order.toml has the order of posting, and why.
 """
@@ -15,6 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from docs.make.pages import ENGINES, FINDINGS, ROOT, own_bugs
 from swarden.harness.commands.repro import Form, Found, Ran, Written, engines_to_run, find, run_program, written_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
@@ -22,7 +24,6 @@ from swarden.harness.core.process import Process
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
 from swarden.harness.report.known_bug import GITHUB, Home, home_of, issue
-from tests.pages import ENGINES, FINDINGS, ROOT, own_bugs
 
 OUTBOX = FINDINGS / "outbox"
 PROGRAM = re.compile(r"^<details><summary>The whole.*\n\n```python\n(.*?)^```\n\n</details>$", re.MULTILINE | re.DOTALL)
@@ -35,7 +36,7 @@ HEAD = """# Outbox
 
 What a person can post, in the order of `order.toml`: one text for each engine and day, by somebody who answers. A file
 has the title and the body of an issue or a comment, and its program is folded; LINK is the address of this repository.
-`python -m tests.outbox --texts` writes the texts and this table.
+`python -m docs.make.outbox --texts` writes the texts and this table.
 
 | day | engine | title | where | why then |
 | --- | --- | --- | --- | --- |
@@ -43,8 +44,8 @@ has the title and the body of an issue or a comment, and its program is folded; 
 PROGRAMS = """
 ## Programs
 
-`python -m tests.outbox` runs the programs; `swarden repro NAME --as script --run` runs one. A bug that is not judged
-yet has a row and no file; one that no installed release has, has no row.
+`python -m docs.make.outbox` runs the programs; `swarden repro NAME --as script --run` runs one. A bug that is not
+judged yet has a row and no file; one that no installed release has, has no row.
 
 *For real*: all packages are those of the release, and only the model runner is the program's own. *With stand-ins*:
 packages that the release imports, and that are not installed here, are replaced; none of them touches KV memory.

@@ -1,4 +1,4 @@
-"""What the documents show: `python -m tests.pages` writes the stories and the documents of known bugs again.
+"""What the documents show: `python -m docs.make.pages` writes the stories and the documents of known bugs again.
 
 With --picture it draws the picture, too.
 """
@@ -23,7 +23,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.releases.backtest_results import Outcome, cost_of
 from swarden.harness.report.known_bug import document, table
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HASH = re.compile(r"-[0-9a-f]{8}\.oplog")  # of the sources
 STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""The repository without what is under embargo, as one commit: `python -m tests.publish FOLDER`.
+"""The repository without what is under embargo, as one commit: `python -m docs.make.publish FOLDER`.
 
 It refuses if a file tells of a bug under embargo: its name, the code that its fix replaces, or the function of that
 code, which may only stand in the data and the tables of an engine.
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 
+from docs.make.pages import ROOT
 from swarden.harness.core.known_bug import KnownBug, known_bugs_in
-from tests.pages import ROOT
 
 EMBARGO = "tests/embargo"
 OF_ENGINES = "harness/engines/"
