@@ -3,22 +3,8 @@
 from itertools import chain
 from typing import Any
 
-from swarden.harness.core.ops import (
-    Abort,
-    Accept,
-    CloseSession,
-    Flush,
-    Op,
-    OpenSession,
-    Pause,
-    Pressure,
-    Recipe,
-    Reset,
-    Resume,
-    Step,
-    Submit,
-    Turn,
-)
+from swarden.harness.core import ops
+from swarden.harness.core.ops import Op, Recipe
 from swarden.harness.core.target import Target
 
 
@@ -28,10 +14,17 @@ def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
     page, pools, spec = shape.page_size, range(len(shape.pools)), target.machines[machine]
     whole, branch = Recipe(path=(0,), stretch=2 * page), Recipe(path=(0, 1), stretch=page + 1)
     candidates: tuple[Op, ...] = (
-        *(Submit(recipe=whole), Submit(recipe=branch, max_new_tokens=2 * page), Step()),
-        *(Abort(), Abort(request=1), Flush(), *[Pause(mode=mode) for mode in spec.pauses], Resume(), Reset()),
-        *chain.from_iterable((Pressure(pool=pool, pages=3), Pressure(pool=pool)) for pool in pools),
-        *(OpenSession(), Turn(recipe=whole, max_new_tokens=2), CloseSession()),
-        *((Accept(lengths=(0,)), Accept(lengths=(8,))) if shape.lookahead_len else ()),
+        *(ops.Submit(recipe=whole), ops.Submit(recipe=branch, max_new_tokens=2 * page), ops.Step()),
+        *(
+            ops.Abort(),
+            ops.Abort(request=1),
+            ops.Flush(),
+            *[ops.Pause(mode=mode) for mode in spec.pauses],
+            ops.Resume(),
+            ops.Reset(),
+        ),
+        *chain.from_iterable((ops.Pressure(pool=pool, pages=3), ops.Pressure(pool=pool)) for pool in pools),
+        *(ops.OpenSession(), ops.Turn(recipe=whole, max_new_tokens=2), ops.CloseSession()),
+        *((ops.Accept(lengths=(0,)), ops.Accept(lengths=(8,))) if shape.lookahead_len else ()),
     )
     return [op for op in candidates if not spec.refusal(op)]
