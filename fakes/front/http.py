@@ -154,9 +154,7 @@ def metrics(front: Front) -> str:
     names: dict[str, float] = {}
     for shown in (VLLM.metrics, SGLANG.metrics, LLAMA_CPP.metrics):
         names |= {shown.running: running, shown.waiting: waiting, shown.usage: used}
-        names[shown.preemptions] = front.loop.num_retractions
-    for shown in (VLLM.metrics, LLAMA_CPP.metrics):
-        names[shown.progress[0]] = front.loop.num_tokens
+        names |= {shown.preemptions: front.loop.num_retractions, shown.progress[0]: front.loop.num_tokens}
     config = engine.config
     tokens = config.page_size * max(one.capacity for one in ledgers)
     labels = f'block_size="{config.page_size}",kv_cache_size_tokens="{tokens}"'

@@ -177,7 +177,7 @@ class Target(Protocol):
         raise UsageError(f"{self.name}: its target draws no configuration; define config or configs there")
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[Any]:
-        """Random configurations of the engines of a machine; `load` is the name of a load of `harness.search.traffic`.
+        """Random configurations of the engines of a machine; `load` is the name of a load of `search.traffic.loads`.
 
         A target with several machines, or with settings that suit a load, overrides this.
         """

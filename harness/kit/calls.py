@@ -20,7 +20,7 @@ class Calls:
 
     def record(self, owner: Any, method: str, noted: Callable[..., Call]) -> None:
         """Record the calls of a method of an object: `noted` makes the data from the arguments."""
-        record_calls(owner, method, partial(self._called, noted))
+        intercept(owner, method, partial(self._called, noted))
 
     @property
     def in_order(self) -> list[Call]:
@@ -41,7 +41,7 @@ class Calls:
             self._depth -= 1
 
 
-def record_calls(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+def intercept(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
     """Replace a method of an object by `wrapper`, which gets the method and its arguments."""
     original = getattr(owner, name)
     setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))

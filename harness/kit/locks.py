@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from swarden.harness.core.decisions import request_of
-from swarden.harness.kit.calls import record_calls
+from swarden.harness.kit.calls import intercept
 
 MAX_CALLERS = 5  # within which the request is found for which a call is made
 LOCKING = re.compile(r"(inc|dec)_\w*(lock|pin)|touch$|free_blocks$")  # the methods of SGLang's trees, of vLLM's pools
@@ -47,4 +47,4 @@ def watch_locks(
 
     for owner in owners:
         for name in filter(LOCKING.match, dir(owner)):
-            record_calls(owner, name, watching)
+            intercept(owner, name, watching)

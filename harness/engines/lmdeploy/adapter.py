@@ -19,7 +19,7 @@ from swarden.harness.engines.lmdeploy.model import TagLayers
 from swarden.harness.engines.lmdeploy.passes import Entry
 from swarden.harness.engines.lmdeploy.requests import LmdeployRequests
 from swarden.harness.kit import loops, tags
-from swarden.harness.kit.calls import record_calls
+from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.owners import Owners
 from swarden.harness.kit.passes import Passes
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
@@ -138,18 +138,18 @@ class LmdeployEngine(EnginePort):
         """Follow the calls that make a pass, move blocks and states, and those that change the status of a request."""
         scheduler, owners = self.core.scheduler, self._capture.owners
         self.core.engine.seq_meta.on_status = self._status
-        record_calls(self.core.inputs_maker, "_make_forward_inputs", self._make)
+        intercept(self.core.inputs_maker, "_make_forward_inputs", self._make)
         for name in ("allocate", "truncate", "free"):
             if hasattr(scheduler.block_manager, name):
-                record_calls(scheduler.block_manager, name, self._free if name == "free" else self._for_a_request)
+                intercept(scheduler.block_manager, name, self._free if name == "free" else self._for_a_request)
         ledgers = [self.core.allocator._gpu_allocator]
         if len(owners) > 1:
-            record_calls(scheduler.state_manager, "allocate", self._for_a_request)
-            record_calls(scheduler.state_manager, "free", self._for_a_request)
+            intercept(scheduler.state_manager, "allocate", self._for_a_request)
+            intercept(scheduler.state_manager, "free", self._for_a_request)
             ledgers.append(scheduler.state_manager.allocator)
         for ledger, of_pool in zip(ledgers, owners, strict=True):
-            record_calls(ledger, "allocate", partial(self._taken, of_pool))
-            record_calls(ledger, "free", partial(self._freed, of_pool))
+            intercept(ledger, "allocate", partial(self._taken, of_pool))
+            intercept(ledger, "free", partial(self._freed, of_pool))
 
     def _for_a_request(self, original: Callable[..., Any], seq: Any, *args: Any, **kwargs: Any) -> Any:
         before, self._owner = self._owner, Owner(REQUEST_KIND, seq.session_id)

@@ -28,7 +28,7 @@ from swarden.harness.engines.sglang.running import (
     reachable,
     sessions_of,
 )
-from swarden.harness.kit.calls import Wrap, record_calls
+from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.passes import Passes
 from swarden.harness.kit.reported import names_of
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
@@ -91,7 +91,7 @@ class SglangAttachment(Attachment):
     pass whose result is not processed yet is in flight.
     """
 
-    def __init__(self, release: SglangRelease, scheduler: Any, wrap: Wrap = record_calls) -> None:
+    def __init__(self, release: SglangRelease, scheduler: Any, wrap: Wrap = intercept) -> None:
         """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
         super().__init__(wrap)
         self._release, self._built = release, built_of(release, scheduler)

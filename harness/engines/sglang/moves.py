@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.kit.calls import Wrap, record_calls
+from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.locks import LockMove
 from swarden.harness.kit.owners import UNKNOWN, Owners
 from swarden.invariants import view
@@ -47,7 +47,7 @@ class NodeLocks(NamedTuple):
     moves: Sequence[LockMove]
 
 
-def watch(pool: str, allocator: Any, notice: Callable[[NamedTuple], None], wrap: Wrap = record_calls) -> None:
+def watch(pool: str, allocator: Any, notice: Callable[[NamedTuple], None], wrap: Wrap = intercept) -> None:
     """Report each change of an allocator's free lists, found by comparing them before and after each call."""
     depth = 0
 

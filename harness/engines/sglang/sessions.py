@@ -18,7 +18,7 @@ from swarden.harness.engines.sglang.requests import (
     is_rejected,
 )
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
-from swarden.harness.kit.calls import record_calls
+from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.view import SessionView
@@ -101,7 +101,7 @@ class SglangSessions(SessionPort):
         self.open = OpenSessions(self._controller, self._kept, int)
         self._lendable: set[int] = set()  # the sessions that keep the KV of a turn, which no later turn got yet
         for name, watching in (("try_cache_finished_req", self._keep), ("release_session", self._give_up)):
-            record_calls(self._kept, name, watching)
+            intercept(self._kept, name, watching)
 
     def open_session(self, *, namespace: int = 0) -> int:
         number = len(self._clients) + 1

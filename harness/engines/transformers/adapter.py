@@ -17,7 +17,7 @@ from swarden.harness.engines.transformers.model import TAG_BYTES, TagLayers
 from swarden.harness.engines.transformers.passes import Entry
 from swarden.harness.engines.transformers.requests import TransformersRequests
 from swarden.harness.kit import tags
-from swarden.harness.kit.calls import record_calls
+from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.passes import Pass, Passes
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
 from swarden.harness.kit.tags import ReadTags
@@ -112,17 +112,17 @@ class TransformersEngine(EnginePort):
     def _follow(self) -> None:
         """Follow the calls that admit, retract and end requests, and those of a pass."""
         core, ios = self.core, self.core.processor.inputs_and_outputs
-        record_calls(ios, "prepare_batch_tensors", self._prepare)
-        record_calls(ios, "prepare_batch_update", self._complete)
-        record_calls(core.scheduler, "clear_cancelled_requests", self._cancel)
-        record_calls(core.scheduler, "add_waiting_request", self._wait)
-        record_calls(core.offloading, "restore_scheduled_requests", self._restore)
+        intercept(ios, "prepare_batch_tensors", self._prepare)
+        intercept(ios, "prepare_batch_update", self._complete)
+        intercept(core.scheduler, "clear_cancelled_requests", self._cancel)
+        intercept(core.scheduler, "add_waiting_request", self._wait)
+        intercept(core.offloading, "restore_scheduled_requests", self._restore)
         for allocator in core.allocators:
-            record_calls(allocator, "allocate_cache_to_request", self._allocate)
-            record_calls(allocator, "acquire_prefix_blocks", self._acquire)
-            record_calls(allocator, "fork_blocks", partial(self._fork, allocator.index))
+            intercept(allocator, "allocate_cache_to_request", self._allocate)
+            intercept(allocator, "acquire_prefix_blocks", self._acquire)
+            intercept(allocator, "fork_blocks", partial(self._fork, allocator.index))
             for name in ("free_blocks", "mark_complete_blocks"):
-                record_calls(allocator, name, self._for_a_request)
+                intercept(allocator, name, self._for_a_request)
 
     def _for_a_request(self, original: Callable[..., Any], rid: str, *args: Any, **kwargs: Any) -> Any:
         return self._working_for(rid, original, rid, *args, **kwargs)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from swarden.harness.kit.calls import record_calls
+from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
 from swarden.invariants.events import ABSENT, GROUP_KIND, REQUEST_KIND, TREE, Owner
 from swarden.invariants.view import FREE, Holding, PoolView
@@ -46,10 +46,10 @@ class SectorPools:
             for name, size in zip(self.names, pool.blocks_per_sector, strict=True)
         ]
         self.owner: Owner | None = None  # the request for which the release works
-        record_calls(pool, "allocate_sector", self._allocate_sector)
-        record_calls(pool, "try_to_free_sectors", self._try_to_free_sectors)
-        record_calls(pool, "get_free_blocks", self._get_free_blocks)
-        record_calls(pool, "free_blocks", self._free_blocks)
+        intercept(pool, "allocate_sector", self._allocate_sector)
+        intercept(pool, "try_to_free_sectors", self._try_to_free_sectors)
+        intercept(pool, "get_free_blocks", self._get_free_blocks)
+        intercept(pool, "free_blocks", self._free_blocks)
 
     def units(self, group: int, blocks: Iterable[int]) -> list[int]:
         first = self._first * self._pool.blocks_per_sector[group] - 1

@@ -28,7 +28,7 @@ from swarden.harness.engines.vllm.router import VllmRouter
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm.sessions import VllmSessions
 from swarden.harness.kit import drafts, tags
-from swarden.harness.kit.calls import record_calls
+from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, OF_ROUTERS, names_of
 from swarden.invariants import reference, view
 from swarden.invariants.events import FinishReason
@@ -97,8 +97,8 @@ class VllmEngine(EnginePort):
         self.pool_names = (POOL,)
         self._pause = PauseProgress.NONE
         scheduler = self.built.scheduler
-        record_calls(scheduler, "_preempt_request", self._preempted)
-        record_calls(scheduler, "_update_waiting_for_remote_kv", self._loaded)
+        intercept(scheduler, "_preempt_request", self._preempted)
+        intercept(scheduler, "_update_waiting_for_remote_kv", self._loaded)
         reported = self._reported | HANDOVERS if config.sends else self._reported
         reported |= names_of(OF_SESSIONS) if config.streaming_input else frozenset()
         reported |= names_of(OF_ROUTERS) if config.kv_events else frozenset()

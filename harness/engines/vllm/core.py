@@ -13,7 +13,7 @@ from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm.config import NGRAM, NONE, VllmConfig
 from swarden.harness.engines.vllm.connector import transfer_config
 from swarden.harness.engines.vllm.offloading import tensors
-from swarden.harness.kit.calls import Wrap, record_calls
+from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.parts import known, parameters
 
 # Methods of EngineCore that only log.
@@ -42,7 +42,7 @@ class BuiltCore(msgspec.Struct, frozen=True):
     pool: Any
     hasher: Callable[[Any], Any] | None
     number_of: Callable[[str], int]
-    wrap: Wrap = record_calls
+    wrap: Wrap = intercept
 
     @property
     def tables(self) -> list[Any]:

@@ -26,7 +26,7 @@ from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
-from swarden.harness.kit.calls import Wrap, record_calls
+from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
 from swarden.harness.strict.live import Compare, Live, LivePool, Terms
@@ -103,7 +103,7 @@ class VllmAttachment(Attachment):
     not full yet.  For a census, a runner follows the passes as the stand-in for the model runner does.
     """
 
-    def __init__(self, release: VllmRelease, scheduler: Any, wrap: Wrap = record_calls) -> None:
+    def __init__(self, release: VllmRelease, scheduler: Any, wrap: Wrap = intercept) -> None:
         """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
         super().__init__(wrap)
         self._number_of = RequestNumbers(scheduler.requests)

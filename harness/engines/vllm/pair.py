@@ -23,7 +23,7 @@ from swarden.harness.engines.vllm.link import (
     worker_of,
 )
 from swarden.harness.engines.vllm.requests import VllmRequest
-from swarden.harness.kit.calls import record_calls
+from swarden.harness.kit.calls import intercept
 from swarden.invariants.view import Snapshot
 
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
@@ -67,7 +67,7 @@ class LinkedVllmEngine(VllmEngine):
         worker = worker_of(release, config, scheduler.kv_cache_config, agent, OTHER[config.role])
         self._runner.loads = self.worker_side = WorkerSide(release, worker, scheduler.requests)
         self._kept: set[int] = set()  # requests that have ended, whose blocks wait to be read
-        record_calls(scheduler, "_free_blocks", self._let_go)
+        intercept(scheduler, "_free_blocks", self._let_go)
 
     def _found(self) -> Snapshot:
         """The snapshot, with the blocks that the worker has to read, until the scheduler has noted that they are read.

@@ -28,7 +28,7 @@ from swarden.harness.engines.vllm.config import (
 )
 from swarden.harness.engines.vllm.connector import FAILURES
 from swarden.harness.engines.vllm.core import NGRAM_GPU
-from swarden.harness.kit.calls import STEP, Call, Calls, record_calls
+from swarden.harness.kit.calls import STEP, Call, Calls, intercept
 from swarden.harness.kit.symptoms import exception_of, is_of_caches, is_of_ends
 
 TEMPLATE = Path(__file__).with_name("program.py.j2")
@@ -103,8 +103,8 @@ class _Recorder:
         self._calls.record(core.scheduler, "reset_prefix_cache", _reset)
         self._calls.record(core.scheduler, "set_pause_state", lambda state: {"name": "pause" if state else "resume"})
         self._calls.record(device.memory, "clear", lambda: {"name": "sleep"})
-        record_calls(engine.faults, "fires", self._crossed)
-        record_calls(device.script, "next", self._proposed)
+        intercept(engine.faults, "fires", self._crossed)
+        intercept(device.script, "next", self._proposed)
 
     @property
     def values(self) -> Mapping[str, Any]:

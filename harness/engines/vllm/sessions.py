@@ -12,7 +12,7 @@ import swarden.invariants.events as seen
 from swarden.harness.core.port import SessionPort, Submission
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
-from swarden.harness.kit.calls import record_calls
+from swarden.harness.kit.calls import intercept
 from swarden.invariants.events import FinishReason
 from swarden.invariants.view import SessionView
 
@@ -48,7 +48,7 @@ class VllmSessions(SessionPort):
         manager = built.manager
         for name in ("free", "pop_blocks_for_free"):
             if hasattr(manager, name):
-                record_calls(manager, name, self._free)
+                intercept(manager, name, self._free)
 
     def open_session(self, *, namespace: int = 0) -> int:
         self._last_id += 1

@@ -62,11 +62,11 @@ class RealModel:
             for place, value in REPLACED.items():
                 module, _, name = place.rpartition(".")
                 stack.enter_context(replaced(importlib.import_module(module), name, value))
-            kernels = importlib.import_module(KERNELS)
-            if not vars(kernels)["_registry"]:
+            dispatcher = importlib.import_module(KERNELS)
+            if not vars(dispatcher)["_registry"]:
                 _replace_kernels(self.torch)
             else:  # a release wraps them again for each model
-                stack.enter_context(replaced(kernels, "register_kernels", lambda *_: None))
+                stack.enter_context(replaced(dispatcher, "register_kernels", lambda *_: None))
             warnings.simplefilter("ignore")
             self._without_cache = write(model, layers, Path(folder))
             os.environ.update(ON_CPU, VLLM_CACHE_ROOT=folder)  # nothing is kept beyond this process

@@ -1,6 +1,6 @@
 """Calls of a release's methods are followed."""
 
-from swarden.harness.kit.calls import record_calls
+from swarden.harness.kit.calls import intercept
 
 
 class Ledger:
@@ -15,7 +15,7 @@ def test_followed_method_gets_its_arguments_and_its_result_is_that_of_the_wrappe
         calls.append((args, kwargs))
         return [*original(*args, **kwargs), "more"]
 
-    record_calls(ledger, "take", follow)
+    intercept(ledger, "take", follow)
 
     assert ledger.take(2, owner="r1") == ["r1", "r1", "more"]
     assert calls == [((2,), {"owner": "r1"})]
