@@ -17,4 +17,4 @@ def test_issue_of_a_pair_has_no_program():
 
     assert (run.returncode, run.stderr) == (0, "")
     assert "## Steps" in run.stdout
-    assert "There is no program of one process" in run.stdout
+    assert "No program: it needs both servers" in run.stdout
