@@ -6,7 +6,7 @@ without them is refused with them until the step of that failure.  The requests 
 unfinished are finished for that, so a fix which only delays the failure does not cure it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -103,11 +103,20 @@ class Ending:
 class Judge:
     """Judges one failing log: each set of fixes is tried once.  `errors` has, by fixes, why a log cannot be run.
 
-    `candidates` are the patches for which it is noted whether the log reaches them.
+    `candidates` are the patches for which it is noted whether the log reaches them; `refusing` are the fixes that may
+    refuse what is served without them.
     """
 
-    def __init__(self, log: OpLog, failure: Failure, candidates: Sequence[Patch], trials: Trials = NO_TRIALS) -> None:
+    def __init__(
+        self,
+        log: OpLog,
+        failure: Failure,
+        candidates: Sequence[Patch],
+        trials: Trials = NO_TRIALS,
+        refusing: Collection[str] = (),
+    ) -> None:
         self._log, self._failure, self._candidates, self._trials = log, failure, candidates, trials
+        self._refusing = refusing
         self.errors = {fixes: why for fixes, deaths in trials.deaths.items() if (why := _why_deadly(deaths, log))}
         self._endings: dict[frozenset[str], Ending] = {fixes: Ending(failure) for fixes in self.errors}
 
@@ -134,9 +143,11 @@ class Judge:
         return self._endings[key]
 
     def cures(self, fixes: Sequence[str]) -> bool:
-        """Whether the log fails without these fixes, passes with them, and none drops a request that is served."""
+        """Whether the log fails without these fixes, passes with them, and they drop no request, unless one may."""
         ending, without = self.ending(fixes), self.ending()
-        return is_same(self._failure, without.failure) and ending.failure is None and not ending.drops(without)
+        if not is_same(self._failure, without.failure) or ending.failure is not None:
+            return False
+        return not ending.drops(without) or any(fix in self._refusing for fix in fixes)
 
     def extended(self, fixes: Sequence[str], more: Sequence[str]) -> list[str]:
         """The fixes and those of `more` with which the log can be run."""
