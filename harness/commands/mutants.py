@@ -1,5 +1,6 @@
 """swarden mutants: the catalogue of bugs, the time to find each planted bug, and the law that finds it."""
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,9 +124,15 @@ def matrix(
     *,
     oplogs: Annotated[Path, typer.Option(help="folder with the op-log of each mutant, ID.oplog")] = OPLOGS,
     engine: EngineOption = OWN,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the page of the kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
-    print_piece(page(matrix_of(_bugs(target_of(engine)), oplogs, engine)))
+    found = matrix_of(_bugs(target_of(engine)), oplogs, engine)
+    if as_json:  # a line for each bug
+        lines = [f"{json.dumps(name)}: {json.dumps(list(laws))}" for name, laws in found.laws_by_mutant.items()]
+        print_piece("\n".join(["{", ",\n".join(lines), "}", ""]))
+    else:
+        print_piece(page(found))
 
 
 def _bugs(target: Target) -> Sequence[Bug]:

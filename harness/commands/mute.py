@@ -29,7 +29,7 @@ def mute(
     """
     entry = Mute(until=date_of(until), reason=reason)
     if "/" not in name and not any(name in target_of(engine).known_bugs() for engine in installed()):
-        raise UsageError(f"{name}: no known bug, and a finding has a / in its name; see docs/findings/README.md")
+        raise UsageError(f"{name}: no known bug, and a finding has a / in its name; see 'swarden findings'")
     add_mute(mutes, name, entry)
     OUT.print(f"{mutes}: {printable(name)} {entry}", markup=False)
 

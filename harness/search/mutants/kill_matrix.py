@@ -18,7 +18,7 @@ HEAD = """# Kill matrix
 Which invariant detects which planted bug. `swarden mutants matrix` writes this page: it plants each bug and replays
 its op-log up to the first transition with a violation. Each invariant that is violated there has a mark; later
 violations are not shown. A checker bug is planted beside the bug that it overlooks: its marks are the invariants that
-no longer detect that bug. For our own engine a test compares the page with the op-logs (`tests/quality/oplogs/`).
+no longer detect that bug.
 """
 
 
