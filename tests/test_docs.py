@@ -173,7 +173,7 @@ def test_pages_and_tables_of_findings_in_the_repository_are_those_of_the_files()
     assert {path: path.read_text() for path in made if path.exists()} == {
         path: text for path, text in made.items() if path.stem in kept
     }
-    assert pages.with_tables(TABLES.read_text(), kept) == TABLES.read_text()
+    assert pages.with_tables(TABLES.read_text()) == TABLES.read_text()
     assert len(re.findall(r"\w\S*", TABLES.read_text())) <= MOST_WORDS_OF_TABLES
 
 
@@ -208,8 +208,8 @@ def test_document_of_a_known_bug_has_no_word_that_only_swarden_knows():
 
 
 def test_table_of_the_outbox_is_that_of_its_files():
-    """`python -m docs.make.outbox --table` writes it."""
-    assert outbox.TABLE.read_text() == outbox.page(pages.kept())
+    """`python -m docs.make.outbox` writes it."""
+    assert outbox.TABLE.read_text() == outbox.page()
 
 
 def test_each_text_of_the_outbox_has_one_place_in_the_order_of_posting():

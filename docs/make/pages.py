@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from math import ceil
 from pathlib import Path
@@ -66,16 +66,13 @@ def with_stories(page: str) -> str:
     return STORY.sub(lambda found: f"<!-- story of: {found[1]} -->\n```\n{story_of(found[1])}```", page)
 
 
-def with_tables(page: str, linked: Container[str] = ()) -> str:
-    """The page with the tables and lists of known bugs as their files have them now; names in `linked` are links."""
+def with_tables(page: str) -> str:
+    """The page with the tables and lists of known bugs as their files have them now."""
 
     def written(found: re.Match[str]) -> str:
         is_table = found[1] == "findings"
         bugs = [bug for bug in own_bugs(found[2]) if (bug.document is not None) == is_table]
-        rows = [
-            row._replace(finding=f"[{row.finding}]({row.finding}.md)") if row.finding in linked else row
-            for row in rows_of(bugs, target_of(found[2]))
-        ]
+        rows = [row._replace(finding=f"`{row.finding}`") for row in rows_of(bugs, target_of(found[2]))]
         table = [f"| {' | '.join(row)} |" for row in (Row._fields, ["---"] * len(Row._fields), *rows)]
         further = [wrapped(f"- {row.finding} {row.releases}: {row.effect}", "  ").rstrip("\n") for row in rows]
         return "\n".join([found[0].splitlines()[0], *(table if is_table else further), ""])
@@ -224,7 +221,7 @@ def draw(page: str) -> None:
 
 if __name__ == "__main__":
     for path in PAGES:
-        path.write_text(with_tables(with_counts(with_backtests(with_stories(path.read_text()))), kept()))
+        path.write_text(with_tables(with_counts(with_backtests(with_stories(path.read_text())))))
     for path, text in documents().items():
         if path.stem in kept():
             path.write_text(text)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from docs.make import checks_page, cli_page, outbox, pages
+from docs.make import checks_page, cli_page, pages
 from docs.make.pages import ROOT
 from swarden.harness.core.known_bug import EMBARGO
 from swarden.harness.engines.own.mutants.catalog import BUGS
@@ -28,13 +28,19 @@ FOREIGN = re.compile(
     r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=\"((?:https?:)?//[^\"]*)\"|url\(['\"]?(https?:[^)]*)\)"
 )
 README, FIRST = PurePosixPath("README.md"), PurePosixPath("index.md")
-FINDINGS = PurePosixPath("docs/findings/README.md")
-OUTBOX = PurePosixPath("docs/findings/outbox/README.md")
+FINDINGS = PurePosixPath("docs/findings")
 ORPHAN = "---\norphan: true\n---\n"  # the table of findings lists them
+
+
+def matrix_text() -> str:
+    matrix = kill_matrix.KillMatrix(BUGS, json.loads((ROOT / "tests/quality/kill_matrix.json").read_text()))
+    return kill_matrix.page(matrix).removeprefix(kill_matrix.HEAD)
+
+
 MADE: Mapping[str, Callable[[], str]] = {  # behind the mark of a document
     "docs/checks.md": checks_page.entries_text,
     "docs/cli.md": cli_page.reference_text,
-    "docs/kill-matrix.md": lambda: matrix_text(),
+    "docs/kill-matrix.md": matrix_text,
 }
 GROUPS = {  # of the contents; other documents come last
     "Use": ("quickstart", "ci", "pytest", "nightly", "attach", "servers", "your-engine", "releases"),
@@ -53,8 +59,7 @@ def sources() -> dict[PurePosixPath, str]:
         path: text[: mark.end()] + MADE[str(path)]() for path, text in written.items() if (mark := MARK.search(text))
     }
     names = {path.stem for path in findings}
-    tables = {FINDINGS: pages.with_tables(written[FINDINGS], names), OUTBOX: outbox.page(names)}
-    found = written | made | tables | findings
+    found = written | made | findings
     found[FIRST] = found.pop(README) + contents(set(found) - set(findings))
     return {path: on_site(text, path, names) for path, text in found.items()}
 
@@ -63,11 +68,6 @@ def documents() -> list[PurePosixPath]:
     """The documents of the repository, but for those of the tests."""
     found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "harness").rglob("*.md")]
     return [PurePosixPath(path.relative_to(ROOT)) for path in sorted(found)]
-
-
-def matrix_text() -> str:
-    matrix = kill_matrix.KillMatrix(BUGS, json.loads((ROOT / "tests/quality/kill_matrix.json").read_text()))
-    return kill_matrix.page(matrix).removeprefix(kill_matrix.HEAD)
 
 
 def contents(paths: set[PurePosixPath]) -> str:
@@ -79,6 +79,7 @@ def contents(paths: set[PurePosixPath]) -> str:
     trees = [
         "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *names, "```", ""])
         for caption, names in {**groups, "More": sorted(others)}.items()
+        if names
     ]
     return "".join(trees)
 
@@ -94,7 +95,7 @@ def on_site(text: str, path: PurePosixPath, findings: Container[str] = ()) -> st
         return link[1] if (ROOT / place).is_dir() else link[0]
 
     def linked(name: re.Match[str]) -> str:
-        page = FINDINGS.with_name(f"{name[1]}.md")
+        page = FINDINGS / f"{name[1]}.md"
         return f"[{name[0]}]({os.path.relpath(page, folder)})" if name[1] in findings and page != path else name[0]
 
     parts = FENCED.split(text)
