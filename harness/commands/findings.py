@@ -17,6 +17,8 @@ from swarden.harness.core.registry import bugs_by_engine, target_of
 from swarden.harness.report.known_bug import Row, document, rows_of
 from swarden.harness.report.page import page_of_text
 
+LEAST_COLUMNS = 120  # of a table
+
 
 def findings(
     name: Annotated[str | None, typer.Argument(help="a finding; by default the table of all is printed")] = None,
@@ -37,7 +39,7 @@ def findings(
         if html:
             raise UsageError("--html: is the page of one finding; name it")
         for one in shown:
-            OUT.print(_table(one, rows_of(bugs[one], target_of(one))), soft_wrap=False, width=columns_of(OUT))
+            _print_table(one, rows_of(bugs[one], target_of(one)))
         return
     found = {bug.name: (bug, target_of(one)) for one in shown for bug in bugs[one]}
     if name not in found:
@@ -54,10 +56,19 @@ def findings(
         OUT.print(text, markup=False, end="", soft_wrap=True)
 
 
-def _table(engine: str, rows: list[Row]) -> Table:
+def _print_table(engine: str, rows: list[Row]) -> None:
+    """Print a line for each finding; two lines where the columns would be too narrow."""
+    columns = columns_of(OUT)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title=engine, title_justify="left")
     for column in Row._fields:
-        table.add_column(column, overflow="fold", no_wrap=column == "finding")
+        table.add_column(column, no_wrap=column == "finding")
     for row in rows:
-        table.add_row(*row)
-    return table
+        table.add_row(*row._replace(releases=row.releases.replace(",", ", ")))
+    if columns >= LEAST_COLUMNS:
+        OUT.print(table, soft_wrap=False, width=columns)
+        return
+    OUT.print(f"{engine}\n", markup=False)
+    for row in rows:
+        OUT.print(f"{row.finding} {row.releases}, {row.status}", markup=False, soft_wrap=True)
+        OUT.print(f"    {row.effect}{row.needs and f'; needs: {row.needs}'}", markup=False)
+    OUT.print()

@@ -1,6 +1,5 @@
 """swarden mutants: the catalogue of bugs, the time to find each planted bug, and the law that finds it."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import BUGS
-from swarden.harness.search.mutants.kill_matrix import matrix_of, page
+from swarden.harness.search.mutants.kill_matrix import data, matrix_of, page
 from swarden.harness.search.mutants.searches import (
     FOUND_SHARE,
     Scope,
@@ -128,11 +127,7 @@ def matrix(
 ) -> None:
     """Print the page of the kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
     found = matrix_of(_bugs(target_of(engine)), oplogs, engine)
-    if as_json:  # a line for each bug
-        lines = [f"{json.dumps(name)}: {json.dumps(list(laws))}" for name, laws in found.laws_by_mutant.items()]
-        print_piece("\n".join(["{", ",\n".join(lines), "}", ""]))
-    else:
-        print_piece(page(found))
+    print_piece(data(found) if as_json else page(found))
 
 
 def _bugs(target: Target) -> Sequence[Bug]:

@@ -59,11 +59,14 @@ def target_at(engine: str, version: str) -> Target:
 
 
 def bugs_by_engine() -> dict[str, list[KnownBug]]:
-    """The known bugs of each installed engine.  A bug of several builds of an engine is that of the shortest name."""
+    """The known bugs of each installed engine.  A bug of several builds of an engine is that of the shortest name.
+
+    Our own engine has none, and is not imported: it needs torch.
+    """
     found: dict[str, list[KnownBug]] = {}
     seen: set[tuple[str, str]] = set()
-    for engine in sorted(installed(), key=len):
+    for engine in sorted(installed().keys() - {OWN}, key=lambda name: (len(name), name)):
         bugs = target_of(engine).known_bugs().values()
         found[engine] = [bug for bug in bugs if (bug.folder, bug.name) not in seen]
         seen |= {(bug.folder, bug.name) for bug in bugs}
-    return {engine: found[engine] for engine in installed()}
+    return dict(sorted(found.items()))

@@ -1,6 +1,5 @@
 """swarden finds the bugs of its catalogue: all by their stored op-logs, and some from a cold start."""
 
-import json
 from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
@@ -12,7 +11,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Verdict, replay, run_log
 from swarden.harness.engines.own.mutants.catalog import BUGS, BY_ID, CATALOG
-from swarden.harness.search.mutants.kill_matrix import matrix_of
+from swarden.harness.search.mutants.kill_matrix import data, matrix_of
 from swarden.harness.search.mutants.searches import Scope, SearchJob, searched
 from swarden.invariants.catalog import ALL
 
@@ -103,7 +102,7 @@ def test_each_mutant_violates_a_law_of_its_list_and_those_of_the_kill_matrix():
     matrix = matrix_of(BUGS, OPLOGS)
 
     assert [one.id for one in CATALOG if not set(matrix.laws_by_mutant[one.id]) & set(one.caught_by)] == []
-    assert json.loads(MATRIX.read_text()) == {name: [*laws] for name, laws in matrix.laws_by_mutant.items()}
+    assert MATRIX.read_text() == data(matrix)
     assert {invariant.name for invariant in ALL.invariants} - set(matrix.laws) == WITHOUT_MUTANT
 
 

@@ -21,6 +21,14 @@ def test_table_has_each_public_finding_of_the_engine(tmp_path):
     assert [path.stem for path in documents() if f" {path.stem} " not in every.stdout] == []
 
 
+def test_narrow_table_has_two_lines_for_a_finding(tmp_path):
+    run = swarden("findings", "--engine", "sglang", cwd=tmp_path, COLUMNS="80")
+
+    lines = run.stdout.splitlines()
+    place = lines.index(f"{NAME} >=0.5.11,<=0.5.23, comment on pull 29249")
+    assert lines[place + 1] == "    the server stops answering; needs: windowed model"
+
+
 def test_page_is_that_of_the_documents_but_for_the_folder_of_its_op_logs(tmp_path):
     run = swarden("findings", NAME, cwd=tmp_path)
 
