@@ -157,6 +157,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     name of each further op-log, what it shows, and its releases if they are not those of the bug.  `large_pools` has
     settings of a server's size with which the bug's own op-log fails, too, on the newest release that has the bug.
     `broad` is the reason for which its fix cures failures of other bugs, too: then no failure is known by this fix.
+    `refuses` is the reason for which its fix ends a request unanswered that is served wrongly without it.
     `repository` is set for a server that is not a package, as OWNER/NAME@TAG with the tag of the code.
     """
 
@@ -170,6 +171,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     title: Text
     cause: Text
     broad: str = ""
+    refuses: str = ""
     repository: Repository = ""
     upstream: tuple[Related, ...] = ()
     logs: dict[str, Log] = {}

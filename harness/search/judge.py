@@ -1,16 +1,17 @@
 """The judge of failures: how a log ends on this build with some fixes of known bugs planted.
 
 Two failures are the same if one has the fingerprint of the other.  Fixes cure a failure if the log passes with them,
-each of them changes a statement that the log reaches before it fails without that fix, and each request that is served
-without them is answered with them.  The requests that the end of the log leaves unfinished are finished for that, so a
-fix which only delays the failure does not cure it.
+each of them changes a statement that the log reaches before it fails without that fix, and no request that is served
+without them is refused with them until the step of that failure.  The requests that the end of the log leaves
+unfinished are finished for that, so a fix which only delays the failure does not cure it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
-from swarden.harness.core.driver import Failure
+from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.errors import UsageError, text_of
 from swarden.harness.core.marks import marked
 from swarden.harness.core.oplog import OpLog
@@ -18,6 +19,7 @@ from swarden.harness.core.ops import Drain
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.replay import run_log
 from swarden.invariants.events import FinishReason
+from swarden.invariants.transition import Transition
 
 HAS_NO_FIX = "has no fix for this release"
 DOES_NOT_FIT = "its fix does not fit this code"
@@ -77,13 +79,15 @@ class Served(NamedTuple):
 class Ending:
     """The end of a log: its failure, the fixes that it reaches and that are not planted, and what clients got.
 
-    A request is named by its engine and the number of its submission: an engine may give a request that it rejects
-    further ids.
+    With fixes, it is what they got in as many `transitions` as the run without them has: what an engine refuses later,
+    the run without might have refused, too.  A request is named by its engine and the number of its submission: an
+    engine may give a request that it rejects further ids.
     """
 
     failure: Failure | None = None
     reached: set[str] = field(default_factory=set)
     requests: dict[tuple[int, int], Served] = field(default_factory=dict)
+    transitions: int = 0
 
     def drops(self, without: "Ending") -> bool:
         """Whether the engine ends a request unanswered that it serves in the run without, and no client aborts it."""
@@ -99,11 +103,20 @@ class Ending:
 class Judge:
     """Judges one failing log: each set of fixes is tried once.  `errors` has, by fixes, why a log cannot be run.
 
-    `candidates` are the patches for which it is noted whether the log reaches them.
+    `candidates` are the patches for which it is noted whether the log reaches them; `refusing` are the fixes that may
+    refuse what is served without them.
     """
 
-    def __init__(self, log: OpLog, failure: Failure, candidates: Sequence[Patch], trials: Trials = NO_TRIALS) -> None:
+    def __init__(
+        self,
+        log: OpLog,
+        failure: Failure,
+        candidates: Sequence[Patch],
+        trials: Trials = NO_TRIALS,
+        refusing: Collection[str] = (),
+    ) -> None:
         self._log, self._failure, self._candidates, self._trials = log, failure, candidates, trials
+        self._refusing = refusing
         self.errors = {fixes: why for fixes, deaths in trials.deaths.items() if (why := _why_deadly(deaths, log))}
         self._endings: dict[frozenset[str], Ending] = {fixes: Ending(failure) for fixes in self.errors}
 
@@ -130,9 +143,11 @@ class Judge:
         return self._endings[key]
 
     def cures(self, fixes: Sequence[str]) -> bool:
-        """Whether the log fails without these fixes, passes with them, and none drops a request that is served."""
+        """Whether the log fails without these fixes, passes with them, and they drop no request, unless one may."""
         ending, without = self.ending(fixes), self.ending()
-        return is_same(self._failure, without.failure) and ending.failure is None and not ending.drops(without)
+        if not is_same(self._failure, without.failure) or ending.failure is not None:
+            return False
+        return not ending.drops(without) or any(fix in self._refusing for fix in fixes)
 
     def extended(self, fixes: Sequence[str], more: Sequence[str]) -> list[str]:
         """The fixes and those of `more` with which the log can be run."""
@@ -160,22 +175,33 @@ class Judge:
         others, reached = [one for one in self._candidates if one.name not in fixes], set[str]()
         log = self._log.with_fixes(fixes)
         drained = OpLog(log.header, [*log.ops, *[Drain()] * bool(fixes)])
-        driver = run_log(drained, observe=lambda *_: self._trials.beat(), inside=marked(others, reached))
+        transitions, until, requests = count(1), self.ending().transitions if fixes else 0, {}
+
+        def observe(driver: Driver, _: Transition) -> None:
+            self._trials.beat()
+            if next(transitions) == until:
+                requests.update(_served(driver))
+
+        driver = run_log(drained, observe=observe, inside=marked(others, reached))
         failure = driver.failure
         if failure is not None and failure.op_index == len(log.ops) and not is_same(self._failure, failure):
             failure = None  # another one, after the log
-        requests = {
-            (engine, number): Served(len(one.tokens) > one.prompt_len, one.reason, one.is_aborted)
-            for engine, system in enumerate(driver.systems)
-            for number, one in enumerate(system.reference.expectations.values())
-        }
-        return Ending(failure, reached, requests)
+        return Ending(failure, reached, requests or _served(driver), next(transitions) - 1)
 
     def _can_run(self, fixes: Sequence[str]) -> bool:
         if any(bad <= {*fixes} for bad in self.errors):
             return False
         self.ending(fixes)
         return frozenset(fixes) not in self.errors
+
+
+def _served(driver: Driver) -> dict[tuple[int, int], Served]:
+    """What clients have got so far."""
+    return {
+        (engine, number): Served(len(one.tokens) > one.prompt_len, one.reason, one.is_aborted)
+        for engine, system in enumerate(driver.systems)
+        for number, one in enumerate(system.reference.expectations.values())
+    }
 
 
 def _why_deadly(deaths: Mapping[str, str], log: OpLog) -> str:

@@ -78,7 +78,8 @@ class Verifier:
         """
         if log.header.mutant is not None or not self._fixes:
             return Cause(namesakes={name: self._why_not(name) for name in self._namesakes(failure)})
-        judge = Judge(log, failure, [*self._fixes.values()], self._trials)
+        refusing = {name for name, bug in self._bugs.items() if bug.refuses}
+        judge = Judge(log, failure, [*self._fixes.values()], self._trials, refusing)
         if cures := [name for name in self._reached(judge, (), failure)[:MOST_FIXES] if judge.cures([name])]:
             return Cause(tuple(sorted(cures)), is_either=True)
         named = together = self._together(judge)

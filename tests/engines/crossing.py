@@ -57,8 +57,9 @@ def foreign_causes(path: Path, engine: str, own: str) -> set[str]:
 def foreign_cures(path: Path, engine: str, own: str) -> tuple[set[str], int]:
     """The fixes of other bugs that cure an op-log, each alone, and the number of fixes that it reaches."""
     with _failed(path, engine, own) as (target, log, failure):
-        patches = [target.patch_of(bug) for bug in target.known_bugs().values() if bug.name not in log.header.fixes]
-        judge = Judge(log, failure, [patch for patch in patches if patch is not None])
+        bugs = [bug for bug in target.known_bugs().values() if bug.name not in log.header.fixes]
+        patches = [patch for patch in map(target.patch_of, bugs) if patch is not None]
+        judge = Judge(log, failure, patches, refusing={bug.name for bug in bugs if bug.refuses})
         reached = judge.ending().reached
         return {fix for fix in reached - {own} if judge.cures([fix])}, len(reached)
 

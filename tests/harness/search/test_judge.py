@@ -132,6 +132,28 @@ def test_request_is_the_same_if_the_ids_of_those_before_it_differ(monkeypatch):
     assert not Judge(log, FAILURE, ()).cures(["fix"])
 
 
+@pytest.mark.parametrize(
+    ("refused_at", "is_cured"),
+    [pytest.param(2, False, id="at-the-step-of-the-failure"), pytest.param(3, True, id="after-it")],
+)
+def test_request_that_is_refused_after_the_step_of_the_failure_is_not_dropped(monkeypatch, refused_at, is_cured):
+    log = OpLog(Header(engine="demo", configs=[{}]), [Step()])
+
+    def run(log, observe, **_):
+        served = request(None)
+        driver = SimpleNamespace(systems=[SimpleNamespace(reference=SimpleNamespace(expectations={1: served}))])
+        for transition in range(1, 5 if log.header.fixes else 3):
+            if log.header.fixes and transition == refused_at:
+                served.reason = FinishReason.ABORT
+            observe(driver, None)
+        driver.failure = None if log.header.fixes else FAILED
+        return driver
+
+    monkeypatch.setattr(judge_module, "run_log", run)
+
+    assert Judge(log, FAILURE, ()).cures(["fix"]) is is_cured
+
+
 def test_fixes_that_cannot_run_are_left_out_of_a_set_and_found_by_halves():
     judge = Judged(lambda _: Ending())
     judge.errors |= {frozenset([one]): "dies" for one in ("fix-3", "fix-12")}
