@@ -19,7 +19,7 @@ EMBARGO := $(wildcard tests/embargo)
 # One worker more than cores, because many of them wait for other processes; with twice as many they slow each other down.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()))')
 
-.PHONY: setup fuzz test pytest style types test-engines test-engines-real test-cuda test-package lint format lock
+.PHONY: setup fuzz test pytest docs style types test-engines test-engines-real test-cuda test-package lint format lock
 
 setup: $(TOOLS)
 
@@ -53,7 +53,7 @@ fuzz: $(RUNTIME)
 test pytest: export OMP_NUM_THREADS = 1
 test pytest: export PYTHONDONTWRITEBYTECODE =
 test: style
-	@$(MAKE) --no-print-directory -j 2 types pytest
+	@$(MAKE) --no-print-directory -j 2 types docs pytest
 
 pytest: $(TOOLS)
 	$(BIN)/coverage erase
@@ -62,6 +62,11 @@ pytest: $(TOOLS)
 	$(BIN)/coverage report
 	$(if $(UNMEASURED),$(BIN)/pytest -n $(WORKERS) --dist worksteal $(UNMEASURED))
 	$(if $(EMBARGO),SWARDEN_EMBARGO=$(EMBARGO) $(BIN)/pytest -q tests/harness/core/test_known_bug.py)
+
+# The site: the documents, and a page of each finding, law and command.  Warnings are errors, such as a link that leads nowhere.
+docs: $(TOOLS)
+	@$(BIN)/python -m docs.make.site build/docs
+	@echo "the site: build/docs/html/index.html"
 
 # The tests of other engines' targets. They need releases of these engines, which are installed in .swarden/engines.
 test-engines: export OMP_NUM_THREADS = 1

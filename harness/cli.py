@@ -47,6 +47,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
     },
     "Engines and known bugs": {
         "engines": "List the installed engines with their versions.",
+        "findings": "The bugs that swarden knows in releases of engines: list them, or print the page of one.",
         "check": "What the target of an engine lacks, gets wrong, and would gain from further data.",
         "mutants": "The catalogue of mutants: list them, plant and find them, or print which law detects which.",
     },

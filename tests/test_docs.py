@@ -5,35 +5,40 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from docs.make import checks_page, cli_page, outbox, pages
+from docs.make import outbox, pages, site
 from swarden.harness.cli import app
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.gate import GATE
+from swarden.harness.core.registry import target_of
 from swarden.harness.releases.backtest_results import cost_of
 from swarden.harness.report import story
-from swarden.harness.report.known_bug import PYTHON
+from swarden.harness.report.known_bug import CASE, PYTHON, issue
+from tests.tidy import PACKAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-# Not the pages that are made from the files of known bugs, which issues of other projects have, too, and of mutants.
-MADE = {"kill-matrix", *(path.stem for path in pages.documents())}
-WRITTEN = [page for page in PAGES if page.stem not in MADE and page.parent.name != "outbox"]
-TABLES = ROOT / "docs" / "findings" / "README.md"  # names each known bug without a document
+# Not the pages that are made from the files of known bugs, whose texts issues of other projects have, too.
+WRITTEN = [page for page in PAGES if page.stem not in pages.kept()]
+TABLES = pages.FINDINGS / "README.md"
+PRODUCT = [path for folder in PACKAGES for path in sorted((ROOT / folder).rglob("*")) if path.suffix in (".py", ".j2")]
+NAMED = re.compile(r"\bdocs/[\w./-]*\w")
+IN_A_MESSAGE = re.compile(r"'(swarden [^'\n{]+)'")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-RELEASES = ROOT / ".github" / "workflows" / "releases.yml"
+NIGHTLY, RELEASES, SITE = (ROOT / ".github/workflows" / name for name in ("nightly.yml", "releases.yml", "docs.yml"))
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
 REMARK = re.compile(r"  +.*| # .*| > .*| \| .*")
 NOT_COUNTED = re.compile(r"^(?:<details>.*?^</details>|```python\n.*?^```)$", re.MULTILINE | re.DOTALL)
 MOST_WORDS = 350  # of a text without its program
+MOST_WORDS_OF_TABLES = 2_500
 MOST_PLACES = 3
 MOST_CPU_S = 600.0  # of a pair of releases in a backtest
 WIDTH = 100
@@ -67,7 +72,10 @@ def parse(line: str) -> None:
         command.make_context("swarden", words, parent=context)
 
 
-COMMANDS = sorted({line for page in PAGES for line in commands_of(page.read_text())})
+COMMANDS = sorted(
+    {line for page in PAGES for line in commands_of(page.read_text())}
+    | {line for path in PRODUCT for line in IN_A_MESSAGE.findall(path.read_text())}
+)
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -151,29 +159,33 @@ def test_story_in_a_page_is_the_one_that_its_command_prints(path):
     assert pages.with_stories(path.read_text()) == path.read_text()
 
 
-def test_documents_of_known_bugs_and_their_tables_are_those_of_the_files():
-    """`python -m docs.make.pages` writes them."""
-    table = pages.FINDINGS / "README.md"
+def test_message_and_comment_of_the_product_names_files_that_exist():
+    named = {(path, one) for path in PRODUCT for one in NAMED.findall(path.read_text())}
 
-    assert {path: path.read_text() for path in pages.documents()} == pages.documents()
-    assert pages.with_tables(table.read_text()) == table.read_text()
+    assert [(str(path), one) for path, one in named if not (ROOT / one).exists()] == []
+
+
+def test_pages_and_tables_of_findings_in_the_repository_are_those_of_the_files():
+    """`python -m docs.make.pages` writes them; the README links the findings whose page is a file."""
+    made, kept = pages.documents(), pages.kept()
+
+    assert {path.stem for path in made if path.exists()} == kept
+    assert {path: path.read_text() for path in made if path.exists()} == {
+        path: text for path, text in made.items() if path.stem in kept
+    }
+    assert pages.with_tables(TABLES.read_text()) == TABLES.read_text()
+    assert len(re.findall(r"\w\S*", TABLES.read_text())) <= MOST_WORDS_OF_TABLES
+
+
+def test_tables_of_findings_have_each_public_bug():
+    text = TABLES.read_text()
+
+    assert [path.stem for path in pages.documents() if path.stem not in text] == []
 
 
 def test_counts_of_known_bugs_in_the_pages_are_those_of_the_files():
-    for page in (pages.ROOT / "README.md", pages.FINDINGS / "README.md"):
+    for page in (pages.ROOT / "README.md", pages.FINDINGS / "numbers.md"):
         assert pages.with_counts(page.read_text()) == page.read_text()
-
-
-def test_page_of_the_laws_is_that_of_their_docstrings_cases_and_bugs():
-    """`python -m docs.make.checks_page` writes it."""
-    assert checks_page.PAGE.read_text() == checks_page.page()
-
-
-def test_page_of_the_command_line_has_the_options_of_this_build():
-    """`python -m docs.make.cli_page` writes it."""
-    text = cli_page.PAGE.read_text()
-
-    assert text == cli_page.page(text)
 
 
 def test_backtests_in_the_pages_are_those_that_ship():
@@ -189,25 +201,15 @@ def test_backtests_in_the_pages_are_those_that_ship():
 def test_document_of_a_known_bug_has_no_word_that_only_swarden_knows():
     laws = "|".join(story.CLAIMS)
 
-    for text in pages.documents().values():
+    documented = {bug.name for engine in pages.ENGINES for bug in pages.own_bugs(engine) if bug.document is not None}
+
+    for text in (text for path, text in pages.documents().items() if path.stem in documented):
         assert re.findall(rf"\b(?:op-logs?|fingerprints?|laws?|adapters?|{laws})\b", text) == []
 
 
-def test_outbox_has_each_bug_that_can_be_posted_with_its_title():
-    """`python -m docs.make.outbox` writes it; a release that has the bug must be installed."""
-    bugs = [bug for engine in pages.ENGINES for bug in pages.own_bugs(engine) if outbox.is_for_outbox(bug)]
-    texts = [path for path in outbox.OUTBOX.glob("*.md") if path.name != "README.md"]
-
-    assert {path.stem: path.read_text().splitlines()[0] for path in texts} == {
-        bug.name: f"# {bug.title}" for bug in bugs
-    }
-
-
-def test_outbox_has_the_texts_and_the_table_that_its_files_give():
-    """`python -m docs.make.outbox --texts` writes them around the programs that they have."""
-    texts = outbox.texts()
-
-    assert {path: path.read_text() for path in texts} == texts
+def test_table_of_the_outbox_is_that_of_its_files():
+    """`python -m docs.make.outbox` writes it."""
+    assert outbox.TABLE.read_text() == outbox.page()
 
 
 def test_each_text_of_the_outbox_has_one_place_in_the_order_of_posting():
@@ -219,7 +221,8 @@ def test_each_text_of_the_outbox_has_one_place_in_the_order_of_posting():
 def test_text_of_the_outbox_is_short_and_has_no_word_of_ours():
     names = {bug.name for engine in pages.ENGINES for bug in pages.own_bugs(engine)}
     ours = re.compile(rf"\b(recorded run|this log|op-logs?|fingerprints?|{'|'.join(names)})\b")
-    texts = {path.stem: text for path, text in outbox.texts().items() if path.name != "README.md"}
+    programs = {name: f"{CASE}calls" * (shown["program"] != "none") for name, shown in outbox.results().items()}
+    texts = {name: issue(bug, target_of(engine), programs[name]) for name, (bug, engine) in outbox.posted().items()}
     words = {name: len(NOT_COUNTED.sub("", text).split()) for name, text in texts.items()}
 
     assert {name: count for name, count in words.items() if count > MOST_WORDS} == {}
@@ -227,11 +230,11 @@ def test_text_of_the_outbox_is_short_and_has_no_word_of_ours():
 
 
 def test_output_in_a_text_of_the_outbox_is_that_of_the_run_of_its_program():
-    rows = {name: cells[3] for name, cells in outbox.rows_before().items()}
+    shown = outbox.results()
     texts = {name: bug.document for name, (bug, _) in outbox.posted().items() if bug.document is not None}
     printed = {name: about.prints for name, about in texts.items() if about.prints and not about.proof}
 
-    assert printed == {name: rows[name] for name in printed}
+    assert printed == {name: shown[name]["output"] for name in printed}
 
 
 def test_torch_of_an_issue_is_the_locked_one():
@@ -247,6 +250,27 @@ def test_public_bug_of_the_outbox_has_a_sentence_for_each_of_one_to_three_places
     assert [name for name, about in documents.items() if not about.client] == []
     assert [name for name, about in documents.items() if not all(place.says for place in about.code)] == []
     assert [name for name, about in documents.items() if len(about.code) > MOST_PLACES] == []
+
+
+def test_page_of_the_site_links_pages_and_files_of_the_site_alone():
+    text = "[a](../README.md#x) [b](cli.md) [c](../harness/kit) [d](finding.txt) `e` `f`\n```\n[g](../README.md)\n```\n"
+
+    page = site.on_site(text, PurePosixPath("docs/some.md"), {"e"})
+
+    assert page == (
+        "[a](../index.md#x) [b](cli.md) c [d](finding.txt) [`e`](findings/e.md) `f`\n```\n[g](../README.md)\n```\n"
+    )
+    assert [*site.files_of(page, PurePosixPath("docs/some.md"))] == ["docs/finding.txt"]
+
+
+def test_what_a_page_loads_from_another_host_is_named():
+    loads = '<script src="https://a.org/x.js"></script><link href="//b.org/y.css"><img src="z.png"> url(https://c.org/f.woff)'
+
+    assert site.foreign(f'<a href="https://d.org">d</a>{loads}') == [
+        "https://a.org/x.js",
+        "//b.org/y.css",
+        "https://c.org/f.woff",
+    ]
 
 
 def test_page_in_the_picture_is_the_one_that_is_made():
@@ -277,7 +301,7 @@ def test_workflow_passes_the_linter(path):
     ],
 )
 def test_linter_refuses_a_broken_workflow(tmp_path, healthy, broken):
-    (tmp_path / "nightly.yml").write_text(WORKFLOWS[0].read_text().replace(healthy, broken))
+    (tmp_path / "nightly.yml").write_text(NIGHTLY.read_text().replace(healthy, broken))
 
     assert lint(tmp_path / "nightly.yml").returncode != 0
 
@@ -299,7 +323,14 @@ def commands_of_workflow(path: Path) -> list[str]:
     return [line for line in (line.strip().removeprefix("run: ") for line in lines) if line.startswith("swarden ")]
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_of_the_site_publishes_what_make_docs_builds():
+    text = SITE.read_text()
+
+    assert "run: make docs\n" in text
+    assert "path: build/docs/html\n" in text
+
+
+@pytest.mark.parametrize("path", [one for one in WORKFLOWS if one != SITE], ids=lambda path: path.name)
 def test_commands_of_a_workflow_are_of_this_build(path):
     commands = commands_of_workflow(path)
 
@@ -316,7 +347,7 @@ def test_gate_of_a_pull_request_judges_the_merge_by_its_first_parent_and_shows_i
     assert f"run: cat {GATE / 'page.md'} >> " in path.read_text()
 
 
-@pytest.mark.parametrize("path", [one for one in WORKFLOWS if one != RELEASES], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [one for one in WORKFLOWS if one not in (RELEASES, SITE)], ids=lambda path: path.name)
 def test_command_of_the_workflow_is_a_night_with_the_archive_that_it_restores(path):
     """Only a night has the corpus of all releases of an engine, and the quarantines."""
     [line] = re.findall(r"run: >-\n +(swarden (?:.|\n {10})+)", path.read_text())

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "fakes/front": ("engine_under_test", "fakes", "harness.kit", "invariants.events", "msgspec", "waitress"),
     "harness": (*PACKAGES, "torch", "numpy", "hypothesis", "msgspec", "rich", "typer", "pytest"),
     "harness/core": ("harness.core", "invariants", "msgspec"),
-    "harness/report": ("harness.core", "harness.report", "invariants", "jinja2"),
+    "harness/report": ("harness.core", "harness.report", "invariants", "jinja2", "markdown_it"),
     "harness/search": ("harness.core", "harness.report", "harness.search", "invariants", "hypothesis", "msgspec"),
     "harness/nightly": (
         "harness.core",

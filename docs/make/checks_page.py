@@ -1,17 +1,14 @@
-"""docs/checks.md: an entry for each law and contract, from its docstrings, its cases, its bugs and docs/engines.md.
-
-`python -m docs.make.checks_page` writes it.
-"""
+"""An entry for each law and contract, from its docstrings, its cases, its bugs and docs/engines.md."""
 
 import inspect
 import re
 import sys
-import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
 from docs.make import pages
+from docs.make.pages import wrapped
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.engines.own.mutants.catalog import CATALOG
 from swarden.harness.report.wording import evidence_text, subject_text
@@ -20,35 +17,17 @@ from swarden.invariants.invariant import Invariant
 from swarden.invariants.violation import Violation
 from tests.invariants.test_invariants import CASES
 
-PAGE = pages.ROOT / "docs/checks.md"
 ENGINES = pages.ROOT / "docs/engines.md"
-WIDTH = 100
 MEANS = "On a server: "
 ROW = re.compile(r"^\| `(\w+)`[^|]*\|(.*)\|$", re.MULTILINE)
 CONTRACTS = "contracts"
 HISTORICAL = ("sglang", "vllm")
 TITLES = {"memory": "Memory", "content": "Content", "lifecycle": "Lifecycle", CONTRACTS: "Contracts"}
-INTRODUCTION = """# Laws and contracts, and what a violation means
-
-A law holds for every engine that reports what the law reads. A contract is a promise of one engine,
-and is checked only where an engine makes it. Each entry has:
-
-- the claim, and the conditions under which it is checked;
-- an example: the evidence that a [story](reports.md#a-story) shows for a state that breaks the law;
-- bugs that break it, of [releases](findings/README.md) and [planted](kill-matrix.md) into swarden's
-  own engine;
-- the engines to which it applies ([the conditions](engines.md)). Without this line it is checked
-  for a [server](servers.md), for a release with its real forward pass, or at a level of the [strict
-  check](strict-check.md).
-
-[triage.md](triage.md) leads from a violation to its cause, [glossary.md](glossary.md) has the
-words.
-"""
 
 
-def page() -> str:
-    """The text of docs/checks.md."""
-    parts = [INTRODUCTION]
+def entries_text() -> str:
+    """The entries behind docs/checks.md."""
+    parts = []
     for kind, title in TITLES.items():
         parts.append(f"## {title}\n")
         own = [one for one in ALL.invariants if kind_of(one) == kind]
@@ -56,7 +35,7 @@ def page() -> str:
             heading, means = about(module)
             parts += [f"### {heading}\n", wrapped(f"{MEANS}{means}")]
             parts += [entry for one in laws for entry in entries(one)]
-    return "\n".join(parts).rstrip("\n") + "\n"
+    return "\n".join(parts)
 
 
 def kind_of(one: Invariant) -> str:
@@ -113,14 +92,3 @@ def engines_of(one: Invariant) -> list[str]:
     applies = {law: [cell.strip() for cell in cells.split("|")] for law, cells in ROW.findall(text)}
     cells = applies.get(one.name, ["yes"])
     return [name.partition("==")[0] for name, cell in zip(names, cells, strict=False) if cell == "yes"]
-
-
-def wrapped(text: str, indent: str = "") -> str:
-    lines = textwrap.wrap(
-        " ".join(text.split()), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

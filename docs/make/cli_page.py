@@ -1,7 +1,4 @@
-"""The last part of docs/cli.md: each command with its options in groups, as its help has them.
-
-`python -m docs.make.cli_page` writes it.
-"""
+"""Each command with its options in groups, as its help has them."""
 
 import re
 from collections import defaultdict
@@ -11,17 +8,13 @@ from typing import Any
 from typer.core import TyperArgument, TyperGroup
 from typer.main import get_command
 
-from docs.make import pages
-from docs.make.checks_page import wrapped
+from docs.make.pages import wrapped
 from swarden.harness.cli import COMMANDS, app
 
-PAGE = pages.ROOT / "docs/cli.md"
-BEGINNING = "<!-- all commands: python -m docs.make.cli_page -->\n"
 
-
-def page(text: str) -> str:
-    """The page with its last part as the commands are now."""
-    return text.partition(BEGINNING)[0] + BEGINNING + "\n" + "\n".join(reference()).rstrip("\n") + "\n"
+def reference_text() -> str:
+    """The reference behind docs/cli.md."""
+    return "\n".join(reference())
 
 
 def reference() -> Iterator[str]:
@@ -68,7 +61,3 @@ def cell(option: Any) -> str:
     text = re.sub(r"\s+", " ", option.help or "").replace("|", "\\|")
     is_shown = option.show_default and option.default not in (None, False, (), [], "") and not callable(option.default)
     return f"{text} (default: `{option.default}`)" if is_shown else text
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
@@ -18,16 +19,16 @@ from tempfile import TemporaryDirectory
 
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.backtest import table as backtest_table
-from swarden.harness.core.known_bug import KnownBug
-from swarden.harness.core.registry import target_of
+from swarden.harness.core.known_bug import PRIVATE, KnownBug
+from swarden.harness.core.registry import bugs_by_engine, target_of
 from swarden.harness.releases.backtest_results import Outcome, cost_of
-from swarden.harness.report.known_bug import document, table
+from swarden.harness.report.known_bug import Row, document, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HASH = re.compile(r"-[0-9a-f]{8}\.oplog")  # of the sources
 STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTILINE | re.DOTALL)
-TABLE = re.compile(r"^<!-- known bugs of ([\w-]+) (with a document|without one) -->\n(?:\|.*\n)*", re.MULTILINE)
+TABLE = re.compile(r"^<!-- (findings|further bugs) of ([\w-]+) -->\n(?:(?:[|-]|  ).*\n)*", re.MULTILINE)
 BACKTEST = re.compile(r"^<!-- backtest of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
 BACKTESTS = re.compile(r"^\| .*\(docs/releases\.md#what-was-found-before-its-fix\) \|$", re.MULTILINE)  # a row
 COUNTED: Mapping[str, Callable[[KnownBug], object]] = {  # the words behind a number, and the bugs that it counts
@@ -41,6 +42,7 @@ COUNTED: Mapping[str, Callable[[KnownBug], object]] = {  # the words behind a nu
     r" were shown on a real server": lambda bug: is_shown_for_real(bug),
     r" of them was written by hand": lambda bug: bug.document is not None and bug.document.by_hand,
 }
+KEPT = re.compile(r"\(docs/findings/([a-z0-9-]+)\.md\)")
 BACKTESTED = {"sglang": "SGLang", "vllm": "vLLM", "transformers": "transformers"}
 FINDINGS = ROOT / "docs/findings"
 ENGINES = ("lmdeploy", "server", "sglang", "transformers", "vllm", "vllm-cpu")
@@ -56,6 +58,7 @@ CHROMIUM = [
     "--disable-background-networking",
 ]
 SIZE = "1400,990"
+WIDTH = 100  # of prose
 
 
 def with_stories(page: str) -> str:
@@ -64,13 +67,15 @@ def with_stories(page: str) -> str:
 
 
 def with_tables(page: str) -> str:
-    """The page with the tables of known bugs as their files have them now."""
+    """The page with the tables and lists of known bugs as their files have them now."""
 
     def written(found: re.Match[str]) -> str:
-        target = target_of(found[1])
-        is_long = found[2] == "with a document"
-        bugs = [bug for bug in own_bugs(found[1]) if (bug.document is not None) == is_long]
-        return f"{found[0].splitlines()[0]}\n{table(bugs, target)}\n"
+        is_table = found[1] == "findings"
+        bugs = [bug for bug in own_bugs(found[2]) if (bug.document is not None) == is_table]
+        rows = [row._replace(finding=f"`{row.finding}`") for row in rows_of(bugs, target_of(found[2]))]
+        table = [f"| {' | '.join(row)} |" for row in (Row._fields, ["---"] * len(Row._fields), *rows)]
+        further = [wrapped(f"- {row.finding} {row.releases}: {row.effect}", "  ").rstrip("\n") for row in rows]
+        return "\n".join([found[0].splitlines()[0], *(table if is_table else further), ""])
 
     return TABLE.sub(written, page)
 
@@ -97,9 +102,8 @@ def is_fixed_by_another(bug: KnownBug) -> bool:
 
 def is_shown_for_real(bug: KnownBug) -> bool:
     """Whether a program of the outbox, or a worker of the CPU, has shown it with all packages of the release."""
-    rows = (FINDINGS / "outbox/README.md").read_text().splitlines()
-    ran = [row for row in rows if "| ran for real " in row or "| ran on the server " in row]
-    return Path(bug.folder).parent.name == "vllm_cpu" or any(f"[{bug.name}]" in row for row in ran)
+    run = json.loads((FINDINGS / "outbox/programs.json").read_text()).get(bug.name, {}).get("run", "")
+    return Path(bug.folder).parent.name == "vllm_cpu" or run.startswith(("ran for real ", "ran on the server "))
 
 
 def with_backtests(page: str) -> str:
@@ -129,18 +133,30 @@ def backtests_row() -> str:
 
 def own_bugs(engine: str) -> list[KnownBug]:
     """The bugs of an engine that are not those of its base: with SWARDEN_EMBARGO, those under embargo, too."""
-    folder = engine.replace("-", "_")
-    return [bug for bug in target_of(engine).known_bugs().values() if folder in Path(bug.folder).parts[-2:]]
+    return bugs_by_engine()[engine]
 
 
 def documents() -> dict[Path, str]:
-    """The documents of all known bugs, by path."""
+    """The pages of all known bugs that are public, by path."""
     return {
         FINDINGS / f"{bug.name}.md": document(bug, target_of(engine), FINDINGS)
         for engine in ENGINES
         for bug in own_bugs(engine)
-        if bug.document is not None
+        if bug.verdict != PRIVATE
     }
+
+
+def kept() -> set[str]:
+    """The names of the findings whose pages are files of the repository: the README links them."""
+    linked = KEPT.findall((ROOT / "README.md").read_text())
+    return {bug.name for engine in ENGINES for bug in own_bugs(engine) if bug.name in linked}
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    lines = textwrap.wrap(
+        " ".join(text.split()), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines) + "\n"
 
 
 def story_of(command: str) -> str:
@@ -205,8 +221,9 @@ def draw(page: str) -> None:
 
 if __name__ == "__main__":
     for path in PAGES:
-        path.write_text(with_counts(with_backtests(with_tables(with_stories(path.read_text())))))
+        path.write_text(with_tables(with_counts(with_backtests(with_stories(path.read_text())))))
     for path, text in documents().items():
-        path.write_text(text)
+        if path.stem in kept():
+            path.write_text(text)
     if "--picture" in sys.argv:
         draw(page_in_picture())

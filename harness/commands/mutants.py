@@ -22,7 +22,7 @@ from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import BUGS
-from swarden.harness.search.mutants.kill_matrix import matrix_of, page
+from swarden.harness.search.mutants.kill_matrix import data, matrix_of, page
 from swarden.harness.search.mutants.searches import (
     FOUND_SHARE,
     Scope,
@@ -123,9 +123,11 @@ def matrix(
     *,
     oplogs: Annotated[Path, typer.Option(help="folder with the op-log of each mutant, ID.oplog")] = OPLOGS,
     engine: EngineOption = OWN,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the page of the kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
-    print_piece(page(matrix_of(_bugs(target_of(engine)), oplogs, engine)))
+    found = matrix_of(_bugs(target_of(engine)), oplogs, engine)
+    print_piece(data(found) if as_json else page(found))
 
 
 def _bugs(target: Target) -> Sequence[Bug]:

@@ -10,7 +10,7 @@ from swarden.harness.commands.console import OUT
 from swarden.harness.commands.help import finding_option
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
-from swarden.harness.core.registry import installed, target_of
+from swarden.harness.core.registry import bugs_by_engine
 from swarden.harness.search.mutes import MUTES, Mute, add_mute
 
 MutesOption = Annotated[Path, finding_option(help="file of known bugs and findings that are put aside", metavar="FILE")]
@@ -28,8 +28,8 @@ def mute(
     A known bug is put aside only where its fix lets the run pass.
     """
     entry = Mute(until=date_of(until), reason=reason)
-    if "/" not in name and not any(name in target_of(engine).known_bugs() for engine in installed()):
-        raise UsageError(f"{name}: no known bug, and a finding has a / in its name; see docs/findings/README.md")
+    if "/" not in name and name not in {bug.name for bugs in bugs_by_engine().values() for bug in bugs}:
+        raise UsageError(f"{name}: no known bug, and a finding has a / in its name; see 'swarden findings'")
     add_mute(mutes, name, entry)
     OUT.print(f"{mutes}: {printable(name)} {entry}", markup=False)
 

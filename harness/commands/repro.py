@@ -119,7 +119,7 @@ def repro(
         raise UsageError("--on, --with-fix: are for a run; add --run")
     if run and form not in (Form.SCRIPT, Form.PYTEST):
         raise UsageError(f"--run: {form} does not run here; write it --as script")
-    found = find(finding, engine)
+    found = find(finding, engine, needs_release=form is not Form.ISSUE)
     found = found._replace(settings=settings_of(settings or [], [found.engine]))
     if found.bug is None or found.settings:
         check_shows(found)
@@ -148,8 +148,11 @@ def code_of(ran: Ran) -> ExitCode:
     raise UsageError(f"not run: {ran.line or 'no output'}; name a release with --on that the program is for")
 
 
-def find(finding: str, engine: str | None) -> Found:
-    """A known bug by its name, on the newest installed release that has it, or an op-log file.  Raises UsageError."""
+def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Found:
+    """A known bug by its name, on the newest installed release that has it, or an op-log file.  Raises UsageError.
+
+    Without `needs_release` a bug that no installed release has is one of the engine alone.
+    """
     if finding.endswith(SUFFIX):
         path = Path(finding)
         log = OpLog.load(path, engine=engine)
@@ -168,6 +171,8 @@ def find(finding: str, engine: str | None) -> Found:
     path, span = next(iter(bug.oplogs.items()))
     releases = target_of(name).releases
     having = [version for version in (releases.installed() if releases is not None else []) if span.has(version)]
+    if engine is None and not having and not needs_release:
+        return Found(finding, path, name, bug)
     if engine is None and not having:
         raise UsageError(f"{finding}: no release of {name} with this bug is installed; run: swarden engines install")
     return Found(finding, path, engine or f"{name}=={having[-1]}", bug)
@@ -190,7 +195,8 @@ def written_of(found: Found, form: Form) -> Written:
     """The program or the issue; raises UsageError if this finding cannot be one."""
     programs = found.target.programs()
     if form is Form.ISSUE:
-        own = _program_of_issue(found, [Form(one) for one in (SCRIPT, HTTP) if one in programs])
+        is_run = found.bug is None or "==" in found.engine  # else no release of it is installed
+        own = _program_of_issue(found, [Form(one) for one in (SCRIPT, HTTP) if one in programs and is_run])
         return Written(issue(found.bug, found.target, own) if found.bug is not None else _issue_of_log(found, own))
     if form in programs:
         return _program(found, form)

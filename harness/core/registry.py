@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from swarden.harness.core.errors import CannotImport
 from swarden.harness.core.imports import importing
+from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.target import Target
 
 GROUP = "swarden.engines"
@@ -55,3 +56,17 @@ def target_at(engine: str, version: str) -> Target:
     """The target in this version if it is installed, otherwise in the version that is; raises UnknownEngine."""
     target = target_of(engine)
     return (target.at(version) if version else None) or target
+
+
+def bugs_by_engine() -> dict[str, list[KnownBug]]:
+    """The known bugs of each installed engine.  A bug of several builds of an engine is that of the shortest name.
+
+    Our own engine has none, and is not imported: it needs torch.
+    """
+    found: dict[str, list[KnownBug]] = {}
+    seen: set[tuple[str, str]] = set()
+    for engine in sorted(installed().keys() - {OWN}, key=lambda name: (len(name), name)):
+        bugs = target_of(engine).known_bugs().values()
+        found[engine] = [bug for bug in bugs if (bug.folder, bug.name) not in seen]
+        seen |= {(bug.folder, bug.name) for bug in bugs}
+    return dict(sorted(found.items()))

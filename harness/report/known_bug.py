@@ -1,4 +1,4 @@
-"""The document of a known bug, and its row in the table of an engine, in Markdown."""
+"""The page of a known bug in Markdown, the same as an issue, and its row in the table of findings."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -42,8 +42,21 @@ class BugView(NamedTuple):
     text: str = ""
 
 
+class Row(NamedTuple):
+    """A finding in the table of findings."""
+
+    finding: str
+    releases: str
+    effect: str
+    needs: str
+    status: str
+
+
 class Home(NamedTuple):
-    """A repository on GitHub, the tag of the code ("": that of the release), and the folder of the package."""
+    """A repository on GitHub, the tag of the code ("": that of the release), and the folder of the package.
+
+    `repository` is "" if the sources have no known address.
+    """
 
     repository: str
     tag: str
@@ -51,20 +64,21 @@ class Home(NamedTuple):
 
 
 def document(bug: KnownBug, target: Target, folder: Path) -> str:
-    """The document of a bug that has one; `folder` is the document's folder, for the links to the op-logs."""
+    """The page of a bug; `folder` is the folder of the page, for the links to the op-logs."""
     about, home = bug.document, home_of(bug, target)
-    assert about is not None, f"{bug.name} has no document"
     facts = {
         "effect": bug.effect,
         "releases": span_text(bug, bug.tried),
+        "needs": needs_text(bug, target),
         "upstream": upstream_text(bug, home),
+        "status": status_text(bug),
     }
     of_swarden = {
-        "Why it is the engine and not the test harness": about.argument,
-        "Notes": about.notes,
+        "Why it is the engine and not the test harness": about.argument if about is not None else "",
+        "Notes": about.notes if about is not None else "",
         "Recorded runs": _runs_text(bug, folder),
     }
-    rows = "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in facts.items())])
+    rows = "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in facts.items() if text)])
     return _paragraphs(f"# {bug.title}", rows, *_texts(_sections(bug, about, home) | of_swarden)) + "\n"
 
 
@@ -129,17 +143,21 @@ def view_of(bug: KnownBug, target: Target) -> BugView:
     return BugView(bug.name, bug.effect, upstream, issue(bug, target, "") if bug.document is not None else bug.cause)
 
 
-def _sections(bug: KnownBug, about: Document, home: Home) -> dict[str, str]:
+def _sections(bug: KnownBug, about: Document | None, home: Home) -> dict[str, str]:
     pools = pools_text(bug)
+    same = pools and f"The same run fails with {pools}."
     newest_first = sorted(bug.fixes, key=lambda fix: parsed(fix.releases[1]), reverse=True)
+    diffs = [_fix_text(fix, home.sources) for fix in newest_first if fix.lines]
+    if about is None:
+        return {"Cause": bug.cause, "Fix": _paragraphs(*diffs), "Sizes": same}
     return {
         "Environment": _paragraphs(about.environment, _fenced(about.flags)),
         "Steps": _numbered(about.steps),
         "Expected": about.expected,
         "Actual": _paragraphs(about.actual, _fenced(about.log), _fenced(about.proof, "python"), _fenced(about.prints)),
         "Cause": _paragraphs(bug.cause, f"In {about.code_release}:", _code_text(about, home)),
-        "Fix": _paragraphs(about.suggestion, *(_fix_text(fix, home.sources) for fix in newest_first)),
-        "Sizes and likelihood": _paragraphs(about.sizes, pools and f"The same run fails with {pools}."),
+        "Fix": _paragraphs(about.suggestion, *diffs),
+        "Sizes and likelihood": _paragraphs(about.sizes, same),
         "Recovery": about.recovery,
     }
 
@@ -147,29 +165,39 @@ def _sections(bug: KnownBug, about: Document, home: Home) -> dict[str, str]:
 def _code_text(about: Document, home: Home) -> str:
     """The places as permanent links, one a line: GitHub shows the lines behind such a link in an issue."""
     tree = f"{GITHUB}/{home.repository}/blob/{home.tag or f'v{about.code_release}'}/{home.sources}"
-    links = [f"- [{one.file}:{one.line}]({tree}{one.file}#L{one.line})" for one in about.code]
+    places = [(one, f"{tree}{one.file}#L{one.line}" if home.repository else "") for one in about.code]
     return "\n".join(
-        f"{link}: {one.says}" if one.says else f"{link}, `{one.name}`"
-        for link, one in zip(links, about.code, strict=True)
+        f"- {_linked(f'{one.file}:{one.line}', address)}{f': {one.says}' if one.says else f', `{one.name}`'}"
+        for one, address in places
     )
+
+
+def _linked(text: str, address: str) -> str:
+    return f"[{text}]({address})" if address else text
 
 
 def _texts(sections: dict[str, str]) -> list[str]:
     return [f"## {name}\n\n{text.strip()}" for name, text in sections.items() if text.strip()]
 
 
-def table(bugs: Iterable[KnownBug], target: Target) -> str:
+def rows_of(bugs: Iterable[KnownBug], target: Target) -> list[Row]:
     """A row for each bug that is not private: bugs of the newest release come first."""
-    rows = []
-    for bug in sorted(bugs, key=lambda one: (one.fixed is not None, one.name)):
-        if bug.verdict != PRIVATE:
-            named = f"[{bug.name}]({bug.name}.md)" if bug.document is not None else bug.name
-            what = bug.effect if bug.document is not None else f"{bug.effect}: {' '.join(bug.cause.split())}"
-            upstream = upstream_text(bug, home_of(bug, target))
-            cells = (named, span_text(bug, bug.tried), needs_text(bug, target), what, pools_text(bug), upstream)
-            rows.append(f"| {' | '.join((*cells, bug.verdict))} |")
-    head = "| bug | releases | needs | effect | fails also with | upstream | verdict |"
-    return "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- |", *rows])
+    public = [bug for bug in bugs if bug.verdict != PRIVATE]
+    return [
+        Row(bug.name, specifier(bug), bug.effect, needs_text(bug, target), status_text(bug))
+        for bug in sorted(public, key=lambda one: (one.fixed is not None, one.name))
+    ]
+
+
+def specifier(bug: KnownBug) -> str:
+    """The releases that have a bug, as a package is required, such as >=0.5.11,<0.5.22."""
+    if bug.fixed is not None:
+        return f">={bug.first},<{bug.fixed}"
+    return f">={bug.first},<={bug.tried}" if bug.first != bug.tried else f"=={bug.tried}"
+
+
+def status_text(bug: KnownBug) -> str:
+    return bug.verdict if bug.fixed is None else "fixed"
 
 
 def needs_text(bug: KnownBug, target: Target) -> str:
@@ -206,7 +234,7 @@ def span_text(span: Span, tried: str) -> str:
 
 
 def upstream_text(bug: KnownBug, home: Home) -> str:
-    links = [f"[{one}]({_link(one, home)}) ({one.state}): {one.relation}" for one in bug.upstream]
+    links = [f"{_linked(str(one), _link(one, home))} ({one.state}): {one.relation}" for one in bug.upstream]
     return "; ".join(links) or f"no upstream issue found (searched up to {bug.searched})"
 
 
@@ -215,13 +243,14 @@ def home_of(bug: KnownBug, target: Target) -> Home:
     if bug.repository:
         repository, _, tag = bug.repository.partition("@")
         return Home(repository, tag, "")
-    assert target.releases is not None, f"{target.name} has no releases, and known bugs are those of releases"
-    return Home(target.releases.repository, "", target.releases.sources)
+    releases = target.releases
+    return Home(releases.repository, "", releases.sources) if releases is not None else Home("", "", "")
 
 
 def _link(related: Related, home: Home) -> str:
-    kind = "issues" if related.kind == "issue" else "pull"
-    return f"{GITHUB}/{related.repository or home.repository}/{kind}/{related.number}"
+    """Its address; "" if its repository has none."""
+    kind, repository = "issues" if related.kind == "issue" else "pull", related.repository or home.repository
+    return f"{GITHUB}/{repository}/{kind}/{related.number}" if repository else ""
 
 
 def _paragraphs(*texts: str) -> str:

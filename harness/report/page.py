@@ -6,6 +6,7 @@ Every text goes through `printable`, and is escaped.
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.printable import LAYOUT, printable
@@ -27,6 +28,12 @@ def part_of_log(log: OpLog, path: Path) -> str:
 def page_of_report(**values: object) -> str:
     """The page of an archive or of a campaign; `values` are the variables of the template."""
     return ENVIRONMENT.get_template("report.html.j2").render(values, counted=counted)
+
+
+def page_of_text(title: str, text: str) -> str:
+    """The page of a text in Markdown, whose own HTML is escaped."""
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(printable(text, keep=LAYOUT))
+    return ENVIRONMENT.get_template("text.html.j2").render(title=title, body=body)
 
 
 def _printed(value: object) -> object:

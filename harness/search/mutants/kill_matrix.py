@@ -1,5 +1,6 @@
 """The kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ HEAD = """# Kill matrix
 Which invariant detects which planted bug. `swarden mutants matrix` writes this page: it plants each bug and replays
 its op-log up to the first transition with a violation. Each invariant that is violated there has a mark; later
 violations are not shown. A checker bug is planted beside the bug that it overlooks: its marks are the invariants that
-no longer detect that bug. For our own engine a test compares the page with the op-logs (`tests/quality/oplogs/`).
+no longer detect that bug.
 """
 
 
@@ -60,6 +61,12 @@ def page(matrix: KillMatrix) -> str:
     """The matrix as a Markdown page: the matrix itself, tables by invariant and by bug, and the bugs not planted."""
     by_matrix = [_marks(matrix), _by_invariant(matrix), _by_mutant(matrix)]
     return "\n".join([HEAD, *by_matrix, _detected_by_test(matrix.bugs), _excluded(matrix.bugs), _waiting(matrix.bugs)])
+
+
+def data(matrix: KillMatrix) -> str:
+    """A JSON object of the laws that detect each bug, with a line for each."""
+    lines = [f"{json.dumps(name)}: {json.dumps(list(laws))}" for name, laws in matrix.laws_by_mutant.items()]
+    return "\n".join(["{", ",\n".join(lines), "}", ""])
 
 
 def _marks(matrix: KillMatrix) -> str:

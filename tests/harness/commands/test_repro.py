@@ -144,6 +144,16 @@ def test_known_bug_is_written_only_if_it_has_one_of_its_fingerprints(fingerprint
     assert run.stderr.startswith(f"swarden: {said}" if said else "")
 
 
+def test_bug_of_no_installed_release_is_an_issue_without_its_program(tmp_path):
+    name = "checkpoint-of-another-prompt"
+    [bug] = own_bugs("server")
+
+    run = swarden("repro", name, "--as", "issue", cwd=tmp_path)
+
+    assert (bug.name, run.returncode) == (name, 0), run.stderr
+    assert run.stdout == issue(bug, target_of("server"), "")
+
+
 def test_program_of_a_log_with_fixes_is_refused():
     path = SGLANG_LOGS / "prompt-never-admitted.oplog"
     log = OpLog.parse(path.read_bytes(), path).with_fixes(["second-chunked-request"])
