@@ -17,7 +17,6 @@ from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.replay import Verdict
 from swarden.harness.nightly.archive import IMPORT, Archive, Archived, Sighting, Status
-from swarden.harness.nightly.renamed import rename_findings
 from swarden.harness.nightly.shards import replay_with_story
 from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
@@ -124,9 +123,6 @@ def import_logs(
     place: ArchiveOption = ARCHIVE,
 ) -> None:
     """Add op-logs: each is run three times in a process of its own, and must fail or name the failure it expects."""
-    errors: list[str] = []
-    rename_findings(Archive(place), errors)
-    _print_errors(errors)
     night = _name_of_import(Archive(place))
     for path in paths:
         log = OpLog.load(path)

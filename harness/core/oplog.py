@@ -10,9 +10,6 @@ JSON Lines: a header, one op a line, and in a sealed log an end line.
 A fresh log is sealed: it has the digest of the state after each op, and its end line has the number of
 ops and a hash of the lines before it, so a truncated or edited file is detected.  A log without digests is not sealed:
 a regression case, or a log written by hand.  Digests in such a log are ignored.
-
-The header of format 2 is the same, but missing settings have the values in the target's `former_defaults`.  The
-header of format 1 is {"version":1,"machine":"engine","engines":[…]}; its engine is swarden's own.
 """
 
 import hashlib
@@ -26,25 +23,20 @@ import msgspec
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.files import EVERYBODY, read_whole, write_whole
-from swarden.harness.core.fingerprint import current_fingerprint
 from swarden.harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLOG_BYTES, MAX_TOKENS
 from swarden.harness.core.ops import AnyOp, Op, name_of, num_own_tokens
-from swarden.harness.core.registry import OWN, UnknownEngine, target_at, target_of
+from swarden.harness.core.registry import UnknownEngine, target_at, target_of
 from swarden.harness.core.target import ENGINE, MachineSpec, Target
 from swarden.harness.core.target_fault import blamed_on
 from swarden.harness.core.validation import NOT_DECODED, shortened, validation_text
 
 FORMAT = 3
-FORMER_FORMAT = 2  # settings that are not in its headers have the defaults of that time
 KINDS: dict[str, type[Op]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOp)}
 SHA_LEN = 16  # hex digits
-# Of earlier builds: parts of swarden's own engine, and engines that are perturbed.
-FORMER_MACHINES = frozenset({"ledger", "tree", "host", "perturbed", "perturbed-pd"})
 
 UNSEAL = 'to use the rest of the file, set "sealed" to false in line 1'
 BEGIN = f'begin the first line with "format":{FORMAT}'
 UNKNOWN_REMEDY = "correct it, or use the build that wrote it"
-FORMER_REMEDY = "remove the file, or use the build that wrote it"
 
 
 class OpLogError(UsageError):
@@ -61,10 +53,6 @@ class OpLogError(UsageError):
     def text(self) -> str:
         place = f"{self.path}" if self.line is None else f"{self.path}:{self.line}"
         return " ".join(f"{place}: {self.what}; {self.remedy}".splitlines())
-
-
-class FormerMachineError(OpLogError):
-    """The op-log needs a machine, or a second engine, that only an earlier build had."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -247,10 +235,7 @@ def _header(line: NumberedLine, engine: str | None, model: str | None) -> Header
     raw = _json(line, torn=False)
     if "op" in raw:
         raise line.error("the header is missing: the first line is an op", BEGIN)
-    is_former, raw = raw.get("format") != FORMAT, _converted(line, raw)
-    if "twin" in raw:
-        what = "the header: the run has a twin, a second engine, which this build does not drive"
-        raise FormerMachineError(line.path, line.number, what, FORMER_REMEDY)
+    _check_format(line, raw.pop("format", None))
     if engine is not None:
         name, _, version = engine.partition("==")
         raw |= {"engine": name, "version": version}
@@ -260,15 +245,10 @@ def _header(line: NumberedLine, engine: str | None, model: str | None) -> Header
         header = msgspec.convert(raw, Header)
     except msgspec.ValidationError as error:
         raise _invalid(line, "the header", raw, error) from error
-    if header.expected is not None:
-        header = msgspec.structs.replace(header, expected=current_fingerprint(header.expected))
     try:
         target = header.target if engine is None else target_of(engine)
     except UnknownEngine as error:
         raise line.error(f"the header: {error.what}", error.remedy) from error
-    if is_former:
-        configs = [{**target.former_defaults, **config} for config in header.configs]
-        header = msgspec.structs.replace(header, configs=configs)
     _check_machine(line, header, target)
     for fault in header.faults:
         if fault not in target.faults:
@@ -278,25 +258,16 @@ def _header(line: NumberedLine, engine: str | None, model: str | None) -> Header
     return header
 
 
-def _converted(line: NumberedLine, raw: dict[str, Any]) -> dict[str, Any]:
-    """The header in this format, without its `format` field; a header of format 1 is converted."""
-    if "format" not in raw and raw.get("version") == 1 and raw["version"] is not True:
-        renamed = {"engines": "configs"}
-        return {"engine": OWN} | {renamed.get(key, key): value for key, value in raw.items() if key != "version"}
-    found = raw.get("format")
+def _check_format(line: NumberedLine, found: object) -> None:
     if found is None:
         raise line.error("the header has no format", BEGIN)
-    if found is True or found not in (FORMER_FORMAT, FORMAT):
-        raise line.error(f"format is {shortened(found)}, this build reads 1 to {FORMAT}", "use the build that wrote it")
-    return {key: value for key, value in raw.items() if key != "format"}
+    if found != FORMAT:
+        raise line.error(f"format is {shortened(found)}, this build reads {FORMAT}", "use the build that wrote it")
 
 
 def _check_machine(line: NumberedLine, header: Header, target: Target) -> None:
     """Check that the target has the machine, and that the machine can run the model."""
     spec = target.machines.get(header.machine)
-    if spec is None and header.machine in FORMER_MACHINES:
-        what = f"the header: machine {header.machine} is a test of tests/quality now, and no machine any more"
-        raise FormerMachineError(line.path, line.number, what, FORMER_REMEDY)
     if spec is None:
         what = f"the header: machine is {shortened(header.machine)}, want {', '.join(target.machines)}"
         raise line.error(what, UNKNOWN_REMEDY)

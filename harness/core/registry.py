@@ -40,8 +40,6 @@ def target_of(engine: str) -> Target:
         loaded = known[name].load()
         target: Target = loaded() if isinstance(loaded, type) else loaded
         found = target.at(version) if version else target
-    if hasattr(target, "traffic"):
-        raise UnknownEngine(f"{name}: its target has an attribute traffic", "give it to a MachineSpec instead")
     if found is None:
         if command := target.install_command(version):
             raise UnknownEngine(f"{engine} is not installed", f"run: {command}")

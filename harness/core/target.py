@@ -129,8 +129,7 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept`
-    settings. `main_settings` are shown in a story even where they have their default. `former_defaults` are the values
-    of settings that are missing in op-logs of format 2, where these differ from `defaults`. `releases` are what
+    settings. `main_settings` are shown in a story even where they have their default. `releases` are what
     `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants. `needs` has, by
     setting, what a server has with it and not without; a setting that is no text counts if it is on, by default, too.
     With `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
@@ -142,7 +141,6 @@ class Target(Protocol):
     faults: Mapping[str, str] = {}
     contracts: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = {}
-    former_defaults: Mapping[str, Any] = {}
     main_settings: Sequence[str] = ()
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()

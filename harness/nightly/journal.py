@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from swarden.harness.core.fingerprint import current_fingerprint, slug
+from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.nightly.night_records import ShardRecord
 from swarden.harness.nightly.shards import ShardResult
@@ -19,8 +19,7 @@ from swarden.harness.search.verification import UNKNOWN, Cause
 class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     """A finding that is not confirmed yet; `log` is the text of its op-log, `cause` is what is known of its cause.
 
-    Only the same build continues a shrink: a candidate that passed in another build may fail in this one.  Files of
-    earlier builds have `behind`, the known bugs behind whose fixes the log fails, in place of the cause.
+    Only the same build continues a shrink: a candidate that passed in another build may fail in this one.
     """
 
     fingerprint: str
@@ -31,7 +30,6 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     passed: list[str] = []
     recorded: str = ""
     cause: Cause = UNKNOWN
-    behind: list[str] = []
     key: list[str] = []
     suffix: str = ""
 
@@ -53,7 +51,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     def finding(self, path: Path, engine: str) -> Finding:
         log = OpLog.parse(self.log.encode(), path, engine=engine)
         return Finding(
-            current_fingerprint(self.fingerprint),
+            self.fingerprint,
             log,
             self.found_cpu_seconds,
             engine,
@@ -61,7 +59,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             story=[StoryLine(StoryPart.EVIDENCE, line) for line in self.story],
             passed=frozenset(self.passed if log.header.source_hash == log.header.target.source_hash() else ()),
             recorded=Path(self.recorded) if self.recorded else None,
-            cause=Cause(behind=tuple(self.behind)) if self.behind else self.cause,
+            cause=self.cause,
             key=frozenset(self.key),
             suffix=self.suffix,
         )

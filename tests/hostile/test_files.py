@@ -80,7 +80,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
 @st.composite
 def oplogs(draw: DrawFn) -> bytes:
     """A log of a few ops on a small engine; the configuration, another part of the header or one op is hostile."""
-    header: Any = {"format": 2, "engine": OWN, "machine": draw(st.sampled_from(("engine", "pd", "ledger")))}
+    header: Any = {"format": 3, "engine": OWN, "machine": draw(st.sampled_from(("engine", "pd", "ledger")))}
     config = draw(st.sampled_from(CONFIGS)).to_mapping()
     is_config = draw(st.booleans())
     header["configs"] = [draw(mutated(config)) if is_config else config]

@@ -24,7 +24,6 @@ from typing import Any
 
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.fingerprint import current_fingerprint
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Op
 from swarden.harness.core.registry import OWN, UnknownEngine, target_of
@@ -124,7 +123,7 @@ def differences(before: Evidence, after: Evidence) -> Iterator[str]:
         yield "the kill matrix differs"
     for kind in ("digests", "verdicts"):
         for name in sorted(before[kind].keys() | after[kind].keys()):
-            then, now = (_with_names_of_today(evidence[kind].get(name)) for evidence in (before, after))
+            then, now = (evidence[kind].get(name) for evidence in (before, after))
             if then != now:
                 yield f"{kind}, {name}: {_changed(then, now)}"
     then, now = (_by_search(evidence) for evidence in (before, after))
@@ -132,14 +131,6 @@ def differences(before: Evidence, after: Evidence) -> Iterator[str]:
         for key in ("outcome", "law", "runs", "ops"):
             if then[name][key] != now[name][key]:
                 yield f"searches, {name}: {key} was {then[name][key]}, is {now[name][key]}"
-
-
-def _with_names_of_today(entry: Any) -> Any:
-    """A verdict with the fingerprints of this build; anything else as it is."""
-    if not isinstance(entry, dict) or "failures" not in entry:
-        return entry
-    expected = entry["expected"] and current_fingerprint(entry["expected"])
-    return {**entry, "expected": expected, "failures": [current_fingerprint(name) for name in entry["failures"]]}
 
 
 def costs(before: Evidence, after: Evidence) -> Iterator[str]:

@@ -16,7 +16,6 @@ from swarden.harness.nightly.archive import Archive, Night, Sighting, Status
 from swarden.harness.search.archive_files import read
 from swarden.harness.search.mutes import Mute
 from tests.harness.commands.test_commands import OPLOGS
-from tests.harness.nightly.some_nights import NAME_OF_TODAY, OF_RENAMED_CODE, archived_by_an_earlier_build
 from tests.harness.search.test_workers import DYING
 from tests.harness.some_commands import swarden
 from tests.harness.some_processes import processes_of, running, swarden_process, wait_until
@@ -160,17 +159,6 @@ def test_import_comes_behind_the_nights_of_its_day(archived, tmp_path, before, s
     assert run.stdout.startswith(f"{status}: "), run.stderr
     assert (again.status, again.log) == (status, archived.log)
     assert night < again.sightings[-1].night < f"{night[:10]}-02-aaaa"
-
-
-def test_import_into_the_archive_of_an_earlier_build_keeps_the_finding_and_its_quarantine(tmp_path):
-    archived_by_an_earlier_build(tmp_path / "a")
-
-    run = swarden("archive", "import", OPLOGS / f"{OF_RENAMED_CODE}.oplog", "--archive", "a", cwd=tmp_path)
-
-    [finding] = Archive(tmp_path / "a").findings([])
-    assert run.stdout.startswith(f"recurring: {NAME_OF_TODAY}: "), run.stderr
-    assert (finding.fingerprint, len(finding.sightings)) == (NAME_OF_TODAY, 2)
-    assert finding.quarantine is not None
 
 
 def test_quarantine_is_listed_with_its_date(archived, tmp_path):

@@ -27,15 +27,6 @@ def test_finding_in_the_journal_keeps_what_is_known_of_it():
     assert msgspec.json.decode(written, type=FindingFile).finding(PATH, "swarden").cause == CAUSE
 
 
-def test_finding_in_the_journal_of_an_earlier_build_keeps_the_fixes_behind_which_it_fails():
-    written = msgspec.to_builtins(FindingFile.of(Finding(STUCK, OpLog.load(PATH), 1.0, "swarden")))
-    del written["cause"]
-
-    read = msgspec.convert({**written, "behind": [OF_PROMPTS]}, FindingFile).finding(PATH, "swarden")
-
-    assert read.cause == Cause(behind=(OF_PROMPTS,))
-
-
 @pytest.fixture(scope="module")
 def night(tmp_path_factory):
     """The record of a night on an engine with known bugs, its report, and its exit code."""

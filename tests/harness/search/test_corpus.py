@@ -142,7 +142,7 @@ def test_only_logs_of_the_machine_are_run(tmp_path):
 
 
 def test_unreadable_log_is_named(tmp_path):
-    (tmp_path / "0000-torn.oplog").write_text('{"format":2,"engine":"swarden","configs":[{"page_size":"x"}]}\n')
+    (tmp_path / "0000-torn.oplog").write_text('{"format":3,"engine":"swarden","configs":[{"page_size":"x"}]}\n')
 
     with pytest.raises(OpLogError, match=r"0000-torn\.oplog:1: .*page_size"):
         worked(tmp_path)
