@@ -16,12 +16,13 @@ import typer
 from swarden.harness.commands import servers
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.fuzz import settings_of
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
-from swarden.harness.core.registry import installed, target_of
+from swarden.harness.core.registry import installed, target_for, target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import Target, prepare
 from swarden.harness.core.versions import check_version
@@ -59,7 +60,7 @@ class Found(NamedTuple):
         return target_of(self.engine)
 
     def load(self) -> OpLog:
-        log = OpLog.load(self.path, engine=self.engine)
+        log = load_log(self.path, engine=self.engine)
         if not self.settings:
             return log
         configs = with_settings(self.target, [self.target.decode(one) for one in log.header.configs], self.settings)
@@ -152,10 +153,10 @@ def find(finding: str, engine: str | None) -> Found:
     """A known bug by its name, on the newest installed release that has it, or an op-log file.  Raises UsageError."""
     if finding.endswith(SUFFIX):
         path = Path(finding)
-        log = OpLog.load(path, engine=engine)
+        log = load_log(path, engine=engine)
         if engine is None:
             check_version(path, log.header, or_else="name another one with --engine")
-        target = log.header.target
+        target = target_for(log.header)
         return Found(path.stem, path, f"{target.name}=={target.version()}" if target.releases else target.name, None)
     names = [engine.partition("==")[0]] if engine is not None else sorted(installed())
     known = {name: target_of(name).known_bugs() for name in names}

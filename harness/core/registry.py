@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from swarden.harness.core.errors import CannotImport
 from swarden.harness.core.imports import importing
+from swarden.harness.core.oplog import Header
 from swarden.harness.core.target import Target
 
 GROUP = "swarden.engines"
@@ -48,8 +49,15 @@ def target_of(engine: str) -> Target:
     return found
 
 
+def target_for(header: Header) -> Target:
+    """The target of a log, in the log's version if that is installed, otherwise in the version that is.
+
+    Raises UnknownEngine.
+    """
+    return _target_at(header.engine, header.version)
+
+
 @cache
-def target_at(engine: str, version: str) -> Target:
-    """The target in this version if it is installed, otherwise in the version that is; raises UnknownEngine."""
+def _target_at(engine: str, version: str) -> Target:
     target = target_of(engine)
     return (target.at(version) if version else None) or target

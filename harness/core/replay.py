@@ -7,11 +7,13 @@ from enum import Enum
 
 import msgspec
 
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.target import prepare
 from swarden.harness.core.target_fault import blamed_on
 from swarden.invariants.catalog import catalog_of
@@ -64,7 +66,7 @@ class Replayed:
 
     @property
     def is_same_build(self) -> bool:
-        return self.log.header.source_hash == self.log.header.target.source_hash()
+        return self.log.header.source_hash == target_for(self.log.header).source_hash()
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def driver_of(
 
     Raises TargetFault if the target cannot make the systems.
     """
-    target = header.target
+    target = target_for(header)
     with blamed_on(target.name, "decode"):
         configs = [target.decode(config) for config in header.configs]
     with blamed_on(target.name, "build"):
@@ -130,7 +132,7 @@ def driver_of(
 
 def log_of(header: Header, driver: Driver) -> OpLog:
     """The run of a driver as an op-log of this build; all other fields are those of `header`."""
-    failure, target = driver.failure, header.target
+    failure, target = driver.failure, target_for(header)
     full = msgspec.structs.replace(
         header,
         version=target.version(),
@@ -155,14 +157,15 @@ def run_log(
     context, which is entered when the changes of the log are planted.  Raises UsageError if the log's mutant or one of
     its fixes is unknown, or does not fit.
     """
-    prepare(log.header.target)
+    header, target = log.header, target_for(log.header)
+    prepare(target)
 
     def on_transition(change: Transition) -> None:
         if observe is not None:
             observe(driver, change)
 
-    with log.header.changes.planted(log.header.target), inside or nullcontext():
-        driver: Driver = driver_of(log.header, keep=KeptParts(digests=keep_digests), observe=on_transition)
+    with Changes(header.mutant, header.fixes).planted(target), inside or nullcontext():
+        driver: Driver = driver_of(header, keep=KeptParts(digests=keep_digests), observe=on_transition)
         for system in driver.systems if trace_origins else ():
             system.log.trace()
         for op in log.ops:
@@ -197,7 +200,7 @@ def _runs_of(log: OpLog, runs: int, observe: Observe | None, *, trace_origins: b
     """The runs of a log; fewer than `runs` if a run has ended an engine that cannot be started again."""
     done: list[Replayed] = []
     for run in range(runs):
-        keep_digests = log.header.target.is_repeatable
+        keep_digests = target_for(log.header).is_repeatable
         try:
             driver = run_log(
                 log, keep_digests=keep_digests, observe=observe if not run else None, trace_origins=trace_origins

@@ -14,6 +14,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fitting import fitting
 from swarden.harness.core.known_bug import KnownBug, folders_of_bugs, known_bugs_in
 from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.oplog import ENGINE as ENGINE
 from swarden.harness.core.ops import ENGINE_OPS, Op, Pause, PauseMode
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.patch import Patch
@@ -29,7 +30,7 @@ from swarden.invariants.transition import Transition
 ValueT = TypeVar("ValueT")
 
 _prepared: list["Target"] = []
-ENGINE, PAIR = "engine", "pd"  # the machines that drive one whole engine, and a prefill and a decode engine
+PAIR = "pd"  # the machine that drives a prefill and a decode engine; ENGINE drives one whole engine
 TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
 

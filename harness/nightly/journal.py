@@ -5,8 +5,9 @@ from pathlib import Path
 
 import msgspec
 
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.fingerprint import slug
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_for
 from swarden.harness.nightly.night_records import ShardRecord
 from swarden.harness.nightly.shards import ShardResult
 from swarden.harness.report.story import StoryLine, StoryPart
@@ -49,7 +50,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def finding(self, path: Path, engine: str) -> Finding:
-        log = OpLog.parse(self.log.encode(), path, engine=engine)
+        log = parse_log(self.log.encode(), path, engine=engine)
         return Finding(
             self.fingerprint,
             log,
@@ -57,7 +58,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             engine,
             died=self.died,
             story=[StoryLine(StoryPart.EVIDENCE, line) for line in self.story],
-            passed=frozenset(self.passed if log.header.source_hash == log.header.target.source_hash() else ()),
+            passed=frozenset(self.passed if log.header.source_hash == target_for(log.header).source_hash() else ()),
             recorded=Path(self.recorded) if self.recorded else None,
             cause=self.cause,
             key=frozenset(self.key),

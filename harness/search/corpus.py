@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, write_whole
@@ -100,7 +101,7 @@ def digest_of(folder: Path) -> str:
 
 def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[CorpusLog]:
     """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read."""
-    logs = [CorpusLog(path.name, OpLog.load(path, engine=engine, inside=folder)) for path in files_of(folder)]
+    logs = [CorpusLog(path.name, load_log(path, engine=engine, inside=folder)) for path in files_of(folder)]
     return [one for one in logs if machine in (None, one.log.header.machine)]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from swarden.harness.core.driver import DrainStuck, Driver, Failure, Moment
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.origins import PLACE, EngineCode
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.history import entries_of, nearest
 from swarden.harness.report.story import KEPT_WAITING, refs_of
@@ -50,7 +51,7 @@ def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
 
     It has the statements by which the last step left out requests, or the one that took, freed or locked a unit last.
     """
-    target, traced = log.header.target, list[Driver]()
+    target, traced = target_for(log.header), list[Driver]()
     is_left_out = leaves_out(failure)
     since = failure.transition.after.step - LAST_STEPS if is_left_out else 0
 

@@ -10,6 +10,7 @@ from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import Counters
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import Parent
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import Replays, Verdict, repeat
 from swarden.harness.core.running_log import RunningLog
 from swarden.harness.core.target import Target, prepare
@@ -43,7 +44,7 @@ def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget, de
 def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool, block: Block) -> Replays:
     """Run a log `runs` times, within a block; `with_story` asks for the story of its failure."""
     observe = _boot(parent, log)
-    with block(log.header.target) as counters:
+    with block(target_for(log.header)) as counters:
         replays = repeat(log, runs, observe, trace_origins=with_story)
     story = story_lines(log.header, replays.failure) if with_story and replays.failure is not None else []
     ran = counters.coverage.ran if isinstance(counters, Counters) else frozenset()
@@ -64,7 +65,7 @@ def _boot(parent: Parent, log: OpLog) -> Callable[..., None]:
     Returns the observer of its steps.
     """
     _prepare()
-    prepare(log.header.target)
+    prepare(target_for(log.header))
     parent.beat()
     return lambda *_: parent.beat()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
@@ -31,7 +32,7 @@ def replay(log: Path | str | OpLog, *, engine: str | None = None, runs: int = RU
     if isinstance(log, OpLog):
         return _replays(log, None, runs)
     path = Path(log)
-    log = OpLog.load(path, engine=engine)
+    log = load_log(path, engine=engine)
     if engine is None:
         check_version(path, log.header, or_else=f"give engine={log.header.engine!r} to replay it on the installed one")
     return _replays(log, path, runs)
@@ -39,7 +40,7 @@ def replay(log: Path | str | OpLog, *, engine: str | None = None, runs: int = RU
 
 def replayed(path: Path) -> str:
     """The story of an op-log's failure on the installed version, or ""; raises UsageError as `replay` does."""
-    return "\n".join(_replays(OpLog.load(path), path, 1).story)
+    return "\n".join(_replays(load_log(path), path, 1).story)
 
 
 def _replays(log: OpLog, path: Path | None, runs: int) -> Replays:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.known_bug import EMBARGO, PRIVATE
 from swarden.harness.core.oplog import OpLog
@@ -68,7 +69,7 @@ def _failed(path: Path, engine: str, own: str) -> Iterator[tuple[Target, OpLog, 
     """The target, an op-log and its failure; a mutant is in the code, not in the log, as a bug of the engine is."""
     target = target_of(engine)
     target.prepare_process()
-    log = OpLog.load(path, engine=engine)
+    log = load_log(path, engine=engine)
     log = OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops)
     with nullcontext() if own else target.mutant(path.stem).planted():
         failure = run_log(log).failure

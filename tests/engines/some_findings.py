@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from docs.make.pages import own_bugs
 from swarden.harness.commands.repro import find
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.known_bug import KnownBug, Span
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.known_bug import diff_of
@@ -37,7 +37,7 @@ def op_logs_of(engine):
 
 def laws_with(path, engine, fix=""):
     """The laws that fail, with a fix planted; none if the release has not the part that has the bug."""
-    if OpLog.load(path).header.machine not in target_of(engine).machines:
+    if load_log(path).header.machine not in target_of(engine).machines:
         return set()
     try:
         if not fix:
@@ -57,9 +57,9 @@ def causes_of(path, engine, name):
     """
     target = target_of(engine)
     target.prepare_process()
-    if OpLog.load(path).header.machine not in target.machines:
+    if load_log(path).header.machine not in target.machines:
         return {name}
-    log = OpLog.load(path, engine=engine)
+    log = load_log(path, engine=engine)
     failure = run_log(log).failure
     if failure is None:
         return {name}

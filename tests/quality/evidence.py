@@ -22,9 +22,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Drain, Op
 from swarden.harness.core.registry import OWN, UnknownEngine, target_of
 from swarden.harness.core.replay import run_log
@@ -85,7 +86,7 @@ def digests(engine: str, machine: str) -> str:
 def verdict(engine: str, path: Path) -> Evidence:
     """The fingerprints of a replay, its last digest, and the hash of its text without numbers of lines."""
     try:
-        log = OpLog.load(path, engine=engine)
+        log = load_log(path, engine=engine)
         driver = run_log(log, keep_digests=True)
     except UsageError as error:
         return {"error": f"{type(error).__name__}"}

@@ -20,6 +20,7 @@ import msgspec
 from swarden.harness.core.errors import InvalidConfig, RunTooLarge, UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Drain, Op, Step, Submit
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.target import Target
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.search.shrink.simpler import (
@@ -102,7 +103,7 @@ def shrink(
 
     To continue a shrink of this log, give the candidates that have `passed` in it.
     """
-    defaults = log.header.target.simplified if simplify_config else {}
+    defaults = target_for(log.header).simplified if simplify_config else {}
     search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget, {*passed}, {*passed}, defaults)
     complete = True
     try:
@@ -126,7 +127,7 @@ def measure(log: OpLog) -> tuple[int, int, int, int, int]:
     the sum of the numbers in these settings.
     """
     steps = sum(op.count if isinstance(op, Step) else STEPS_OF_A_DRAIN * isinstance(op, Drain) for op in log.ops)
-    defaults = log.header.target.simplified
+    defaults = target_for(log.header).simplified
     changed = [value for config in log.header.configs for name, value in config.items() if value != defaults.get(name)]
     numbers = sum(value for value in changed if is_number(value))
     return len(log.ops), steps, sum(map(size, log.ops)), len(changed), numbers
@@ -160,7 +161,7 @@ class _Search:
 
     @property
     def target(self) -> Target:
-        return self.log.header.target
+        return target_for(self.log.header)
 
     @property
     def _is_large(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.registry import OWN
@@ -218,7 +219,7 @@ def test_log_that_crashes_is_imported_without_a_test(tmp_path, expected):
     [finding] = Archive(tmp_path / "a").findings([])
     assert finding.status is Status.NEW
     assert finding.log is not None
-    assert OpLog.load(finding.log).header.expected == finding.fingerprint == (expected or "crash/SIGSEGV")
+    assert load_log(finding.log).header.expected == finding.fingerprint == (expected or "crash/SIGSEGV")
     assert list(finding.folder.glob("test_*.py")) == []
 
 

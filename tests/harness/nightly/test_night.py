@@ -8,6 +8,7 @@ from threading import Event as Flag
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
@@ -233,7 +234,7 @@ def test_finding_whose_summary_cannot_be_read_is_settled_beside_the_archive(tmp_
     assert (statuses(night), night.exit_code) == ({DOUBLE_FREE: "new"}, ExitCode.MISUSE)
     assert [error.partition(": ")[0] for error in night.errors] == [str(summary)]
     [log] = (tmp_path / "nights" / night.name / "unpublished").glob("*.oplog")
-    assert OpLog.load(log).header.expected == LEAK
+    assert load_log(log).header.expected == LEAK
 
 
 # --- seeds

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from swarden.harness.commands.layout import print_lines
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.decisions import PassedOver
 from swarden.harness.core.driver import Moment
 from swarden.harness.core.fingerprint import fingerprint
@@ -42,7 +43,7 @@ def shown(lines, **terminal):
 
 
 def kept(name):
-    return OpLog.load(OPLOGS / f"{name}.oplog")
+    return load_log(OPLOGS / f"{name}.oplog")
 
 
 def failure_of(log):

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.oplog import Header, OpLog, OpLogError
@@ -37,7 +38,7 @@ def worked(folder, *, mutant=None, max_runs=1, seed=1):
 
 def healthy_log(mutant):
     """The log that shows a mutant, without the mutant."""
-    log = OpLog.load(OPLOGS / f"{mutant}.oplog")
+    log = load_log(OPLOGS / f"{mutant}.oplog")
     return OpLog(msgspec.structs.replace(log.header, mutant=None, expected=None), log.ops)
 
 
