@@ -22,6 +22,7 @@ from swarden.harness.core.process import Death, Process, ProcessDied
 from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
 from swarden.harness.core.versions import check_version
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import change_lines, configuration_line, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
 from swarden.harness.search.deaths import death_of, is_expected
@@ -157,7 +158,7 @@ def _ended(path: Path, log: OpLog, where: Elsewhere, runs: int, lines: EventLine
         if death is not None:
             return _ended_by(death, path, log)
         on_transition = lines.write_transition if lines.is_on else None
-        replays = repeat(log, runs, on_transition, trace_origins=True)
+        replays = repeat(log, runs, on_transition, tracer_of=decision_tracer)
     except UsageError as error:
         return _error(path, error)
     story = _lines_of(path, log, replays)

@@ -26,6 +26,7 @@ from swarden.harness.core.registry import installed, target_for, target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import Target, prepare
 from swarden.harness.core.versions import check_version
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines
@@ -220,7 +221,7 @@ def _program_of_issue(found: Found, forms: list[Form]) -> str:
 def _issue_of_log(found: Found, program: str) -> str:
     """The issue for an op-log without a known bug: its failure, its settings and its program."""
     log = found.load()
-    failure = run_log(log, trace_origins=True).failure
+    failure = run_log(log, tracer_of=decision_tracer).failure
     if failure is None:
         raise UsageError(f"{found.path}: does not fail on {found.engine}, so it is no issue")
     story = "\n".join(map(str, story_lines(log.header, failure)))

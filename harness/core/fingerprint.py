@@ -10,10 +10,10 @@ from traceback import walk_tb
 from types import FrameType
 
 from swarden.harness.core.errors import RemoteError
+from swarden.harness.core.origins import NESTED, is_within, module_of
 from swarden.invariants.violation import Violation
 
 MAX_SLUG_LEN = 120
-NESTED = ".<locals>.<"  # a comprehension or a lambda is part of its function
 
 
 def fingerprint(violation: Violation) -> str:
@@ -49,15 +49,6 @@ def fingerprint_of_error(error: BaseException, package: str, core: str = "") -> 
 def slug(name: str) -> str:
     """A fingerprint as a file name."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)[:MAX_SLUG_LEN].strip("-.")
-
-
-def is_within(module: str, package: str) -> bool:
-    """Whether this is the module of the package itself, or one below it."""
-    return module == package or module.startswith(f"{package}.")
-
-
-def module_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", ""))
 
 
 def _function(frame: FrameType) -> str:

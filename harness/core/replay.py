@@ -10,6 +10,7 @@ import msgspec
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
 from swarden.harness.core.errors import EngineGone, UsageError
+from swarden.harness.core.event_log import TracerOf
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
@@ -148,14 +149,14 @@ def run_log(
     *,
     keep_digests: bool = False,
     observe: Observe | None = None,
-    trace_origins: bool = False,
+    tracer_of: TracerOf | None = None,
     inside: AbstractContextManager[object] | None = None,
 ) -> Driver:
     """Apply a log's ops to fresh engines; `observe` is called with each transition.
 
-    With `trace_origins` the history has the place in the engine's code that emitted each event.  The run is `inside` a
-    context, which is entered when the changes of the log are planted.  Raises UsageError if the log's mutant or one of
-    its fixes is unknown, or does not fit.
+    With `tracer_of` the history has the place in the engine's code that emitted each event, and what the tracer has
+    found.  The run is `inside` a context, which is entered when the changes of the log are planted.  Raises UsageError
+    if the log's mutant or one of its fixes is unknown, or does not fit.
     """
     header, target = log.header, target_for(log.header)
     prepare(target)
@@ -166,8 +167,9 @@ def run_log(
 
     with Changes(header.mutant, header.fixes).planted(target), inside or nullcontext():
         driver: Driver = driver_of(header, keep=KeptParts(digests=keep_digests), observe=on_transition)
-        for system in driver.systems if trace_origins else ():
-            system.log.trace()
+        if tracer_of is not None:
+            for system in driver.systems:
+                system.log.trace(tracer_of)
         for op in log.ops:
             driver.apply(op)
     return driver
@@ -179,32 +181,32 @@ def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = l
     return failure if failure and fingerprint in failure.fingerprints else None
 
 
-def replay(log: OpLog, observe: Observe | None = None, *, trace_origins: bool = False) -> Replayed:
+def replay(log: OpLog, observe: Observe | None = None, *, tracer_of: TracerOf | None = None) -> Replayed:
     """Run a log once and compare the states with its digests.
 
     Raises TruncatedLog if the log is truncated and does not fail.
     """
-    [run] = _runs_of(log, 1, observe, trace_origins=trace_origins)
+    [run] = _runs_of(log, 1, observe, tracer_of)
     return run
 
 
-def repeat(log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, trace_origins: bool = False) -> Replays:
+def repeat(
+    log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, tracer_of: TracerOf | None = None
+) -> Replays:
     """Run a log `runs` times; `observe` is called with each transition of the first run.
 
     Raises TruncatedLog if the log is truncated and no run fails.
     """
-    return verdict_of(_runs_of(log, runs, observe, trace_origins=trace_origins))
+    return verdict_of(_runs_of(log, runs, observe, tracer_of))
 
 
-def _runs_of(log: OpLog, runs: int, observe: Observe | None, *, trace_origins: bool) -> list[Replayed]:
+def _runs_of(log: OpLog, runs: int, observe: Observe | None, tracer_of: TracerOf | None) -> list[Replayed]:
     """The runs of a log; fewer than `runs` if a run has ended an engine that cannot be started again."""
     done: list[Replayed] = []
     for run in range(runs):
         keep_digests = target_for(log.header).is_repeatable
         try:
-            driver = run_log(
-                log, keep_digests=keep_digests, observe=observe if not run else None, trace_origins=trace_origins
-            )
+            driver = run_log(log, keep_digests=keep_digests, observe=observe if not run else None, tracer_of=tracer_of)
         except EngineGone:
             if not done:
                 raise

@@ -20,6 +20,7 @@ from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, run_log
 from swarden.harness.core.versions import load_for_here
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
 from swarden.harness.search.judge import NO_TRIALS, Trials
 from swarden.harness.search.keys import is_of, key_of, kind_of, leaves_out
@@ -292,7 +293,7 @@ def sealed(log: OpLog) -> tuple[OpLog, Driver]:
 
     The log is not marked as truncated any more, because it fails by itself.
     """
-    driver = run_log(log, keep_digests=True, trace_origins=True)
+    driver = run_log(log, keep_digests=True, tracer_of=decision_tracer)
     fresh = log_of(log.header, driver)
     header = msgspec.structs.replace(fresh.header, expected=log.header.expected, truncated="")
     return OpLog(header, fresh.ops, fresh.digests), driver

@@ -11,6 +11,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
 from swarden.harness.core.versions import check_version
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.deaths import death_of, is_expected
@@ -49,7 +50,7 @@ def _replays(log: OpLog, path: Path | None, runs: int) -> Replays:
         verdict = Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED
         told = f"{log.header.expected}: run in a process of its own, which {death.how}"
         return Replays(verdict, (log.header.expected or death.name,), 1, 1, story=(told,))
-    replays = repeat(log, runs, trace_origins=True)
+    replays = repeat(log, runs, tracer_of=decision_tracer)
     story = story_lines(log.header, replays.failure, path) if replays.failure is not None else ()
     return replace(replays, story=tuple(map(str, story)))
 
