@@ -19,6 +19,7 @@ from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
@@ -278,7 +279,7 @@ def run_inside(engine: str, path: str, fix: str) -> None:
     """Run a program in this process, with the release of an engine and the stand-ins that it needs."""
     target = target_of(engine)
     prepare(target)
-    with target.fix(fix).planted() if fix else nullcontext():
+    with fix_of(target, fix).planted() if fix else nullcontext():
         try:
             sys.argv = [path]
             runpy.run_path(path, run_name="__main__")

@@ -23,7 +23,7 @@ def mutants_of_environment(target: Target) -> dict[str, Mutant]:
     """The mutants of the file that VARIABLE names, by id; raises UsageError if the file or an id is invalid."""
     path = os.environ.get(VARIABLE)
     own = mutants_of(Path(path)) if path else {}
-    for one in target.mutants():
+    for one in target.catalog:
         if one.id in own:
             raise UsageError(f"{path}: mutant {one.id} is in the catalogue too; choose another id")
     return own

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from swarden.harness.core.errors import CannotImport
 from swarden.harness.core.imports import importing
 from swarden.harness.core.oplog import Header
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import Target, install_command
 
 GROUP = "swarden.engines"
 OWN = "swarden"  # the engine that comes with the harness
@@ -42,7 +42,7 @@ def target_of(engine: str) -> Target:
         target: Target = loaded() if isinstance(loaded, type) else loaded
         found = target.at(version) if version else target
     if found is None:
-        if command := target.install_command(version):
+        if command := install_command(target, version):
             raise UnknownEngine(f"{engine} is not installed", f"run: {command}")
         what = f"engine {name!r} is installed in version {target.version()}, not {version}"
         raise UnknownEngine(what, f"install that version, or name {name} without a version")

@@ -6,6 +6,7 @@ from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import target_for
+from swarden.harness.core.target import install_command
 
 
 def load_for_here(path: Path, *, inside: Path | None = None) -> OpLog:
@@ -23,6 +24,6 @@ def check_version(path: Path, header: Header, *, or_else: str = "") -> None:
     here = target_for(header).version()
     if header.version in ("", here):
         return
-    command = target_for(header).install_command(header.version)
+    command = install_command(target_for(header), header.version)
     remedy = ", or ".join(filter(None, (f"run: {command}" if command else "", or_else))) or "install that version"
     raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here or 'none'}; {remedy}")

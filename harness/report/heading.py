@@ -5,11 +5,12 @@ from itertools import takewhile
 
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Op, Step, Submit, name_of
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.target import ENGINE
+from swarden.harness.core.target import ENGINE, simplified
 from swarden.harness.report.op_text import op_text
 from swarden.harness.report.wording import counted
 from swarden.invariants.reference import Expectation, Reference
@@ -47,7 +48,7 @@ def change_lines(header: Header) -> list[str]:
     """
     target = target_for(header)
     needless = Changes(header.mutant, header.fixes).needless(target)
-    fixes = [target.fix(name) for name in header.fixes if name not in needless]
+    fixes = [fix_of(target, name) for name in header.fixes if name not in needless]
     lines = [
         *(f"fix of a known bug: {one.name} in {', '.join(one.places)}" for one in fixes),
         *(f"without the fix of {name}: {target.name} {target.version()} does not have this bug" for name in needless),
@@ -83,7 +84,7 @@ def needs_line(header: Header) -> str:
         f"{f'engine {engine}: ' if several else ''}{name} {value}"
         for engine, config in enumerate(header.configs)
         for name, value in config.items()
-        if name in target_for(header).simplified and value != target_for(header).defaults[name]
+        if name in simplified(target_for(header)) and value != target_for(header).defaults[name]
     ]
     return f"needs: {', '.join(needed)}; all others are the default" if needed else ""
 

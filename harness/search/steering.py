@@ -14,6 +14,7 @@ from swarden.harness.core.oplog import Header, OpLog, OpLogError
 from swarden.harness.core.ops import Drain, Op, Step, Submit, name_of
 from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import failure_like
+from swarden.harness.core.target import simplified
 from swarden.harness.search.keys import BEFORE_HASH, NO_KEY, Key, is_of, key_of, kind_of
 from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
 from swarden.harness.search.verification import UNKNOWN, Cause, Verifier
@@ -44,7 +45,7 @@ class Trail:
 
     @classmethod
     def of(cls, log: OpLog) -> "Trail":
-        names, defaults = [name_of(op) for op in log.ops], target_for(log.header).simplified
+        names, defaults = [name_of(op) for op in log.ops], simplified(target_for(log.header))
         kinds = [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
         settings = [
             {name: value for name, value in engine.items() if value != defaults.get(name, value)}
@@ -54,7 +55,7 @@ class Trail:
 
     @property
     def _defaults(self) -> Mapping[str, object]:
-        return target_of(self.engine).simplified
+        return simplified(target_of(self.engine))
 
     def widen(self, header: Header) -> None:
         """Make the trail cover a header whose run had the same failure.

@@ -15,6 +15,7 @@ import msgspec
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.fixes import patch_of
 from swarden.harness.core.known_bug import EMBARGO, PRIVATE
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
@@ -58,7 +59,7 @@ def foreign_causes(path: Path, engine: str, own: str) -> set[str]:
 def foreign_cures(path: Path, engine: str, own: str) -> tuple[set[str], int]:
     """The fixes of other bugs that cure an op-log, each alone, and the number of fixes that it reaches."""
     with _failed(path, engine, own) as (target, log, failure):
-        patches = [target.patch_of(bug) for bug in target.known_bugs().values() if bug.name not in log.header.fixes]
+        patches = [patch_of(target, bug) for bug in target.known_bugs().values() if bug.name not in log.header.fixes]
         judge = Judge(log, failure, [patch for patch in patches if patch is not None])
         reached = judge.ending().reached
         return {fix for fix in reached - {own} if judge.cures([fix])}, len(reached)

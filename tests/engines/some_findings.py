@@ -11,6 +11,7 @@ from docs.make.pages import own_bugs
 from swarden.harness.commands.repro import find
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.known_bug import KnownBug, Span
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
@@ -44,7 +45,7 @@ def laws_with(path, engine, fix=""):
             return laws_of(path, engine)
         target = target_of(engine)
         target.prepare_process()
-        with target.fix(fix).planted():
+        with fix_of(target, fix).planted():
             return laws_of(path, engine)
     except InvalidConfig:
         return set()
@@ -74,7 +75,7 @@ def failures_with_large_pools(name, engine):
     found = find(name, engine)
     log = found._replace(settings=target.known_bugs()[name].large_pools).load()
     failure = run_log(log).failure
-    with target.fix(name).planted():
+    with fix_of(target, name).planted():
         fixed = run_log(log).failure
     return set(failure.fingerprints if failure is not None else ()), fixed and fixed.fingerprint
 
@@ -86,7 +87,7 @@ def plant_all(engine):
     names = [name for name, bug in target.known_bugs().items() if bug.patch_for(target.version()) is not None]
     with ExitStack() as planted:
         for name in names:
-            planted.enter_context(target.fix(name).planted())
+            planted.enter_context(fix_of(target, name).planted())
     return names
 
 

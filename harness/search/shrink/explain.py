@@ -17,6 +17,7 @@ from swarden.harness.core.errors import InvalidConfig, RunTooLarge
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_for
+from swarden.harness.core.target import decode_all
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget
 from swarden.harness.search.shrink.simpler import HANDLES, changed
@@ -188,7 +189,7 @@ class _Found:
         configs = [{**one, name: new} if index == engine else one for index, one in enumerate(header.configs)]
         try:
             with blamed_on(target_for(header).name, "decode"):
-                target_for(header).decode_all(configs)
+                decode_all(target_for(header), configs)
         except (InvalidConfig, TargetFault):
             return None
         return OpLog(msgspec.structs.replace(header, configs=configs), self.log.ops)

@@ -46,9 +46,10 @@ class ReleasedTarget(OwnTarget):
     def version(self):
         return "1.0"
 
-    def mutants(self):
-        healthy = {{"fits": "max(", "stale": "no such text"}}
-        return [Mutant(id, "made up", (Hunk({WINDOW}, text, "min("),), ("stuck",)) for id, text in healthy.items()]
+    catalog = [
+        Mutant(id, "made up", (Hunk({WINDOW}, text, "min("),), ("stuck",))
+        for id, text in (("fits", "max("), ("stale", "no such text"))
+    ]
 """
 
 

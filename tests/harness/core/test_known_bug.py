@@ -5,6 +5,7 @@ import pytest
 from docs.make.pages import ENGINES, own_bugs
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.known_bug import EMBARGO, known_bugs_in
 from swarden.harness.core.registry import target_of
 
@@ -133,7 +134,7 @@ def engine_of(bug):
 )
 def test_unknown_fix_is_refused(name, complaint):
     with pytest.raises(UsageError) as raised:
-        target_of("demo").fix(name)
+        fix_of(target_of("demo"), name)
 
     assert str(raised.value) == complaint
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import fields, replace
 from datetime import date
+from typing import Any
 
 import pytest
 
@@ -181,9 +182,12 @@ def test_campaign_says_how_to_search_behind_known_bugs_if_most_failed_runs_are_o
     assert (line in ended.lines()) == is_said
 
 
+ONCE_AND_TWICE: Any = {int: (2, 4), Counter: (Counter(a=2), Counter(a=4))}
+
+
 @pytest.mark.parametrize("name", [one.name for one in fields(Tallies)])
 def test_each_count_of_two_tallies_is_added(name):
-    once, twice = {int: (2, 4), Counter: (Counter(a=2), Counter(a=4))}[type(getattr(Tallies(), name))]
+    once, twice = ONCE_AND_TWICE[type(getattr(Tallies(), name))]
     total = Tallies()
 
     for _ in range(2):
