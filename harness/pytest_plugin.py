@@ -53,15 +53,6 @@ class Replay(pytest.Item):
         return self.path, None, f"replay {printable(self.path.name)}"
 
 
-def pytest_exception_interact(call: "pytest.CallInfo[object]", report: object) -> None:
-    """Add to the report of a generated test that an earlier build wrote what to change in it."""
-    cause = call.excinfo.value.__cause__ if call.excinfo is not None else None
-    if isinstance(report, pytest.CollectReport) and isinstance(cause, ImportError):
-        hint = import_module("swarden.harness.core.imports").former_import(cause)
-        if hint:
-            report.sections.append(("swarden", hint))
-
-
 @pytest.fixture
 def swarden_fuzz(tmp_path: Path) -> Callable[..., None]:
     """Fuzzes an engine, as in `swarden_fuzz("blockserve", seed=7, seconds=20)`; fails with the stories of the findings.

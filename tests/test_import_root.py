@@ -26,8 +26,8 @@ if __name__ == "__main__":
             print(pool.submit(EngineConfig).result().page_size)
 """
 MUTANTS = """
-from {root}harness.core.mutant import Hunk, Mutant
-hunk = Hunk("engine_under_test.engine:Engine.has_work", "return self.scheduler.has_work", "return True")
+from swarden.harness.core.mutant import Hunk, Mutant
+hunk = Hunk("swarden.engine_under_test.engine:Engine.has_work", "return self.scheduler.has_work", "return True")
 busy = Mutant("busy", "made up", (hunk,), ("stuck",))
 """
 SCHEDULER = "class Scheduler: ..."
@@ -94,32 +94,12 @@ def test_attach_imports_our_attachment(foreign):
     assert "foreign" not in run.stderr
 
 
-def test_place_that_a_mutant_names_without_the_root_is_found(tmp_path):
-    (tmp_path / "mutants.py").write_text(MUTANTS.format(root="swarden."))
+def test_mutant_file_imports_and_names_our_packages(tmp_path):
+    (tmp_path / "mutants.py").write_text(MUTANTS)
 
     run = run_in(tmp_path, "-m", "swarden", "mutants", "run", "--mutants=mutants.py", "--seeds=1")
 
     assert run.returncode == 0, run.stdout + run.stderr
-
-
-def test_mutant_file_of_an_earlier_build_is_refused_with_what_to_write(tmp_path):
-    (tmp_path / "mutants.py").write_text(MUTANTS.format(root=""))
-
-    run = run_in(tmp_path, "-m", "swarden", "mutants", "run", "--mutants=mutants.py")
-
-    assert (run.returncode, run.stderr) == (
-        2,
-        "swarden: mutants.py:2: No module named 'harness'; write swarden.harness for harness, "
-        "and so for all imports of swarden\n",
-    )
-
-
-def test_generated_test_of_an_earlier_build_says_what_to_write(tmp_path):
-    (tmp_path / "test_found.py").write_text("from harness.core.oplog import Header, OpLog\n")
-
-    run = run_in(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-
-    assert "write swarden.harness for harness" in run.stdout
 
 
 def test_wheel_and_sdist_have_each_file_of_the_packages(tmp_path):

@@ -11,7 +11,6 @@ CLASS_OR_ESCAPED = re.compile(r"\[\^?\]?[^]]*+\]|\\.")
 GIVES_BACK = re.compile(r"(?<![*+?}])[*+](?!\+|[)?$]*+$)")  # a repeat that is not possessive, with more behind it
 # By file, the texts of patterns with such repeats, which are short, or in which each repeat ends at another character.
 TEXTS = {
-    "core/decisions.py": "names of our files of code",
     "core/imports.py": "the metadata of swarden",
     "core/origins.py": "names of our files of code",
     "core/releases.py": "versions",
@@ -20,6 +19,7 @@ TEXTS = {
     "kit/definitions.py": "the code of an engine",
     "kit/reads.py": "the code of an engine",
     "kit/locks.py": "names of methods",
+    "report/decisions.py": "names of our files of code",
     "report/history.py": "our own story",
     "search/keys.py": "names of our files of code",
 }

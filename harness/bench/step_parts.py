@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 from swarden.harness.core import driver as driving
-from swarden.harness.core.fingerprint import is_within, module_of
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
+from swarden.harness.core.origins import is_within, module_of
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.target import Pool, Shape, Target, prepare

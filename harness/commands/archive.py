@@ -11,13 +11,14 @@ from swarden.harness.commands import servers
 from swarden.harness.commands.console import OUT, print_json, print_piece
 from swarden.harness.commands.fuzz import STEP_TIMEOUT_S
 from swarden.harness.commands.mute import date_of
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.process import ProcessLimits
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import Verdict
 from swarden.harness.nightly.archive import IMPORT, Archive, Archived, Sighting, Status
-from swarden.harness.nightly.renamed import rename_findings
 from swarden.harness.nightly.shards import replay_with_story
 from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
@@ -124,12 +125,9 @@ def import_logs(
     place: ArchiveOption = ARCHIVE,
 ) -> None:
     """Add op-logs: each is run three times in a process of its own, and must fail or name the failure it expects."""
-    errors: list[str] = []
-    rename_findings(Archive(place), errors)
-    _print_errors(errors)
     night = _name_of_import(Archive(place))
     for path in paths:
-        log = OpLog.load(path)
+        log = load_log(path)
         header = log.header
         replays = replay_with_story(log, ProcessLimits(STEP_TIMEOUT_S))
         name = header.expected or next(iter(replays.fingerprints), None)
@@ -146,8 +144,8 @@ def import_logs(
         sighting = Sighting(
             night=night,
             engine=header.engine,
-            version=header.target.version(),
-            source_hash=header.target.source_hash(),
+            version=target_for(header).version(),
+            source_hash=target_for(header).source_hash(),
             status=status.get(replays.verdict) or found.status_of_failure(night, header.engine),
             fingerprints=list(replays.fingerprints),
             failures=replays.failures,
@@ -189,7 +187,7 @@ def _errors_of(found: Archived) -> Iterator[str]:
 
 def _log_errors(path: Path, root: Path) -> Iterator[str]:
     try:
-        OpLog.load(path, inside=root)
+        load_log(path, inside=root)
     except OpLogError as error:
         yield str(error)
 

@@ -9,9 +9,9 @@ import typer
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.engines import install_release
 from swarden.harness.commands.replay import figures_of_replay
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import Process
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import Releases, parsed
@@ -53,7 +53,7 @@ def bisect(
     A version fails if the same law is violated or the same error is raised, wherever its code is. A version that cannot
     run the op-log (ERROR) is left out. The search assumes that the failing versions are consecutive; --all replays all.
     """
-    header = OpLog.load(path).header
+    header = load_log(path).header
     name, known = engine or header.engine, header.version
     releases = _releases_of(name)
     versions = _range(name, known, VersionRange(oldest, newest), install=install)

@@ -22,6 +22,7 @@ from swarden.harness.core.changed_code import difference
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import write_whole
+from swarden.harness.core.fixes import import_root
 from swarden.harness.core.registry import installed
 from swarden.harness.core.releases import LINKS
 from swarden.harness.kit.released import ReleasedTarget
@@ -65,10 +66,11 @@ def gate(
     aside = active(mutes_of(mutes))
     with linked(base, head, engine) as name, event_lines(events) as lines:
         old, new = released(f"{name}=={BASE}"), released(f"{name}=={HEAD}")
-        assert old.import_root is not None, "a checkout has a folder"
-        assert new.import_root is not None, "a checkout has a folder"
+        old_root, new_root = import_root(old), import_root(new)
+        assert old_root is not None, "a checkout has a folder"
+        assert new_root is not None, "a checkout has a folder"
         ERR.print("comparing the head with its base", markup=False)
-        change = difference(old.import_root, new.import_root, new.code.package)
+        change = difference(old_root, new_root, new.code.package)
         size = workers or os.cpu_count() or 1
         plan = Plan(
             new.process, PROFILES["default"], seed, 60 * minutes, runs, out=out, workers=size, change=change.lines

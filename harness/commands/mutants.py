@@ -131,7 +131,7 @@ def matrix(
 
 
 def _bugs(target: Target) -> Sequence[Bug]:
-    return BUGS if target.name == OWN else target.mutants()
+    return BUGS if target.name == OWN else target.catalog
 
 
 def _status(target: Target, bug: Bug) -> str:
@@ -155,7 +155,7 @@ def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
     not fit this release is left out, unless it is named.
     """
     own = mutants_of_environment(target)
-    known = own or {one.id: one for one in target.mutants()}
+    known = own or {one.id: one for one in target.catalog}
     may_leave_out = not ids and not own and target.releases is not None
     chosen = []
     for mutant in [mutant_of(target, name) for name in dict.fromkeys(ids or known)]:

@@ -11,6 +11,7 @@ from swarden.harness.commands.console import OUT, print_json
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.help import output_option
 from swarden.harness.commands.layout import print_lines
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.driver import STUCK
 from swarden.harness.core.errors import UsageError
@@ -18,9 +19,10 @@ from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.printable import printable
 from swarden.harness.core.process import Death, Process, ProcessDied
-from swarden.harness.core.registry import target_of
+from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
 from swarden.harness.core.versions import check_version
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import change_lines, configuration_line, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
 from swarden.harness.search.deaths import death_of, is_expected
@@ -74,8 +76,8 @@ class Elsewhere(NamedTuple):
 
     def load(self, path: Path) -> OpLog:
         model = "" if self.model == STAND_IN else self.model
-        log = OpLog.load(path, engine=self.engine, model=model)
-        return log.with_fixes(fixes_of(log.header.target, self.fixes))
+        log = load_log(path, engine=self.engine, model=model)
+        return log.with_fixes(fixes_of(target_for(log.header), self.fixes))
 
     @property
     def text(self) -> str:
@@ -112,7 +114,7 @@ class _Replaying:
     def ended(self, path: Path) -> Ended:
         try:
             log = self._where.load(path)
-            needed = log.header.target.process
+            needed = target_for(log.header).process
         except UsageError as error:
             return _error(path, error)
         self._first = self._first or needed
@@ -135,7 +137,7 @@ class _Replaying:
 def figures_of_replay(path: Path, engine: str) -> dict[str, Any]:
     """The figures of one run of an op-log on an engine."""
     try:
-        log = OpLog.load(path, engine=engine)
+        log = load_log(path, engine=engine)
     except UsageError as error:
         return _error(path, error).figures
     return _ended(path, log, Elsewhere(engine), 1, EventLines(None)).figures
@@ -156,7 +158,7 @@ def _ended(path: Path, log: OpLog, where: Elsewhere, runs: int, lines: EventLine
         if death is not None:
             return _ended_by(death, path, log)
         on_transition = lines.write_transition if lines.is_on else None
-        replays = repeat(log, runs, on_transition, trace_origins=True)
+        replays = repeat(log, runs, on_transition, tracer_of=decision_tracer)
     except UsageError as error:
         return _error(path, error)
     story = _lines_of(path, log, replays)
@@ -206,7 +208,7 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
         "path": str(path),
         "verdict": verdict,
         "engine": log.header.engine,
-        "version": log.header.target.version(),
+        "version": target_for(log.header).version(),
         "model": log.header.model or None,
         "mutant": log.header.mutant,
     }
@@ -214,7 +216,7 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
 
 def _lines_of(path: Path, log: OpLog, replays: Replays) -> list[StoryLine]:
     header, failure, verdict = log.header, replays.failure, replays.verdict
-    is_rate = verdict is Verdict.FLAKY or not header.target.is_repeatable
+    is_rate = verdict is Verdict.FLAKY or not target_for(header).is_repeatable
     counts = f": failed {replays.failures} of {replays.runs} runs" if is_rate else ""
     lines = [StoryLine(StoryPart.VERDICT, f"{verdict.value} {path}{counts}")]
     if replays.is_nondeterministic:

@@ -10,10 +10,11 @@ import typer
 
 from swarden.harness.commands.archive import ARCHIVE
 from swarden.harness.commands.console import ERR, print_page
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, write_whole
 from swarden.harness.core.imports import importing
-from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.oplog import OpLogError
 from swarden.harness.core.process import HANG, Parent, Process, ProcessDied, ProcessLimits
 from swarden.harness.core.versions import load_for_here
 from swarden.harness.nightly.page import MeasuredCode, RunPart, page_of
@@ -91,7 +92,7 @@ def _why(error: ProcessDied, seconds: float) -> str:
 
 def _engine_of(path: Path) -> tuple[str, str]:
     try:
-        header = OpLog.load(path, inside=path.parent).header
+        header = load_log(path, inside=path.parent).header
     except OpLogError:
         return "", ""
     return header.engine, header.version

@@ -16,15 +16,18 @@ import typer
 from swarden.harness.commands import servers
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.fuzz import settings_of
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
-from swarden.harness.core.registry import installed, target_of
+from swarden.harness.core.registry import installed, target_for, target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import Target, prepare
 from swarden.harness.core.versions import check_version
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines
@@ -59,7 +62,7 @@ class Found(NamedTuple):
         return target_of(self.engine)
 
     def load(self) -> OpLog:
-        log = OpLog.load(self.path, engine=self.engine)
+        log = load_log(self.path, engine=self.engine)
         if not self.settings:
             return log
         configs = with_settings(self.target, [self.target.decode(one) for one in log.header.configs], self.settings)
@@ -155,10 +158,10 @@ def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Fou
     """
     if finding.endswith(SUFFIX):
         path = Path(finding)
-        log = OpLog.load(path, engine=engine)
+        log = load_log(path, engine=engine)
         if engine is None:
             check_version(path, log.header, or_else="name another one with --engine")
-        target = log.header.target
+        target = target_for(log.header)
         return Found(path.stem, path, f"{target.name}=={target.version()}" if target.releases else target.name, None)
     names = [engine.partition("==")[0]] if engine is not None else sorted(installed())
     known = {name: target_of(name).known_bugs() for name in names}
@@ -225,7 +228,7 @@ def _program_of_issue(found: Found, forms: list[Form]) -> str:
 def _issue_of_log(found: Found, program: str) -> str:
     """The issue for an op-log without a known bug: its failure, its settings and its program."""
     log = found.load()
-    failure = run_log(log, trace_origins=True).failure
+    failure = run_log(log, tracer_of=decision_tracer).failure
     if failure is None:
         raise UsageError(f"{found.path}: does not fail on {found.engine}, so it is no issue")
     story = "\n".join(map(str, story_lines(log.header, failure)))
@@ -282,7 +285,7 @@ def run_inside(engine: str, path: str, fix: str) -> None:
     """Run a program in this process, with the release of an engine and the stand-ins that it needs."""
     target = target_of(engine)
     prepare(target)
-    with target.fix(fix).planted() if fix else nullcontext():
+    with fix_of(target, fix).planted() if fix else nullcontext():
         try:
             sys.argv = [path]
             runpy.run_path(path, run_name="__main__")

@@ -14,6 +14,7 @@ from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, mode_of, write_whole
 from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.heading import (
     change_lines,
@@ -54,7 +55,7 @@ def show(
         return
     if side is not None and side >= len(log.header.configs):
         raise UsageError(f"{path}: has no engine {side}; the last is {len(log.header.configs) - 1}")
-    if not log.header.target.is_repeatable:
+    if not target_for(log.header).is_repeatable:
         if step is not None:
             raise UsageError(f"{path}: is of a server, which shows no states; leave out --step")
         _print_written(log, path)

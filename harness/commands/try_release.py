@@ -8,8 +8,8 @@ from swarden.harness.commands.console import ERR
 from swarden.harness.commands.events import EventLines
 from swarden.harness.commands.gate import judged_by_base
 from swarden.harness.commands.gate_page import GatePage, KnownLogs
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.nightly.archive import Archive
 from swarden.harness.nightly.replaying import logs_of
@@ -35,7 +35,7 @@ def _ends_on(engine: str, logs: Mapping[str, Path]) -> Mapping[str, str]:
     with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
         for label, path in logs.items():
             try:
-                ends[label] = end_on(group, engine, OpLog.load(path, engine=engine))
+                ends[label] = end_on(group, engine, load_log(path, engine=engine))
             except UsageError as error:
                 ends[label] = str(error)
     return ends

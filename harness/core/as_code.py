@@ -6,6 +6,7 @@ from textwrap import indent
 import msgspec
 
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_for
 
 INDENT = "    "
 # The fields of a header that change a run.
@@ -14,7 +15,7 @@ RUN_FIELDS = ("engine", "version", "machine", "configs", "mutant", "fixes", "mod
 
 def log_code(log: OpLog) -> str:
     """A Python expression for an op-log, one op per line, without settings and arguments that have their defaults."""
-    defaults, absent = log.header.target.defaults, object()
+    defaults, absent = target_for(log.header).defaults, object()
     configs = [
         {name: value for name, value in config.items() if value != defaults.get(name, absent)}
         for config in log.header.configs

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fixes import fitting_fixes, fix_of, patch_of
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.target import Target, prepare
@@ -24,13 +25,13 @@ class Changes(NamedTuple):
         """
         mutants = [mutant_of(target, self.mutant).patch] if self.mutant is not None else []
         needless = self.needless(target)
-        return [*mutants, *(target.fix(name) for name in self.fixes if name not in needless)]
+        return [*mutants, *(fix_of(target, name) for name in self.fixes if name not in needless)]
 
     def needless(self, target: Target) -> list[str]:
         """The fixes that do not fit the target's version because that version does not have their bugs."""
         known, version = target.known_bugs(), target.version()
         bugs = [known[name] for name in self.fixes if name in known]
-        return [bug.name for bug in bugs if not bug.has(version) and target.patch_of(bug) is None]
+        return [bug.name for bug in bugs if not bug.has(version) and patch_of(target, bug) is None]
 
     @contextmanager
     def planted(self, target: Target) -> Iterator[None]:
@@ -49,10 +50,10 @@ ALL = "all"
 
 def fixes_of(target: Target, names: Sequence[str]) -> tuple[str, ...]:
     """The names of the fixes; ALL stands for those that fit this build together.  Raises UsageError if one does not."""
-    every = [patch.name for patch in target.fitting_fixes()] if ALL in names else []
+    every = [patch.name for patch in fitting_fixes(target)] if ALL in names else []
     if ALL in names and not every:
         raise UsageError(f"fix all: no fix of a known bug fits {target.name} {target.version()}; leave it out")
     found = [one for name in names for one in (every if name == ALL else [name])]
     for name in found:
-        target.fix(name)
+        fix_of(target, name)
     return tuple(dict.fromkeys(found))

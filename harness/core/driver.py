@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from swarden.harness.core.decisions import PassedOver
 from swarden.harness.core.digest import Digest
 from swarden.harness.core.errors import RunTooLarge, text_of
-from swarden.harness.core.fingerprint import fingerprints
+from swarden.harness.core.event_log import PassedOver
+from swarden.harness.core.fingerprint import fingerprint_of_error, fingerprints
 from swarden.harness.core.ops import Drain, Op, Step, name_of
 from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.harness.core.system import System
@@ -314,8 +314,9 @@ class Driver:
         with suppress(TargetFault):
             events = self._events_of(system)
         moments.append(Moment(index, last.step + 1, events, system.log.origins, system.log.passed_over))
+        name = STUCK if isinstance(error, DrainStuck) else fingerprint_of_error(error, code.package, code.core)
         self.failure = Failure(
-            fingerprints=(STUCK if isinstance(error, DrainStuck) else code.fingerprint_of(error),),
+            fingerprints=(name,),
             op_index=self.counts.ops.total(),
             engine=index,
             transition=Transition(last, events, last, When.OP, system.reference),

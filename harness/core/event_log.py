@@ -4,9 +4,32 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol
 
-from swarden.harness.core.decisions import DecisionTracer, PassedOver
 from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.invariants.events import OF_OBSERVERS
+
+
+class PassedOver(NamedTuple):
+    """A function of the engine took a branch that leaves `request` out of this step; 0: no particular request.
+
+    `condition` is the source text of the condition that held, `values` are the values in it as text, and `place` is the
+    place in the engine's code.
+    """
+
+    request_id: int
+    condition: str
+    values: tuple[tuple[str, str], ...]
+    place: str
+
+
+class Tracer(Protocol):
+    """Follows the engine's code within its steps; `found` are the branches by which it leaves out requests."""
+
+    found: list[PassedOver]
+
+    def tracing(self) -> AbstractContextManager[None]: ...
+
+
+TracerOf = Callable[[EngineCode], Tracer | None]  # makes the tracer of a run; None: nothing of this code is followed
 
 
 class Listener(Protocol):
@@ -28,7 +51,7 @@ class EventLog:
         self._code = code
         self._events: list[NamedTuple] = []
         self._places: dict[int, str] | None = None  # by the index of an event in _events
-        self._decisions: DecisionTracer | None = None
+        self._tracer: Tracer | None = None
         self._listeners: list[Listener] = []
         self.when_traced: Callable[[], None] = lambda: None  # an adapter begins to watch what only a story shows
 
@@ -46,19 +69,18 @@ class EventLog:
             self._places[len(self._events)] = self._code.origin_of_caller()
         self._events.append(event)
 
-    def trace(self, *, everywhere: bool = False) -> None:
+    def trace(self, tracer_of: TracerOf = lambda _: None) -> None:
         """Record the place in the engine's code of each later event; each event costs a walk over the stack.
 
-        Requests are found that the `decisions` of the code leave out, or, `everywhere`, any function of the engine.
+        The tracer finds the requests that later steps leave out.
         """
         self._places = {}
-        if self._code.decisions or everywhere:
-            self._decisions = DecisionTracer(self._code, everywhere=everywhere)
+        self._tracer = tracer_of(self._code)
         self.when_traced()
 
     def in_step(self) -> AbstractContextManager[None]:
         """The context of an engine step; in a traced run, it reports why requests are passed over."""
-        return nullcontext() if self._decisions is None else self._decisions.tracing()
+        return nullcontext() if self._tracer is None else self._tracer.tracing()
 
     def take(self) -> list[NamedTuple]:
         """Return the events since the last call, and forget them."""
@@ -66,9 +88,9 @@ class EventLog:
             taken = [index for index, event in enumerate(self._events) if type(event) not in OF_OBSERVERS]
             self.origins = [self._places.get(index, "") for index in taken]
             self._places.clear()
-        if self._decisions is not None:
-            self.passed_over = tuple(self._decisions.found)
-            self._decisions.found.clear()
+        if self._tracer is not None:
+            self.passed_over = tuple(self._tracer.found)
+            self._tracer.found.clear()
         events = [event for event in self._events if type(event) not in OF_OBSERVERS]
         self._events.clear()
         return events

@@ -10,31 +10,10 @@ from traceback import walk_tb
 from types import FrameType
 
 from swarden.harness.core.errors import RemoteError
+from swarden.harness.core.origins import NESTED, is_within, module_of
 from swarden.invariants.violation import Violation
 
 MAX_SLUG_LEN = 120
-RENAMED_CODES = {  # the codes of earlier builds, each with its law, and their names of today
-    ("passes_complete_in_order", "ended_not_in_flight"): "not_in_flight",
-    ("passes_complete_in_order", "ended_out_of_order"): "not_the_oldest",
-    ("passes_complete_in_order", "in_flight_differs_from_events"): "in_flight_differs",
-    ("units_in_flight_are_pinned", "read_while_unowned"): "used_while_unowned",
-    ("units_in_flight_are_pinned", "read_after_free"): "used_after_free",
-    ("units_in_flight_are_pinned", "read_after_change_of_owner"): "used_after_change_of_owner",
-    ("units_in_flight_are_pinned", "read_in_another_record"): "used_in_another_record",
-    ("units_in_flight_are_pinned", "read_without_lock"): "used_without_lock",
-    ("units_in_flight_are_pinned", "fenced_for_an_earlier_launch"): "fenced_for_earlier_launch",
-    ("matches_are_valid", "not_cached"): "not_usable",
-    ("kept_records_match_their_sessions", "kept_length_differs"): "kept_len_differs",
-    ("idle_sessions_keep_only_written_kv", "keeps_unwritten_pages"): "keeps_unwritten",
-    ("taken_over_len_was_computed", "taken_over_at_wrong_length"): "taken_over_at_wrong_len",
-    ("kv_events_match_tree", "not_told"): "not_reported",
-    ("kv_events_match_tree", "not_done"): "reported_not_done",
-    ("locks_extend_to_ancestors", "prefix_locked_less"): "window_locked_more",
-    ("launched_tokens_are_in_flight", "not_in_flight"): "in_flight_differs",
-    ("held_follower_units_are_peers", "no_leader"): "peer_of_none",
-}
-
-NESTED = ".<locals>.<"  # a comprehension or a lambda is part of its function
 
 
 def fingerprint(violation: Violation) -> str:
@@ -44,20 +23,6 @@ def fingerprint(violation: Violation) -> str:
     """
     subject = " ".join(filter(None, (violation.subject.pool, violation.subject.kind)))
     return f"{violation.law}/{subject}/{violation.code.name.lower()}"
-
-
-def current_fingerprint(name: str) -> str:
-    """The fingerprint of today for this name, which may be its name in an earlier build.
-
-    A name of an earlier build has the earlier name of its code, or ends with kinds of owners, as in
-    `unit_has_one_owner/swa page/free_in_use/free+tree`.  The functions in the name of an error contain a dot, so such a
-    name is left as it is.
-    """
-    parts = name.split("/")
-    if len(parts) == 4 and "." not in parts[3]:
-        parts.pop()
-    *rest, code = parts
-    return "/".join([*rest, RENAMED_CODES.get((parts[0], code), code)])
 
 
 def fingerprints(violations: Iterable[Violation]) -> list[str]:
@@ -84,15 +49,6 @@ def fingerprint_of_error(error: BaseException, package: str, core: str = "") -> 
 def slug(name: str) -> str:
     """A fingerprint as a file name."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)[:MAX_SLUG_LEN].strip("-.")
-
-
-def is_within(module: str, package: str) -> bool:
-    """Whether this is the module of the package itself, or one below it."""
-    return module == package or module.startswith(f"{package}.")
-
-
-def module_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", ""))
 
 
 def _function(frame: FrameType) -> str:

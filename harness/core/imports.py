@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import requires
-from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 
@@ -13,7 +12,6 @@ from swarden.harness.core.errors import CannotImport, UsageError, text_of
 
 OF_EXTRA = re.compile(r"""([\w.-]+)[^;\[]*;\s*extra\s*==\s*["'](\w+)["']""")  # a requirement in the metadata of swarden
 NO_PLACES = (str(Path(__file__).parent), str(Path(importlib.__file__).parent), "<frozen ")
-FORMER_ROOTS = ("engine_under_test", "fakes", "harness", "invariants")  # of our modules
 BACKPORT = "/importlib_metadata/"  # where it is imported, its finder takes the place of Python's
 REPAIR = "repair that package"
 
@@ -56,27 +54,7 @@ def place_of(error: BaseException) -> str:
     return f" ({places[-1].filename}:{places[-1].lineno})" if places else ""
 
 
-def name_of_today(module: str) -> str:
-    """The current name of a module of ours that older builds named without the root `swarden`; else the same name."""
-    if module.partition(".")[0] not in FORMER_ROOTS:
-        return module
-    try:
-        is_ours = find_spec(f"swarden.{module}") is not None
-    except ModuleNotFoundError:  # its package is missing
-        is_ours = False
-    return f"swarden.{module}" if is_ours else module
-
-
-def former_import(error: BaseException) -> str:
-    """The remedy for a file that imports one of our modules by its former name; "" for any other error."""
-    name = (isinstance(error, ModuleNotFoundError) and error.name) or ""
-    today = name_of_today(name)
-    return f"write {today} for {name}, and so for all imports of swarden" if today != name else ""
-
-
 def _remedy(error: BaseException, repair: str, *, can_install: bool) -> str:
-    if hint := former_import(error):
-        return hint
     name = (isinstance(error, ImportError) and error.name) or ""
     package, is_part, _ = name.partition(".")
     if extra := _extra_of(package):

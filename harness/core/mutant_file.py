@@ -11,7 +11,7 @@ import msgspec
 
 from swarden.harness.core.driver import STUCK
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.imports import former_import, one_line
+from swarden.harness.core.imports import one_line
 from swarden.harness.core.mutant import Mutant, Mutants
 from swarden.harness.core.target import Target, prepare
 from swarden.invariants.catalog import ALL
@@ -23,7 +23,7 @@ def mutants_of_environment(target: Target) -> dict[str, Mutant]:
     """The mutants of the file that VARIABLE names, by id; raises UsageError if the file or an id is invalid."""
     path = os.environ.get(VARIABLE)
     own = mutants_of(Path(path)) if path else {}
-    for one in target.mutants():
+    for one in target.catalog:
         if one.id in own:
             raise UsageError(f"{path}: mutant {one.id} is in the catalogue too; choose another id")
     return own
@@ -50,8 +50,7 @@ def mutants_of(path: Path) -> dict[str, Mutant]:
         lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)]
         if isinstance(error, OSError) and not lines:
             raise UsageError(f"{path}: cannot be read: {error.strerror}; name a Python file with mutants") from error
-        text = "; ".join(filter(None, [one_line(error), former_import(error)]))
-        raise UsageError(f"{path}:{lines[-1] if lines else 1}: {text}") from error
+        raise UsageError(f"{path}:{lines[-1] if lines else 1}: {one_line(error)}") from error
     found: dict[str, Mutant] = {}
     for value in namespace.values():
         for one in value.all if isinstance(value, Mutants) else (value,):

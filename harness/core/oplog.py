@@ -10,41 +10,30 @@ JSON Lines: a header, one op a line, and in a sealed log an end line.
 A fresh log is sealed: it has the digest of the state after each op, and its end line has the number of
 ops and a hash of the lines before it, so a truncated or edited file is detected.  A log without digests is not sealed:
 a regression case, or a log written by hand.  Digests in such a log are ignored.
-
-The header of format 2 is the same, but missing settings have the values in the target's `former_defaults`.  The
-header of format 1 is {"version":1,"machine":"engine","engines":[…]}; its engine is swarden's own.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args
 
 import msgspec
 
-from swarden.harness.core.changes import Changes
-from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import EVERYBODY, read_whole, write_whole
-from swarden.harness.core.fingerprint import current_fingerprint
-from swarden.harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLOG_BYTES, MAX_TOKENS
+from swarden.harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_TOKENS
 from swarden.harness.core.ops import AnyOp, Op, name_of, num_own_tokens
-from swarden.harness.core.registry import OWN, UnknownEngine, target_at, target_of
-from swarden.harness.core.target import ENGINE, MachineSpec, Target
-from swarden.harness.core.target_fault import blamed_on
 from swarden.harness.core.validation import NOT_DECODED, shortened, validation_text
 
 FORMAT = 3
-FORMER_FORMAT = 2  # settings that are not in its headers have the defaults of that time
+ENGINE = "engine"  # the machine of a header that names none
 KINDS: dict[str, type[Op]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOp)}
 SHA_LEN = 16  # hex digits
-# Of earlier builds: parts of swarden's own engine, and engines that are perturbed.
-FORMER_MACHINES = frozenset({"ledger", "tree", "host", "perturbed", "perturbed-pd"})
 
 UNSEAL = 'to use the rest of the file, set "sealed" to false in line 1'
 BEGIN = f'begin the first line with "format":{FORMAT}'
 UNKNOWN_REMEDY = "correct it, or use the build that wrote it"
-FORMER_REMEDY = "remove the file, or use the build that wrote it"
 
 
 class OpLogError(UsageError):
@@ -61,10 +50,6 @@ class OpLogError(UsageError):
     def text(self) -> str:
         place = f"{self.path}" if self.line is None else f"{self.path}:{self.line}"
         return " ".join(f"{place}: {self.what}; {self.remedy}".splitlines())
-
-
-class FormerMachineError(OpLogError):
-    """The op-log needs a machine, or a second engine, that only an earlier build had."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -91,15 +76,6 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     truncated: str = ""
     sealed: bool = False
 
-    @property
-    def changes(self) -> Changes:
-        return Changes(self.mutant, self.fixes)
-
-    @property
-    def target(self) -> Target:
-        """The target that the log is for, in the log's version if that is installed."""
-        return target_at(self.engine, self.version)
-
 
 @dataclass(slots=True)
 class OpLog:
@@ -116,59 +92,6 @@ class OpLog:
         num_digests = len(self.digests or ())
         assert num_digests <= len(self.ops), f"{num_digests} digests for {len(self.ops)} ops"
         self.header = msgspec.structs.replace(self.header, sealed=self.digests is not None)
-
-    @classmethod
-    def load(
-        cls, path: Path, *, engine: str | None = None, model: str | None = None, inside: Path | None = None
-    ) -> "OpLog":
-        """Read a file that was named by the user, or found `inside` a folder.
-
-        `engine` and `model` ("" for the stand-in) replace the fields of the header; digests are valid for that model
-        only.
-
-        Raises OpLogError for the first error in the file.
-        """
-        try:
-            content = read_whole(path, most=MAX_OPLOG_BYTES, inside=inside)
-        except OSError as error:
-            raise OpLogError(path, None, f"cannot be read: {error.strerror}", "name an op-log") from error
-        return cls.parse(content, path, engine=engine, model=model)
-
-    @classmethod
-    def parse(cls, content: bytes, path: Path, *, engine: str | None = None, model: str | None = None) -> "OpLog":
-        """Parse the content of a file; `path` appears in errors only."""
-        if content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n") > MAX_LINES:
-            raise OpLogError(path, None, f"has more than {MAX_LINES} lines", "cut it")
-        lines = [
-            NumberedLine(path, number, text)
-            for number, text in enumerate(content.splitlines(), start=1)
-            if text.strip()
-        ]
-        if not lines:
-            raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":3,"engine":"swarden",…}')
-        header = _header(lines[0], engine, model)
-        torn = lines[-1] if not content.endswith((b"\n", b"\r")) else None
-        spec = header.target.machines[header.machine]
-        ops: list[Op] = []
-        digests: list[object] = []
-        end, num_tokens = None, 0
-        for line in lines[1:]:
-            raw = _json(line, torn=line is torn)
-            if line is lines[-1] and "end" in raw and "op" not in raw:
-                end = raw
-                break
-            digests.append(raw.pop("digest", None))
-            ops.append(_op(line, raw, header, spec))
-            num_tokens += num_own_tokens(ops[-1])
-            if num_tokens > MAX_TOKENS:
-                raise line.error(
-                    f"the prompts up to here have {num_tokens} tokens, want at most {MAX_TOKENS}", "cut the log"
-                )
-        if not header.sealed:
-            return cls(header, ops)
-        _check_seal(lines, end, len(ops))
-        known = _digests(lines[1:], digests)
-        return cls(header, ops, known if model is None else None)
 
     def to_bytes(self) -> bytes:
         """The log as the bytes of its file."""
@@ -228,6 +151,64 @@ class NumberedLine(NamedTuple):
 # --- reading
 
 
+class OpLogText:
+    """The lines of a file with an op-log: first its `header` is read, and then its `log` for a header that is admitted.
+
+    Each method raises OpLogError for the first error in its lines; `path` appears in errors only.
+    """
+
+    def __init__(self, content: bytes, path: Path) -> None:
+        if content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n") > MAX_LINES:
+            raise OpLogError(path, None, f"has more than {MAX_LINES} lines", "cut it")
+        self._lines = [
+            NumberedLine(path, number, text)
+            for number, text in enumerate(content.splitlines(), start=1)
+            if text.strip()
+        ]
+        if not self._lines:
+            raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":3,"engine":"swarden",…}')
+        self._torn = self._lines[-1] if not content.endswith((b"\n", b"\r")) else None
+
+    @property
+    def first(self) -> NumberedLine:
+        """The line of the header."""
+        return self._lines[0]
+
+    def header(self, replaced: Mapping[str, str]) -> Header:
+        """The header, with other values of some fields."""
+        raw = _json(self.first, torn=False)
+        if "op" in raw:
+            raise self.first.error("the header is missing: the first line is an op", BEGIN)
+        _check_format(self.first, raw.pop("format", None))
+        raw |= replaced
+        try:
+            return msgspec.convert(raw, Header)
+        except msgspec.ValidationError as error:
+            raise _invalid(self.first, "the header", raw, error) from error
+
+    def log(self, header: Header, refusal: Callable[[Op], str]) -> OpLog:
+        """The log with this header; `refusal` says why its machine cannot have an op, "" if it can."""
+        ops: list[Op] = []
+        digests: list[object] = []
+        end, num_tokens = None, 0
+        for line in self._lines[1:]:
+            raw = _json(line, torn=line is self._torn)
+            if line is self._lines[-1] and "end" in raw and "op" not in raw:
+                end = raw
+                break
+            digests.append(raw.pop("digest", None))
+            ops.append(_op(line, raw, header, refusal))
+            num_tokens += num_own_tokens(ops[-1])
+            if num_tokens > MAX_TOKENS:
+                raise line.error(
+                    f"the prompts up to here have {num_tokens} tokens, want at most {MAX_TOKENS}", "cut the log"
+                )
+        if not header.sealed:
+            return OpLog(header, ops)
+        _check_seal(self._lines, end, len(ops))
+        return OpLog(header, ops, _digests(self._lines[1:], digests))
+
+
 def _json(line: NumberedLine, *, torn: bool) -> dict[str, Any]:
     """The JSON object of a line; `torn` means that the file ends within this line."""
     if len(line.text) > MAX_LINE_BYTES:
@@ -243,92 +224,14 @@ def _json(line: NumberedLine, *, torn: bool) -> dict[str, Any]:
     return raw
 
 
-def _header(line: NumberedLine, engine: str | None, model: str | None) -> Header:
-    raw = _json(line, torn=False)
-    if "op" in raw:
-        raise line.error("the header is missing: the first line is an op", BEGIN)
-    is_former, raw = raw.get("format") != FORMAT, _converted(line, raw)
-    if "twin" in raw:
-        what = "the header: the run has a twin, a second engine, which this build does not drive"
-        raise FormerMachineError(line.path, line.number, what, FORMER_REMEDY)
-    if engine is not None:
-        name, _, version = engine.partition("==")
-        raw |= {"engine": name, "version": version}
-    if model is not None:
-        raw |= {"model": model}
-    try:
-        header = msgspec.convert(raw, Header)
-    except msgspec.ValidationError as error:
-        raise _invalid(line, "the header", raw, error) from error
-    if header.expected is not None:
-        header = msgspec.structs.replace(header, expected=current_fingerprint(header.expected))
-    try:
-        target = header.target if engine is None else target_of(engine)
-    except UnknownEngine as error:
-        raise line.error(f"the header: {error.what}", error.remedy) from error
-    if is_former:
-        configs = [{**target.former_defaults, **config} for config in header.configs]
-        header = msgspec.structs.replace(header, configs=configs)
-    _check_machine(line, header, target)
-    for fault in header.faults:
-        if fault not in target.faults:
-            known = ", ".join(target.faults) or "none"
-            raise line.error(f"the header: unknown fault {fault}, {header.engine} knows {known}", UNKNOWN_REMEDY)
-    _check_configs(line, header, target)
-    return header
-
-
-def _converted(line: NumberedLine, raw: dict[str, Any]) -> dict[str, Any]:
-    """The header in this format, without its `format` field; a header of format 1 is converted."""
-    if "format" not in raw and raw.get("version") == 1 and raw["version"] is not True:
-        renamed = {"engines": "configs"}
-        return {"engine": OWN} | {renamed.get(key, key): value for key, value in raw.items() if key != "version"}
-    found = raw.get("format")
+def _check_format(line: NumberedLine, found: object) -> None:
     if found is None:
         raise line.error("the header has no format", BEGIN)
-    if found is True or found not in (FORMER_FORMAT, FORMAT):
-        raise line.error(f"format is {shortened(found)}, this build reads 1 to {FORMAT}", "use the build that wrote it")
-    return {key: value for key, value in raw.items() if key != "format"}
+    if found != FORMAT:
+        raise line.error(f"format is {shortened(found)}, this build reads {FORMAT}", "use the build that wrote it")
 
 
-def _check_machine(line: NumberedLine, header: Header, target: Target) -> None:
-    """Check that the target has the machine, and that the machine can run the model."""
-    spec = target.machines.get(header.machine)
-    if spec is None and header.machine in FORMER_MACHINES:
-        what = f"the header: machine {header.machine} is a test of tests/quality now, and no machine any more"
-        raise FormerMachineError(line.path, line.number, what, FORMER_REMEDY)
-    if spec is None:
-        what = f"the header: machine is {shortened(header.machine)}, want {', '.join(target.machines)}"
-        raise line.error(what, UNKNOWN_REMEDY)
-    if header.model and header.model not in spec.models:
-        known = ", ".join(spec.models) or "none"
-        what = f"the header: model is {shortened(header.model)}, machine {header.machine} runs {known}"
-        raise line.error(what, UNKNOWN_REMEDY)
-
-
-def _check_configs(line: NumberedLine, header: Header, target: Target) -> None:
-    """Check that each configuration is valid, and that the engines have the roles of the machine."""
-    decoded = []
-    for index, config in enumerate(header.configs):
-        try:
-            with blamed_on(target.name, "decode"):
-                decoded.append(target.decode(config))
-        except InvalidConfig as error:
-            raise line.error(f"engine {index}: {error}", "correct the configuration") from error
-    roles = [target.role(config) for config in decoded]
-    want = [*target.machines[header.machine].roles] or [""] * len(roles)
-    if roles != want:
-        found, wanted = (", ".join(role or "both" for role in some) for some in (roles, want))
-        what = f"the header: the engines' roles are {found}, machine {header.machine} wants {wanted}"
-        raise line.error(what, "correct the configurations")
-    if len(decoded) > 1:
-        try:
-            target.check_linked(decoded)
-        except InvalidConfig as error:
-            raise line.error(f"the engines: {error}", "correct the configurations") from error
-
-
-def _op(line: NumberedLine, raw: dict[str, Any], header: Header, spec: MachineSpec) -> Op:
+def _op(line: NumberedLine, raw: dict[str, Any], header: Header, refusal: Callable[[Op], str]) -> Op:
     """The op of a line, without its digest."""
     if "op" not in raw:
         if "end" in raw:
@@ -343,8 +246,8 @@ def _op(line: NumberedLine, raw: dict[str, Any], header: Header, spec: MachineSp
         op = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise _invalid(line, str(raw["op"]), raw, error) from error
-    if refusal := spec.refusal(op):
-        raise line.error(f"{name_of(op)}: machine {header.machine} {refusal}", UNKNOWN_REMEDY)
+    if why := refusal(op):
+        raise line.error(f"{name_of(op)}: machine {header.machine} {why}", UNKNOWN_REMEDY)
     if op.engine >= len(header.configs):
         what = f"{name_of(op)}: engine is {op.engine}, the header's last is {len(header.configs) - 1}"
         raise line.error(what, "name an engine of the header, or add one there")

@@ -1,20 +1,22 @@
-"""Places in an engine's code: file, line and function."""
+"""Places in an engine's code: file, line and function; and the request that a function works for."""
 
 import re
 import sys
 from collections.abc import Collection, Iterator
 from traceback import walk_tb
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from swarden.harness.core.fingerprint import NESTED, fingerprint_of_error, is_within, module_of
-
+NESTED = ".<locals>.<"  # a comprehension or a lambda is part of its function
 CALLED_BY = " < "  # between the frames of an origin, innermost first
 MAX_CALLERS = 3  # frames of an origin
 PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a planted mutant
 PLACE = re.compile(  # of EngineCode.place
     r"(?P<path>[\w/]+)\.py:(?P<line>\d+) (?P<function>[\w<>]+)(?: \((?P<patch>[^)]+)\))?"
 )
+REQUEST_NAMES = ("req", "request", "decode_req")  # of the variable with the request that a function works for
+ID_NAMES = ("request_id", "rid", "id")
+ABSENT = object()
 
 
 class EngineCode(NamedTuple):
@@ -59,9 +61,6 @@ class EngineCode(NamedTuple):
         own = [(frame, line) for frame, line in frames if self.has(frame)]
         return [self.place(frame, line) for frame, line in own or frames]
 
-    def fingerprint_of(self, error: BaseException) -> str:
-        return fingerprint_of_error(error, self.package, self.core)
-
     def place(self, frame: FrameType, line: int) -> str:
         path = module_of(frame).removeprefix(f"{self.package}.").replace(".", "/")
         function = frame.f_code.co_qualname.partition(NESTED)[0].rpartition(".")[2]
@@ -83,3 +82,39 @@ def places_in(text: str) -> Iterator[Place]:
 
 
 UNKNOWN_CODE = EngineCode()
+
+
+def is_within(module: str, package: str) -> bool:
+    """Whether this is the module of the package itself, or one below it."""
+    return module == package or module.startswith(f"{package}.")
+
+
+def module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def stored_field(holder: object, name: str) -> Any:
+    """The value of an attribute if it is stored in the object; ABSENT if reading it would run code."""
+    stored = getattr(holder, "__dict__", {})
+    if name in stored:
+        return stored[name]
+    kind = getattr(type(holder), name, ABSENT)
+    return getattr(holder, name, ABSENT) if type(kind).__name__ == "member_descriptor" else ABSENT
+
+
+def request_of(frame: FrameType, depth: int) -> int:
+    """The id of the request that a function, or the nearest of `depth` callers, works for; 0 if there is none."""
+    above: FrameType | None = frame
+    for _ in range(depth):
+        if above is None:
+            break
+        for variable in REQUEST_NAMES:
+            request = above.f_locals.get(variable)
+            inner = stored_field(request, "req")
+            request = request if inner is ABSENT else inner
+            for name in ID_NAMES:
+                found = str(stored_field(request, name))
+                if found.isdecimal():
+                    return int(found)
+        above = above.f_back
+    return 0

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import msgspec
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.imports import name_of_today
 from swarden.invariants.invariant import Invariant
 
 PLANTED = "__swarden_planted__"  # the attribute of a function with its planted changes
@@ -215,7 +214,7 @@ def _changes(function: FunctionType) -> list[Change]:
 @cache
 def _function(place: str) -> FunctionType:
     module_name, _, qualified_name = place.partition(":")
-    found: object = import_module(name_of_today(module_name))
+    found: object = import_module(module_name)
     for name in qualified_name.split("."):
         found = inspect.getattr_static(found, name)
     return _unwrap(found)

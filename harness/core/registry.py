@@ -7,7 +7,8 @@ from importlib.metadata import EntryPoint, entry_points
 from swarden.harness.core.errors import CannotImport
 from swarden.harness.core.imports import importing
 from swarden.harness.core.known_bug import KnownBug
-from swarden.harness.core.target import Target
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.target import Target, install_command
 
 GROUP = "swarden.engines"
 OWN = "swarden"  # the engine that comes with the harness
@@ -41,19 +42,24 @@ def target_of(engine: str) -> Target:
         loaded = known[name].load()
         target: Target = loaded() if isinstance(loaded, type) else loaded
         found = target.at(version) if version else target
-    if hasattr(target, "traffic"):
-        raise UnknownEngine(f"{name}: its target has an attribute traffic", "give it to a MachineSpec instead")
     if found is None:
-        if command := target.install_command(version):
+        if command := install_command(target, version):
             raise UnknownEngine(f"{engine} is not installed", f"run: {command}")
         what = f"engine {name!r} is installed in version {target.version()}, not {version}"
         raise UnknownEngine(what, f"install that version, or name {name} without a version")
     return found
 
 
+def target_for(header: Header) -> Target:
+    """The target of a log, in the log's version if that is installed, otherwise in the version that is.
+
+    Raises UnknownEngine.
+    """
+    return _target_at(header.engine, header.version)
+
+
 @cache
-def target_at(engine: str, version: str) -> Target:
-    """The target in this version if it is installed, otherwise in the version that is; raises UnknownEngine."""
+def _target_at(engine: str, version: str) -> Target:
     target = target_of(engine)
     return (target.at(version) if version else None) or target
 

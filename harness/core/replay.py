@@ -7,11 +7,14 @@ from enum import Enum
 
 import msgspec
 
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
 from swarden.harness.core.errors import EngineGone, UsageError
+from swarden.harness.core.event_log import TracerOf
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.target import prepare
 from swarden.harness.core.target_fault import blamed_on
 from swarden.invariants.catalog import catalog_of
@@ -64,7 +67,7 @@ class Replayed:
 
     @property
     def is_same_build(self) -> bool:
-        return self.log.header.source_hash == self.log.header.target.source_hash()
+        return self.log.header.source_hash == target_for(self.log.header).source_hash()
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def driver_of(
 
     Raises TargetFault if the target cannot make the systems.
     """
-    target = header.target
+    target = target_for(header)
     with blamed_on(target.name, "decode"):
         configs = [target.decode(config) for config in header.configs]
     with blamed_on(target.name, "build"):
@@ -130,7 +133,7 @@ def driver_of(
 
 def log_of(header: Header, driver: Driver) -> OpLog:
     """The run of a driver as an op-log of this build; all other fields are those of `header`."""
-    failure, target = driver.failure, header.target
+    failure, target = driver.failure, target_for(header)
     full = msgspec.structs.replace(
         header,
         version=target.version(),
@@ -146,25 +149,27 @@ def run_log(
     *,
     keep_digests: bool = False,
     observe: Observe | None = None,
-    trace_origins: bool = False,
+    tracer_of: TracerOf | None = None,
     inside: AbstractContextManager[object] | None = None,
 ) -> Driver:
     """Apply a log's ops to fresh engines; `observe` is called with each transition.
 
-    With `trace_origins` the history has the place in the engine's code that emitted each event.  The run is `inside` a
-    context, which is entered when the changes of the log are planted.  Raises UsageError if the log's mutant or one of
-    its fixes is unknown, or does not fit.
+    With `tracer_of` the history has the place in the engine's code that emitted each event, and what the tracer has
+    found.  The run is `inside` a context, which is entered when the changes of the log are planted.  Raises UsageError
+    if the log's mutant or one of its fixes is unknown, or does not fit.
     """
-    prepare(log.header.target)
+    header, target = log.header, target_for(log.header)
+    prepare(target)
 
     def on_transition(change: Transition) -> None:
         if observe is not None:
             observe(driver, change)
 
-    with log.header.changes.planted(log.header.target), inside or nullcontext():
-        driver: Driver = driver_of(log.header, keep=KeptParts(digests=keep_digests), observe=on_transition)
-        for system in driver.systems if trace_origins else ():
-            system.log.trace()
+    with Changes(header.mutant, header.fixes).planted(target), inside or nullcontext():
+        driver: Driver = driver_of(header, keep=KeptParts(digests=keep_digests), observe=on_transition)
+        if tracer_of is not None:
+            for system in driver.systems:
+                system.log.trace(tracer_of)
         for op in log.ops:
             driver.apply(op)
     return driver
@@ -176,32 +181,32 @@ def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = l
     return failure if failure and fingerprint in failure.fingerprints else None
 
 
-def replay(log: OpLog, observe: Observe | None = None, *, trace_origins: bool = False) -> Replayed:
+def replay(log: OpLog, observe: Observe | None = None, *, tracer_of: TracerOf | None = None) -> Replayed:
     """Run a log once and compare the states with its digests.
 
     Raises TruncatedLog if the log is truncated and does not fail.
     """
-    [run] = _runs_of(log, 1, observe, trace_origins=trace_origins)
+    [run] = _runs_of(log, 1, observe, tracer_of)
     return run
 
 
-def repeat(log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, trace_origins: bool = False) -> Replays:
+def repeat(
+    log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, tracer_of: TracerOf | None = None
+) -> Replays:
     """Run a log `runs` times; `observe` is called with each transition of the first run.
 
     Raises TruncatedLog if the log is truncated and no run fails.
     """
-    return verdict_of(_runs_of(log, runs, observe, trace_origins=trace_origins))
+    return verdict_of(_runs_of(log, runs, observe, tracer_of))
 
 
-def _runs_of(log: OpLog, runs: int, observe: Observe | None, *, trace_origins: bool) -> list[Replayed]:
+def _runs_of(log: OpLog, runs: int, observe: Observe | None, tracer_of: TracerOf | None) -> list[Replayed]:
     """The runs of a log; fewer than `runs` if a run has ended an engine that cannot be started again."""
     done: list[Replayed] = []
     for run in range(runs):
-        keep_digests = log.header.target.is_repeatable
+        keep_digests = target_for(log.header).is_repeatable
         try:
-            driver = run_log(
-                log, keep_digests=keep_digests, observe=observe if not run else None, trace_origins=trace_origins
-            )
+            driver = run_log(log, keep_digests=keep_digests, observe=observe if not run else None, tracer_of=tracer_of)
         except EngineGone:
             if not done:
                 raise

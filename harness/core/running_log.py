@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.oplog import Header, OpLog, OpLogError
 from swarden.harness.core.ops import Op
 
@@ -58,6 +59,6 @@ def last_run(path: Path) -> OpLog | None:
     """The last run in the file of a dead process, without a torn last line; None if the file has no run."""
     try:
         content = path.read_bytes()
-        return OpLog.parse(content[: content.rfind(b"\n") + 1], path)
+        return parse_log(content[: content.rfind(b"\n") + 1], path)
     except (OSError, OpLogError):
         return None

@@ -5,18 +5,18 @@ Configurations are opaque: outside of the target they are JSON objects.
 """
 
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.fitting import fitting
 from swarden.harness.core.known_bug import KnownBug, folders_of_bugs, known_bugs_in
 from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.oplog import ENGINE as ENGINE
 from swarden.harness.core.ops import ENGINE_OPS, Op, Pause, PauseMode
 from swarden.harness.core.origins import EngineCode
-from swarden.harness.core.patch import Patch
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import Program
 from swarden.harness.core.releases import LINKED, InEnvironment, Releases, in_environment
@@ -29,7 +29,7 @@ from swarden.invariants.transition import Transition
 ValueT = TypeVar("ValueT")
 
 _prepared: list["Target"] = []
-ENGINE, PAIR = "engine", "pd"  # the machines that drive one whole engine, and a prefill and a decode engine
+PAIR = "pd"  # the machine that drives a prefill and a decode engine; ENGINE drives one whole engine
 TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
 
@@ -124,13 +124,16 @@ class MachineSpec:
 
 
 class Target(Protocol):
-    """A kind of engine.  `code` locates its errors and events.
+    """A kind of engine.
+
+    A target must have a `name`, the `code`, which locates its errors and events, `build`, and `config` or `configs`.
+    All else it may have.  The default says that it has nothing of the kind: it is empty, or None, or a UsageError that
+    names the member to define.
 
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept`
-    settings. `main_settings` are shown in a story even where they have their default. `former_defaults` are the values
-    of settings that are missing in op-logs of format 2, where these differ from `defaults`. `releases` are what
+    settings. `main_settings` are shown in a story even where they have their default. `releases` are what
     `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants. `needs` has, by
     setting, what a server has with it and not without; a setting that is no text counts if it is on, by default, too.
     With `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
@@ -138,39 +141,10 @@ class Target(Protocol):
 
     name: str
     code: EngineCode
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec()}
-    faults: Mapping[str, str] = {}
-    contracts: frozenset[str] = frozenset()
-    defaults: Mapping[str, Any] = {}
-    former_defaults: Mapping[str, Any] = {}
-    main_settings: Sequence[str] = ()
-    coupled: Sequence[Sequence[str]] = ()
-    kept: Sequence[str] = ()
-    releases: Releases | None = None
-    catalog: Sequence[Mutant] = ()
-    needs: Mapping[str, str] = {}
-    is_repeatable: bool = True
 
-    def at(self, version: str) -> "Target | None":
-        """This target with that version of its engine; None if that version is not installed."""
-        return self if version == self.version() else None
-
-    def version(self) -> str:
-        """The version of the distribution that contains the engine's package."""
-        return version_of_package(self.code.package)
-
-    def install_command(self, version: str) -> str:
-        """The command that installs this version of the engine; "" if swarden cannot install it."""
-        is_checkout = LINKED.fullmatch(version) is not None
-        can_install = self.releases is not None and (is_checkout or self.releases.has_name(version))
-        command = f"swarden engines install {self.name}=={version}"
-        return f"{command}{' --from DIR' * is_checkout}" if can_install else ""
-
-    def source_hash(self) -> str:
-        """The hash of all sources that can change a run: the engine's, the adapter's and swarden's."""
-        module = type(self).__module__
-        adapter = module.rpartition(".")[0] or module
-        return hash_of_packages((self.code.package, adapter, "swarden.harness", "swarden.invariants"))
+    @abstractmethod
+    def build(self, config: Any) -> EnginePort:
+        """A new engine behind its port."""
 
     def config(self, draw: Draw) -> Any:
         """A random configuration."""
@@ -183,15 +157,24 @@ class Target(Protocol):
         """
         return [self.config(draw)]
 
-    @property
-    def simplified(self) -> dict[str, Any]:
-        """The defaults of the settings that the shrinker may simplify."""
-        return {name: value for name, value in self.defaults.items() if name not in self.kept}
+    # --- what it may have
+
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec()}
+    faults: Mapping[str, str] = {}
+    contracts: frozenset[str] = frozenset()
+    defaults: Mapping[str, Any] = {}
+    main_settings: Sequence[str] = ()
+    coupled: Sequence[Sequence[str]] = ()
+    kept: Sequence[str] = ()
+    needs: Mapping[str, str] = {}
+    releases: Releases | None = None
+    catalog: Sequence[Mutant] = ()
+    is_repeatable: bool = True
 
     @property
     def settable(self) -> Collection[str]:
         """The settings that a campaign may fix."""
-        return self.simplified
+        return simplified(self)
 
     def encode(self, config: Any) -> dict[str, Any]:
         """The JSON form of a configuration."""
@@ -203,13 +186,6 @@ class Target(Protocol):
         Missing settings have their defaults.
         """
         return {**self.defaults, **mapping}
-
-    def decode_all(self, mappings: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
-        """The configurations of engines that run together; raises InvalidConfig also if these cannot be linked."""
-        configs = [self.decode(mapping) for mapping in mappings]
-        if len(configs) > 1:
-            self.check_linked(configs)
-        return configs
 
     def shape(self, config: Any) -> Shape:
         """The part of a configuration that generic traffic needs."""
@@ -225,20 +201,30 @@ class Target(Protocol):
 
     def check_linked(self, configs: Sequence[Any]) -> None:
         """Raise InvalidConfig if engines of these configurations cannot be linked; called if there are several."""
+        return
 
-    def build(self, config: Any) -> EnginePort:
-        """A new engine behind its port."""
+    def flags(self, config: Any) -> Sequence[str]:
+        """The options with which a server has this configuration."""
+        return ()
 
-    def live(self, engine: Any) -> Any:
-        """The `Live` (harness/strict/live.py) of a running engine, for the strict check.
+    def at(self, version: str) -> "Target | None":
+        """This target with that version of its engine; None if that version is not installed."""
+        return self if version == self.version() else None
 
-        Raises UsageError for an engine that the check does not know.
-        """
-        raise UsageError(f"{self.name}: its target describes no running engine; define live there")
+    def version(self) -> str:
+        """The version of the distribution that contains the engine's package."""
+        return version_of_package(self.code.package)
 
-    def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
-        """New systems for a machine, one for each configuration."""
-        return [EngineSystem(self.build(config)) for config in configs]
+    def source_hash(self) -> str:
+        """The hash of all sources that can change a run: the engine's, the adapter's and swarden's."""
+        module = type(self).__module__
+        adapter = module.rpartition(".")[0] or module
+        return hash_of_packages((self.code.package, adapter, "swarden.harness", "swarden.invariants"))
+
+    @property
+    def sources(self) -> InEnvironment | None:
+        """The package of the engine's code; None if it is not installed."""
+        return in_environment(self.code.package) if self.code.package else None
 
     @property
     def process(self) -> str:
@@ -250,21 +236,30 @@ class Target(Protocol):
 
     def check_environment(self) -> None:
         """Raise UsageError if no run can start here, before any worker is started; must be cheap."""
+        return
 
     def prepare_process(self) -> None:
         """Prepare a process that drives this engine; called once, before its first run."""
+        return
+
+    def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        """New systems for a machine, one for each configuration."""
+        return [EngineSystem(self.build(config)) for config in configs]
 
     def watch(self) -> Watch:
         """An observer for the probes of one run."""
         return FaultWatch()
 
-    def mutants(self) -> Sequence[Mutant]:
-        """The catalogue of bugs that can be planted into this engine."""
-        return self.catalog
+    def live(self, engine: Any) -> Any:
+        """The `Live` (harness/strict/live.py) of a running engine, for the strict check.
+
+        Raises UsageError for an engine that the check does not know.
+        """
+        raise UsageError(f"{self.name}: its target describes no running engine; define live there")
 
     def mutant(self, name: str) -> Mutant:
         """The mutant with that id; raises UsageError if there is none."""
-        known = {one.id: one for one in self.mutants()}
+        known = {one.id: one for one in self.catalog}
         if name not in known:
             raise UsageError(f"mutant {name}: {self.name} has none of this id; see 'swarden mutants'")
         return known[name]
@@ -283,53 +278,26 @@ class Target(Protocol):
         """
         return {}
 
-    def flags(self, config: Any) -> Sequence[str]:
-        """The options with which a server has this configuration."""
-        return ()
 
-    @property
-    def sources(self) -> InEnvironment | None:
-        """The package of the engine's code; None if it is not installed."""
-        return in_environment(self.code.package) if self.code.package else None
+def simplified(target: Target) -> dict[str, Any]:
+    """The defaults of the settings that the shrinker may simplify."""
+    return {name: value for name, value in target.defaults.items() if name not in target.kept}
 
-    def patch_of(self, bug: KnownBug) -> Patch | None:
-        """The fix of a known bug that fits the code of this build, that for its release first; None if none fits.
 
-        Sources that can change may have any bug, whatever their version is.
-        """
-        version, root = self.version(), self.import_root
-        own = bug.patch_for(version)
-        if self.sources is None or root is None:
-            return own
-        patches = [own] if own is not None else []
-        if bug.has(version) or not self.sources.is_release:
-            patches += bug.patches
-        return next((one for one in patches if fitting([one], root)), None)
+def install_command(target: Target, version: str) -> str:
+    """The command that installs this version of the engine; "" if swarden cannot install it."""
+    is_checkout = LINKED.fullmatch(version) is not None
+    can_install = target.releases is not None and (is_checkout or target.releases.has_name(version))
+    command = f"swarden engines install {target.name}=={version}"
+    return f"{command}{' --from DIR' * is_checkout}" if can_install else ""
 
-    def fitting_fixes(self) -> list[Patch]:
-        """The fixes of known bugs that fit this build together, but for bugs that its version does not have."""
-        bugs = [bug for bug in self.known_bugs().values() if bug.has(self.version()) or bug.patch_for(self.version())]
-        patches = [patch for bug in bugs if (patch := self.patch_of(bug)) is not None]
-        return fitting(patches, self.import_root) if self.import_root is not None else patches
 
-    @property
-    def import_root(self) -> Path | None:
-        """The folder from which the package of the engine's code is imported; None if that is no folder of files."""
-        folder, package = self.sources.folder if self.sources is not None else Path(), self.code.package
-        root = folder.parents[package.count(".")] if len(folder.parents) > package.count(".") else None
-        return root if root is not None and root.joinpath(*package.split(".")).is_dir() else None
-
-    def fix(self, name: str) -> Patch:
-        """The fix of the known bug with that name; raises UsageError if none fits this build of the engine."""
-        bug = self.known_bugs().get(name)
-        if bug is None:
-            known = ", ".join(self.known_bugs()) or "none"
-            raise UsageError(f"fix {name}: {self.name} has no known bug of this name; it has {known}")
-        patch = self.patch_of(bug) or bug.patch_for(self.version())
-        if patch is None:
-            are_for = " and ".join(" to ".join(dict.fromkeys(one.releases)) for one in bug.fixes) or "no release"
-            raise UsageError(f"fix {name}: fits {are_for} of {self.name}, not {self.version()}; leave it out")
-        return patch
+def decode_all(target: Target, mappings: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
+    """The configurations of engines that run together; raises InvalidConfig also if these cannot be linked."""
+    configs = [target.decode(mapping) for mapping in mappings]
+    if len(configs) > 1:
+        target.check_linked(configs)
+    return configs
 
 
 def prepare(target: Target) -> None:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from traceback import walk_tb
 
 from swarden.harness.core.errors import UsageError, text_of
-from swarden.harness.core.fingerprint import fingerprint_of_error, module_of
-from swarden.harness.core.origins import UNKNOWN_CODE
+from swarden.harness.core.fingerprint import fingerprint_of_error
+from swarden.harness.core.origins import UNKNOWN_CODE, module_of
 
 CORE = __name__.rpartition(".")[0]
 MAX_FRAMES = 6  # in the message, the innermost

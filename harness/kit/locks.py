@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from swarden.harness.core.decisions import request_of
+from swarden.harness.core.origins import request_of
 from swarden.harness.kit.calls import intercept
 
 MAX_CALLERS = 5  # within which the request is found for which a call is made

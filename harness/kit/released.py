@@ -9,6 +9,7 @@ from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.imports import importing
 from swarden.harness.core.releases import InEnvironment, Releases, in_environment, parsed
 from swarden.harness.core.sources import hash_of
+from swarden.harness.core.target import install_command
 from swarden.harness.core.validation import shortened
 from swarden.harness.kit.definitions import Definitions
 from swarden.harness.kit.parts import BootedRelease, PartsT
@@ -54,7 +55,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
     def definitions(self) -> Definitions:
         """The definitions in the sources of this release, as far as the adapter drives them; nothing is imported."""
         if self.sources is None:
-            raise UsageError(f"{self.process} is not installed; run: {self.install_command(self._release)}")
+            raise UsageError(f"{self.process} is not installed; run: {install_command(self, self._release)}")
         return self.adapter.definitions(self.sources.folder.parent)
 
     @property

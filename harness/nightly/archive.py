@@ -50,10 +50,6 @@ class Status(StrEnum):
     FLAKY = "flaky"  # the runs of its log differ
     ERROR = "error"  # its log cannot be replayed
 
-    @classmethod
-    def _missing_(cls, value: object) -> "Status | None":
-        return cls.RECURRING if value == "known" else None  # of earlier builds
-
 
 FAILING = (Status.NEW, Status.REOPENED, Status.CHANGED, Status.FLAKY, Status.RECURRING)
 URGENCY = [*FAILING, Status.ERROR, Status.FIXED]  # the worst first

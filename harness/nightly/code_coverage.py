@@ -11,7 +11,7 @@ from time import process_time
 
 import coverage
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.nightly.page import FileLines, MeasuredCode
@@ -28,13 +28,13 @@ def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured
     measure.start()
     target = target_of(engine)
     for path in paths[:1]:
-        run_log(OpLog.load(path, engine=engine, inside=path.parent))  # imports the engine
+        run_log(load_log(path, engine=engine, inside=path.parent))  # imports the engine
     measure.switch_context("runs")
     num_run, began = 0, process_time()
     for path in paths:
         if process_time() - began >= seconds:
             break
-        run_log(OpLog.load(path, engine=engine, inside=path.parent))
+        run_log(load_log(path, engine=engine, inside=path.parent))
         num_run += 1
     measure.stop()
     root = Path(str(sys.modules[target.code.package].__file__)).resolve().parent  # coverage resolves links

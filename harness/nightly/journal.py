@@ -5,8 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from swarden.harness.core.fingerprint import current_fingerprint, slug
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import parse_log
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.registry import target_for
 from swarden.harness.nightly.night_records import ShardRecord
 from swarden.harness.nightly.shards import ShardResult
 from swarden.harness.report.story import StoryLine, StoryPart
@@ -19,8 +20,7 @@ from swarden.harness.search.verification import UNKNOWN, Cause
 class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     """A finding that is not confirmed yet; `log` is the text of its op-log, `cause` is what is known of its cause.
 
-    Only the same build continues a shrink: a candidate that passed in another build may fail in this one.  Files of
-    earlier builds have `behind`, the known bugs behind whose fixes the log fails, in place of the cause.
+    Only the same build continues a shrink: a candidate that passed in another build may fail in this one.
     """
 
     fingerprint: str
@@ -31,7 +31,6 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     passed: list[str] = []
     recorded: str = ""
     cause: Cause = UNKNOWN
-    behind: list[str] = []
     key: list[str] = []
     suffix: str = ""
 
@@ -51,17 +50,17 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def finding(self, path: Path, engine: str) -> Finding:
-        log = OpLog.parse(self.log.encode(), path, engine=engine)
+        log = parse_log(self.log.encode(), path, engine=engine)
         return Finding(
-            current_fingerprint(self.fingerprint),
+            self.fingerprint,
             log,
             self.found_cpu_seconds,
             engine,
             died=self.died,
             story=[StoryLine(StoryPart.EVIDENCE, line) for line in self.story],
-            passed=frozenset(self.passed if log.header.source_hash == log.header.target.source_hash() else ()),
+            passed=frozenset(self.passed if log.header.source_hash == target_for(log.header).source_hash() else ()),
             recorded=Path(self.recorded) if self.recorded else None,
-            cause=Cause(behind=tuple(self.behind)) if self.behind else self.cause,
+            cause=self.cause,
             key=frozenset(self.key),
             suffix=self.suffix,
         )

@@ -5,12 +5,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
-from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.oplog import OpLogError
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
 from swarden.harness.nightly.archive import (
     FAILING,
@@ -212,7 +213,7 @@ def _of_archive(archived: Archived, date: str) -> FindingView:
 
 def _of_log(path: Path) -> FindingView:
     try:
-        log = OpLog.load(path, inside=path.parent)
+        log = load_log(path, inside=path.parent)
     except OpLogError as error:
         return FindingView(path.stem, "", None, None, status=Status.ERROR.value, part=RunPart(why_not=str(error)))
     version = log.header.version
@@ -234,7 +235,7 @@ def _urgency(finding: FindingView) -> tuple[bool, int, str]:
 
 def _num_ops(archived: Archived) -> int | None:
     try:
-        return len(OpLog.load(archived.log, inside=archived.root).ops) if archived.log is not None else None
+        return len(load_log(archived.log, inside=archived.root).ops) if archived.log is not None else None
     except OpLogError:  # the part of the finding says why
         return None
 

@@ -14,7 +14,6 @@ from swarden.harness.nightly.archive import Archived, FindingOfNight, Sighting, 
 from swarden.harness.nightly.events import FindingResult
 from swarden.harness.nightly.night import Coordinator
 from swarden.harness.nightly.pool import Job
-from swarden.harness.nightly.renamed import rename_findings
 from swarden.harness.nightly.shards import replay_logs
 
 LOGS = 3  # of a finding that are replayed in a night
@@ -31,8 +30,7 @@ class ReplaySubject(NamedTuple):
 
 
 def replay(night: Coordinator) -> str:
-    """Replay the archive, with its fingerprints in their current form; returns the text of the phase's line."""
-    rename_findings(night.archive, night.night.errors)
+    """Replay the archive; returns the text of the phase's line."""
     for subject, (path, replays) in night.jobs(_jobs(night)):
         publish(night, subject.archived, _sighting(night, subject, path, replays))
     counts = Counter(one.sighting.status for one in night.night.findings)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.nightly.archive import FAILING, Archived, Status, name_of_engine
@@ -104,7 +105,7 @@ def _found_by_replays(night: Coordinator) -> Iterator[Finding]:
     for one in night.night.findings:
         if one.sighting.status is Status.CHANGED and one.sighting.fingerprints:  # none in a damaged night
             name, engine = one.sighting.fingerprints[0], one.sighting.engine
-            log = OpLog.load(log_path(night, one), engine=engine, inside=night.archive.root).as_regression(name)
+            log = load_log(log_path(night, one), engine=engine, inside=night.archive.root).as_regression(name)
             header = msgspec.structs.replace(log.header, mutant=night.night.mutant)
             died = f"a replay of {one.fingerprint} ended with {name}" if is_death(name) else ""
             yield Finding(name, OpLog(header, log.ops), 0.0, engine, died=died)

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.process import ProcessLimits
-from swarden.harness.core.registry import target_of
+from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.campaign import Plan
@@ -140,13 +141,13 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
     killed from outside.  Returns a text if the log cannot be run.
     """
     try:
-        log = OpLog.parse(content, path, engine=engine)
+        log = parse_log(content, path, engine=engine)
         header = msgspec.structs.replace(log.header, mutant=mutant)
         digests = log.digests if mutant == log.header.mutant else None  # of other code
         of_engine = OpLog(header, log.ops, digests)
         with _lane(engine, limits) as group:
             replays = group.replay(of_engine, RUNS)
-        if replays.verdict is Verdict.FLAKY and not log.header.target.is_repeatable:  # it has a rate
+        if replays.verdict is Verdict.FLAKY and not target_for(log.header).is_repeatable:  # it has a rate
             is_same = log.header.expected in (None, *replays.fingerprints)
             return replace(replays, verdict=Verdict.FAILED if is_same else Verdict.CHANGED)
         if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
@@ -190,7 +191,7 @@ def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
         budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
-        seconds = inf if finding.log.header.target.is_repeatable else SETTLE_S
+        seconds = inf if target_for(finding.log.header).is_repeatable else SETTLE_S
         reports = group.report_findings(Path(folder), budget, seconds=seconds)
         found = [one for one in reports if one is not None]
     return [_confirmed(one, limits) for one in found]
@@ -202,7 +203,7 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
         return report
     if report.why_flaky:
         return replace(report, log=report.log.as_regression(report.fingerprint))
-    if not report.log.header.target.is_repeatable:  # one process drives the server, and no fresh one beside it
+    if not target_for(report.log.header).is_repeatable:  # one process drives the server, and no fresh one beside it
         names = tuple(report.fingerprints)
         try:
             with _lane(report.engine, limits) as group:

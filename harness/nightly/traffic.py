@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from swarden.harness.core.admission import load_log, parse_log
 from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.registry import target_of
@@ -87,7 +88,7 @@ def _known(night: Coordinator, engine: str) -> list[OpLog]:
     logs = []
     for one in night.night.findings:
         if one.sighting.engine == engine and one.sighting.status in (Status.RECURRING, Status.REOPENED):
-            log = OpLog.load(log_path(night, one), engine=engine, inside=night.archive.root)
+            log = load_log(log_path(night, one), engine=engine, inside=night.archive.root)
             header = msgspec.structs.replace(log.header, expected=one.fingerprint)
             logs.append(OpLog(header, log.ops))
     return logs
@@ -98,7 +99,7 @@ def _corpus(night: Coordinator, engine: str) -> list[CorpusLog]:
     logs = []
     for path in files_of(night.archive.corpus_of(engine)):
         try:
-            logs.append(CorpusLog(path.name, OpLog.load(path, engine=engine, inside=path.parent)))
+            logs.append(CorpusLog(path.name, load_log(path, engine=engine, inside=path.parent)))
         except OpLogError as error:
             night.night.errors.append(str(error))
     return logs
@@ -150,7 +151,7 @@ class _Gathered:
     def add(self, shard: ShardFile, *, is_new: bool = False) -> None:
         record, night = shard.record, self._night
         for one in shard.rare:
-            log = OpLog.parse(one.log.encode(), night.folder, engine=record.engine)
+            log = parse_log(one.log.encode(), night.folder, engine=record.engine)
             self._features[record.engine].update(one.features)
             self.rare.append((record.engine, RareRun(log, frozenset(one.features), one.steps)))
         first_seen = [name for name in record.tallies.probes if (record.engine, name) not in self._probes]

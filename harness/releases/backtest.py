@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 from time import process_time
 
+from swarden.harness.core.admission import load_log, parse_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, write_whole
 from swarden.harness.core.known_bug import KnownBug
@@ -123,7 +124,7 @@ class Backtest:
             outcomes = {one.log: self._outcome_of_log(group, old.version, new, one, bugs) for one in old.findings}
             passing = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
             for finding, block in product(passing, filter(None, [older_defaults])):
-                log = OpLog.load(self.folder / old.version / finding.log, engine=f"{self.engine}=={new}")
+                log = load_log(self.folder / old.version / finding.log, engine=f"{self.engine}=={new}")
                 again = group.replay(log.as_regression(finding.fingerprint), 1, block=block)
                 if again.verdict is Verdict.FAILED:
                     outcomes[finding.log] = Outcome.MOVED, f"its log fails with the older defaults: {older_defaults}"
@@ -184,7 +185,7 @@ class Backtest:
 
     def _findings(self, version: str, search: Searched) -> Mapping[str, Finding]:
         folder = self.folder / version / f"seed-{search.seed}"
-        logs = {fingerprint: OpLog.load(folder / name) for fingerprint, name in sorted(search.logs.items())}
+        logs = {fingerprint: load_log(folder / name) for fingerprint, name in sorted(search.logs.items())}
         name = f"{self.engine}=={version}"
         return {
             fingerprint: Finding(fingerprint, log.as_regression(fingerprint), 0.0, name)
@@ -203,7 +204,7 @@ class Backtest:
         """A known bug that the search has met, with the first of its op-logs that fails on this release, if any."""
         bug = self._known_bug(version, name)
         for path in bug.oplogs:
-            log = OpLog.load(path, engine=f"{self.engine}=={version}")
+            log = load_log(path, engine=f"{self.engine}=={version}")
             replays = group.replay(log.as_regression(log.header.expected or bug.fingerprints[0]), 1)
             if replays.verdict is Verdict.FAILED:
                 copy = self.folder / version / f"known-{path.name}"
@@ -223,7 +224,7 @@ class Backtest:
         if _hash_of(content) != finding.blake2b:
             raise UsageError(f"{path}: was changed after it was frozen; remove {self.folder} and begin again")
         try:
-            log = OpLog.parse(content, path, engine=name)
+            log = parse_log(content, path, engine=name)
             targets = [target_of(f"{self.engine}=={version}") for version in (old, new)]
             before, after = ([one.encode(one.decode(config)) for config in log.header.configs] for one in targets)
             replays = group.replay(log.as_regression(finding.fingerprint), 1)
@@ -279,7 +280,7 @@ def _frozen(path: Path, fingerprint: str, bug: str, namesakes: Sequence[str] = (
         bug=bug,
         log=path.name,
         blake2b=_hash_of(content),
-        ops=len(OpLog.parse(content, path).ops),
+        ops=len(parse_log(content, path).ops),
         namesakes=[*namesakes],
     )
 
@@ -287,7 +288,7 @@ def _frozen(path: Path, fingerprint: str, bug: str, namesakes: Sequence[str] = (
 def _verdict_of(group: WorkerGroup, path: Path, engine: str, fingerprint: str) -> Verdict | None:
     """The verdict of an op-log on a release; None if it cannot be run there."""
     try:
-        return group.replay(OpLog.load(path, engine=engine).as_regression(fingerprint), 1).verdict
+        return group.replay(load_log(path, engine=engine).as_regression(fingerprint), 1).verdict
     except UsageError:
         return None
 

@@ -9,7 +9,7 @@ import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.oplog import Header
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import Target, decode_all, simplified
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.search.shrink.simpler import Argument, is_number, nearer, simpler_values
 
@@ -63,7 +63,7 @@ def shrunken_configs(
     for configs, header in _simpler(target, headers, source):
         try:
             with blamed_on(target.name, "decode"):
-                target.decode_all(configs)
+                decode_all(target, configs)
         except InvalidConfig:
             continue
         except TargetFault as fault:
@@ -73,7 +73,7 @@ def shrunken_configs(
 
 
 def _simpler(target: Target, headers: Sequence[Header], source: random.Random) -> Iterator[tuple[list[Config], Header]]:
-    defaults = target.simplified
+    defaults = simplified(target)
     groups = [*target.coupled, *((name,) for name in defaults)]
     changes: list[Config] = [{name: defaults[name] for name in group if name in defaults} for group in groups]
     changes += [{name: value} for value in (0, 1) for name, old in defaults.items() if is_number(old)]

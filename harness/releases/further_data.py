@@ -43,7 +43,7 @@ def found_elsewhere(target: Target) -> FoundElsewhere:
             for bug in other.known_bugs().values():
                 for fingerprint in bug.fingerprints:
                     found.bugs.setdefault(fingerprint.partition("/")[0], set()).add(bug.name)
-            for mutant in other.mutants():
+            for mutant in other.catalog:
                 for law in mutant.caught_by:
                     found.mutants.setdefault(law, set()).add(mutant.id)
     return found

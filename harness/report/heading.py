@@ -3,11 +3,14 @@
 from collections.abc import Collection, Iterator
 from itertools import takewhile
 
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Op, Step, Submit, name_of
-from swarden.harness.core.target import ENGINE
+from swarden.harness.core.registry import target_for
+from swarden.harness.core.target import ENGINE, simplified
 from swarden.harness.report.op_text import op_text
 from swarden.harness.report.wording import counted
 from swarden.invariants.reference import Expectation, Reference
@@ -18,14 +21,14 @@ MAX_REQUESTS = 8  # of one engine that a story lists
 
 def engine_name(header: Header, engine: int) -> str:
     """The name of an engine of the header, as in "engine 1 (decode)"."""
-    target = header.target
+    target = target_for(header)
     role = target.role(target.decode(header.configs[engine]))
     return f"engine {engine} ({role})" if role else f"engine {engine}"
 
 
 def opening_lines(header: Header, failed: int | None = None) -> list[str]:
     """The lines that name the engine, the engine that failed if there are several, and the planted bug and fixes."""
-    target = header.target
+    target = target_for(header)
     named = f"engine: {target.name} {target.version()}"
     if header.machine != ENGINE:
         named += f", machine {header.machine}"
@@ -43,9 +46,9 @@ def change_lines(header: Header) -> list[str]:
 
     There is also a line for each fix that is not planted because this version does not have its bug.
     """
-    target = header.target
-    needless = header.changes.needless(target)
-    fixes = [target.fix(name) for name in header.fixes if name not in needless]
+    target = target_for(header)
+    needless = Changes(header.mutant, header.fixes).needless(target)
+    fixes = [fix_of(target, name) for name in header.fixes if name not in needless]
     lines = [
         *(f"fix of a known bug: {one.name} in {', '.join(one.places)}" for one in fixes),
         *(f"without the fix of {name}: {target.name} {target.version()} does not have this bug" for name in needless),
@@ -64,7 +67,7 @@ def failed_line(failure: Failure) -> str:
 
 def configuration_line(header: Header, engine: int) -> str:
     """The settings of one engine that are not the default, and its main settings."""
-    target = header.target
+    target = target_for(header)
     own, absent = target.encode(target.decode(header.configs[engine])), object()
     shown = [
         f"{name} {value}"
@@ -81,7 +84,7 @@ def needs_line(header: Header) -> str:
         f"{f'engine {engine}: ' if several else ''}{name} {value}"
         for engine, config in enumerate(header.configs)
         for name, value in config.items()
-        if name in header.target.simplified and value != header.target.defaults[name]
+        if name in simplified(target_for(header)) and value != target_for(header).defaults[name]
     ]
     return f"needs: {', '.join(needed)}; all others are the default" if needed else ""
 

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile, zip_longest
 from typing import NamedTuple
 
-from swarden.harness.core.decisions import PassedOver
 from swarden.harness.core.driver import Moment
+from swarden.harness.core.event_log import PassedOver
 from swarden.harness.core.origins import CALLED_BY
 from swarden.invariants.events import (
     NODE_LETTER,

@@ -8,9 +8,9 @@ from pathlib import Path
 from textwrap import indent
 from typing import NamedTuple
 
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, Document, Fix, KnownBug, Related, Span
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Inject, Pause, Submit
 from swarden.harness.core.releases import parsed
 from swarden.harness.core.target import Target
@@ -205,7 +205,7 @@ def needs_text(bug: KnownBug, target: Target) -> str:
     if not bug.oplogs:
         return ""
     path = next(iter(bug.oplogs))
-    log = OpLog.parse(path.read_bytes(), path)
+    log = parse_log(path.read_bytes(), path)
     needs = []
     for setting, need in target.needs.items():
         default = target.defaults.get(setting)
@@ -284,7 +284,7 @@ def _failure_text(fingerprint: str) -> str:
 
 
 def _log_text(bug: KnownBug, path: Path, span: Span, folder: Path) -> str:
-    log = OpLog.parse(path.read_bytes(), path)
+    log = parse_log(path.read_bytes(), path)
     text = f"[{path.name}]({os.path.relpath(path.resolve(), folder)}), {counted(len(log.ops), 'operation')}"
     shows = bug.logs[path.stem].shows if path.stem in bug.logs else ""
     where = f"fails on {span_text(span, bug.tried)}" if span is not bug else ""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from swarden.harness.core.driver import Driver, Failure, Moment
 from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.equations import conservation_line, equation_text
 from swarden.harness.report.heading import configuration_line, engine_name, failed_line, opening_lines, request_lines
@@ -123,7 +124,7 @@ class RunView:
 
 def view_of(log: OpLog, path: Path) -> RunView:
     """The view of a log, which is run twice: to find the subjects of its failure, and to follow them."""
-    if not log.header.target.is_repeatable:
+    if not target_for(log.header).is_repeatable:
         return _written_view(log, path)
     header, failed = log.header, run_log(log).failure
     refs = subjects_of(failed, header.expected) if failed is not None else []

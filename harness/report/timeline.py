@@ -9,6 +9,7 @@ from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Drain, Op, Step
 from swarden.harness.core.replay import Observe, run_log
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.lives import SubjectState, state_of
 from swarden.invariants import events as seen
 from swarden.invariants.conservation import Conservation, conservation_of
@@ -127,7 +128,7 @@ def timeline_of(
         timeline.add(driver, change)
         observe(driver, change)
 
-    driver = run_log(log, observe=add, trace_origins=True)
+    driver = run_log(log, observe=add, tracer_of=decision_tracer)
     timeline.note_noop(driver, len(driver.ops))
     timeline.add_raised(driver)
     return timeline, driver

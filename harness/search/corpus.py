@@ -10,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, write_whole
 from swarden.harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
-from swarden.harness.core.oplog import FormerMachineError, Header, OpLog
+from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain
 from swarden.harness.search.changed import changed
 from swarden.harness.search.reach import ReachSteering
@@ -99,14 +100,8 @@ def digest_of(folder: Path) -> str:
 
 
 def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[CorpusLog]:
-    """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read.
-
-    Logs that only an earlier build could run are left out.
-    """
-    logs = []
-    for path in files_of(folder):
-        with suppress(FormerMachineError):
-            logs.append(CorpusLog(path.name, OpLog.load(path, engine=engine, inside=folder)))
+    """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read."""
+    logs = [CorpusLog(path.name, load_log(path, engine=engine, inside=folder)) for path in files_of(folder)]
     return [one for one in logs if machine in (None, one.log.header.machine)]
 
 

@@ -2,6 +2,7 @@
 
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import CRASH, FAULT, HANG, Death, Parent, Process, ProcessDied, ProcessLimits
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import prepare
 
@@ -34,6 +35,6 @@ def is_expected(log: OpLog, death: Death) -> bool:
 
 
 def _run(parent: Parent, log: OpLog) -> None:
-    prepare(log.header.target)
+    prepare(target_for(log.header))
     parent.beat()
     run_log(log, observe=lambda *_: parent.beat())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import run_to_end
@@ -30,7 +31,7 @@ def ending_on(group: WorkerGroup, engine: str, log: OpLog, names: Sequence[str] 
     for fixes in dict.fromkeys([header.fixes, ()]):
         own = msgspec.structs.replace(header, fixes=fixes, expected=names[0] if names else header.expected)
         try:
-            here = OpLog.parse(OpLog(own, log.ops).to_bytes(), Path("its op-log"), engine=engine)
+            here = parse_log(OpLog(own, log.ops).to_bytes(), Path("its op-log"), engine=engine)
             return end_of((yield from group.replaying(here, 1)), names)
         except UsageError as error:
             end = str(error)

@@ -18,6 +18,7 @@ from swarden.harness.core.driver import Checking, Driver, KeptParts
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Accept, Drain, Op
 from swarden.harness.core.process import CRASH, HANG
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.system import System
 from swarden.harness.core.target import Pool, Shape, Target
 from swarden.harness.search.jobs import JobDeath, run_jobs
@@ -187,7 +188,7 @@ class Exploration:
     def _run(self, extension: Extension, new: set[Key]) -> SequenceResult:
         """Run one sequence; a drain follows if its state is neither in `new` nor was seen before."""
         header, ops = self.subject.header, (*extension.ops, extension.op)
-        target = header.target
+        target = target_for(header)
         systems = target.systems(header.machine, [target.decode(config) for config in header.configs], "")
         for op, system in ((op, system) for op in extension.ops for system in systems):
             system.do(op)

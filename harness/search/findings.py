@@ -17,8 +17,10 @@ from swarden.harness.core.files import write_whole
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.printable import printable
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, run_log
 from swarden.harness.core.versions import load_for_here
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
 from swarden.harness.search.judge import NO_TRIALS, Trials
 from swarden.harness.search.keys import is_of, key_of, kind_of, leaves_out
@@ -147,7 +149,7 @@ def _tries_of(finding: Finding, heartbeat: Callable[[], None]) -> tuple[int, str
 
     It is 1 if the target is repeatable; else a failure with the measured rate is missed once in twenty times.
     """
-    if finding.log.header.target.is_repeatable:
+    if target_for(finding.log.header).is_repeatable:
         return 1, ""
     runs = [failure_like(finding.log, finding.fingerprint, heartbeat) is not None for _ in range(RUNS_FOR_RATE)]
     rate = sum(runs) / len(runs)
@@ -170,7 +172,7 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, 
             break
     if failure is None or finding.fingerprint not in failure.fingerprints:
         return _not_reproduced(finding, out)
-    cause = Verifier(log.header.target, log.header.fixes, trials).cause_of(failure, log)
+    cause = Verifier(target_for(log.header), log.header.fixes, trials).cause_of(failure, log)
     if cause.bugs and not _is_known(finding, trials):
         note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
         return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
@@ -207,7 +209,7 @@ def _is_known(finding: Finding, trials: Trials) -> bool:
     header, failure = finding.log.header, failure_like(finding.log, finding.fingerprint, trials.beat)
     if failure is None:
         return False
-    return bool(Verifier(header.target, header.fixes, trials).cause_of(failure, finding.log).bugs)
+    return bool(Verifier(target_for(header), header.fixes, trials).cause_of(failure, finding.log).bugs)
 
 
 def _without_needless_fixes(log: OpLog, finding: Finding, heartbeat: Callable[[], None]) -> OpLog:
@@ -291,7 +293,7 @@ def sealed(log: OpLog) -> tuple[OpLog, Driver]:
 
     The log is not marked as truncated any more, because it fails by itself.
     """
-    driver = run_log(log, keep_digests=True, trace_origins=True)
+    driver = run_log(log, keep_digests=True, tracer_of=decision_tracer)
     fresh = log_of(log.header, driver)
     header = msgspec.structs.replace(fresh.header, expected=log.header.expected, truncated="")
     return OpLog(header, fresh.ops, fresh.digests), driver

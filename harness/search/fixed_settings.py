@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from swarden.harness.core.errors import UsageError, cut
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import Target, decode_all
 from swarden.harness.core.target_fault import blamed_on
 from swarden.harness.core.validation import shortened
 
@@ -21,7 +21,7 @@ def with_settings(target: Target, configs: Sequence[Any], settings: Settings) ->
     if not settings:
         return configs
     with blamed_on(target.name, "decode"):
-        return target.decode_all([{**target.encode(one), **settings} for one in configs])
+        return decode_all(target, [{**target.encode(one), **settings} for one in configs])
 
 
 def have_settings(target: Target, configs: Sequence[Settings], settings: Settings) -> bool:

@@ -8,11 +8,15 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from swarden.harness.core.driver import DrainStuck, Driver, Failure, Moment
+from swarden.harness.core.event_log import TracerOf
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.origins import PLACE, EngineCode
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import run_log
+from swarden.harness.report.decisions import DecisionTracer, decision_tracer
 from swarden.harness.report.history import entries_of, nearest
 from swarden.harness.report.story import KEPT_WAITING, refs_of
 from swarden.invariants.events import REQUEST_KIND, Freed, Given, Locked, LocksCounted, Taken, Unlocked
@@ -50,8 +54,9 @@ def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
 
     It has the statements by which the last step left out requests, or the one that took, freed or locked a unit last.
     """
-    target, traced = log.header.target, list[Driver]()
+    target, traced = target_for(log.header), list[Driver]()
     is_left_out = leaves_out(failure)
+    tracer_of: TracerOf = partial(DecisionTracer, everywhere=True) if is_left_out else decision_tracer
     since = failure.transition.after.step - LAST_STEPS if is_left_out else 0
 
     def observe(driver: Driver, change: Transition) -> None:
@@ -59,7 +64,7 @@ def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
         if change.after.step >= since and not traced:
             traced.append(driver)
             for system in driver.systems:
-                system.log.trace(everywhere=is_left_out)
+                system.log.trace(tracer_of)
 
     again = run_log(log, observe=observe).failure if target.is_repeatable else None
     if again is None or failure.fingerprint not in again.fingerprints:

@@ -10,7 +10,7 @@ import msgspec
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import Counters, Coverage
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import Target, decode_all
 from swarden.harness.report.wording import counted
 
 STEERED_OF = 2  # drawn configurations: one of so many is replaced
@@ -44,7 +44,7 @@ class ReachSteering:
         which = crc32(msgspec.json.encode([target.encode(config) for config in configs]))
         if which % STEERED_OF:
             return configs
-        return target.decode_all(self.near[which // STEERED_OF % len(self.near)].header.configs)
+        return decode_all(target, self.near[which // STEERED_OF % len(self.near)].header.configs)
 
     def note(self, log: OpLog, ran: Collection[int], *, is_healthy: bool) -> None:
         """Note the log of a run that has executed these lines."""

@@ -138,11 +138,11 @@ class Tallies:
     kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tallies") -> None:
-        for name in ("runs", "steps", "failed_runs", "rechecked", "limited_runs"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for mine, others in zip(vars(self).values(), vars(other).values(), strict=True):
-            if isinstance(mine, Counter):
-                mine.update(others)
+        for name, count in vars(other).items():
+            if isinstance(count, Counter):
+                getattr(self, name).update(count)
+            else:
+                setattr(self, name, getattr(self, name) + count)
 
     def count(self, known: str, fingerprint: str, key: Key) -> None:
         """Count a failed run: of known bugs, or else of a fingerprint and a key."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.target import ENGINE, Watch
 from swarden.harness.search.features import Features
 from swarden.harness.search.result import Tallies
@@ -59,7 +60,7 @@ class Run(NamedTuple):
             return
         tallies.ops.update(counts.ops)
         tallies.noops.update(counts.noops)
-        probes_of = {name: spec.probes for name, spec in self.header.target.machines.items()}
+        probes_of = {name: spec.probes for name, spec in target_for(self.header).machines.items()}
         of_other_machines = {name for other, probes in probes_of.items() if other != machine for name in probes}
         tallies.probes.update(self.watch.seen - of_other_machines)
         tallies.machine_runs[machine] = 1

@@ -6,13 +6,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.oplog import Header, OpLog, OpLogError
 from swarden.harness.core.ops import Drain, Op, Step, Submit, name_of
-from swarden.harness.core.registry import target_of
+from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import failure_like
+from swarden.harness.core.target import simplified
 from swarden.harness.search.keys import BEFORE_HASH, NO_KEY, Key, is_of, key_of, kind_of
 from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
 from swarden.harness.search.verification import UNKNOWN, Cause, Verifier
@@ -43,7 +45,7 @@ class Trail:
 
     @classmethod
     def of(cls, log: OpLog) -> "Trail":
-        names, defaults = [name_of(op) for op in log.ops], log.header.target.simplified
+        names, defaults = [name_of(op) for op in log.ops], simplified(target_for(log.header))
         kinds = [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
         settings = [
             {name: value for name, value in engine.items() if value != defaults.get(name, value)}
@@ -53,7 +55,7 @@ class Trail:
 
     @property
     def _defaults(self) -> Mapping[str, object]:
-        return target_of(self.engine).simplified
+        return simplified(target_of(self.engine))
 
     def widen(self, header: Header) -> None:
         """Make the trail cover a header whose run had the same failure.
@@ -150,7 +152,7 @@ class Steering:
         shrunk: the trail of a bug is that of its own op-log.
         """
         name, small = kind.name, None
-        if bug := log.header.target.known_bugs().get(name):
+        if bug := target_for(log.header).known_bugs().get(name):
             self._trails.setdefault(name, Trail.of(_own_log(bug, log)))
         if name in self._trails:
             self._trails[name].widen(log.header)
@@ -198,7 +200,7 @@ def _own_log(bug: KnownBug, otherwise: OpLog) -> OpLog:
     """The op-log of a known bug; `otherwise` if it has none here, or the engine cannot be built from it."""
     for path in list(bug.oplogs)[:1]:
         with suppress(OpLogError):
-            return OpLog.load(path, engine=f"{otherwise.header.engine}=={otherwise.header.version}")
+            return load_log(path, engine=f"{otherwise.header.engine}=={otherwise.header.version}")
     return otherwise
 
 

@@ -10,9 +10,11 @@ from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import Counters
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import Parent
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import Replays, Verdict, repeat
 from swarden.harness.core.running_log import RunningLog
 from swarden.harness.core.target import Target, prepare
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
@@ -43,8 +45,8 @@ def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget, de
 def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool, block: Block) -> Replays:
     """Run a log `runs` times, within a block; `with_story` asks for the story of its failure."""
     observe = _boot(parent, log)
-    with block(log.header.target) as counters:
-        replays = repeat(log, runs, observe, trace_origins=with_story)
+    with block(target_for(log.header)) as counters:
+        replays = repeat(log, runs, observe, tracer_of=decision_tracer if with_story else None)
     story = story_lines(log.header, replays.failure) if with_story and replays.failure is not None else []
     ran = counters.coverage.ran if isinstance(counters, Counters) else frozenset()
     replays = replace(replays, failure=None, story=tuple(map(str, story)), ran=ran)
@@ -64,7 +66,7 @@ def _boot(parent: Parent, log: OpLog) -> Callable[..., None]:
     Returns the observer of its steps.
     """
     _prepare()
-    prepare(log.header.target)
+    prepare(target_for(log.header))
     parent.beat()
     return lambda *_: parent.beat()
 

@@ -5,11 +5,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
 from swarden.harness.core.versions import check_version
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.deaths import death_of, is_expected
@@ -31,7 +33,7 @@ def replay(log: Path | str | OpLog, *, engine: str | None = None, runs: int = RU
     if isinstance(log, OpLog):
         return _replays(log, None, runs)
     path = Path(log)
-    log = OpLog.load(path, engine=engine)
+    log = load_log(path, engine=engine)
     if engine is None:
         check_version(path, log.header, or_else=f"give engine={log.header.engine!r} to replay it on the installed one")
     return _replays(log, path, runs)
@@ -39,7 +41,7 @@ def replay(log: Path | str | OpLog, *, engine: str | None = None, runs: int = RU
 
 def replayed(path: Path) -> str:
     """The story of an op-log's failure on the installed version, or ""; raises UsageError as `replay` does."""
-    return "\n".join(_replays(OpLog.load(path), path, 1).story)
+    return "\n".join(_replays(load_log(path), path, 1).story)
 
 
 def _replays(log: OpLog, path: Path | None, runs: int) -> Replays:
@@ -48,7 +50,7 @@ def _replays(log: OpLog, path: Path | None, runs: int) -> Replays:
         verdict = Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED
         told = f"{log.header.expected}: run in a process of its own, which {death.how}"
         return Replays(verdict, (log.header.expected or death.name,), 1, 1, story=(told,))
-    replays = repeat(log, runs, trace_origins=True)
+    replays = repeat(log, runs, tracer_of=decision_tracer)
     story = story_lines(log.header, replays.failure, path) if replays.failure is not None else ()
     return replace(replays, story=tuple(map(str, story)))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.fixes import patch_of
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.marks import changed_functions
 from swarden.harness.core.oplog import OpLog
@@ -68,7 +69,7 @@ class Verifier:
     @cached_property
     def _fixes(self) -> dict[str, Patch]:
         """The fixes that fit this build, by bug."""
-        patches = {name: self._target.patch_of(bug) for name, bug in self._bugs.items()}
+        patches = {name: patch_of(self._target, bug) for name, bug in self._bugs.items()}
         return {name: patch for name, patch in patches.items() if patch is not None}
 
     def cause_of(self, failure: Failure, log: OpLog) -> Cause:

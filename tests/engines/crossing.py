@@ -13,7 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.fixes import patch_of
 from swarden.harness.core.known_bug import EMBARGO, PRIVATE
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
@@ -58,7 +60,7 @@ def foreign_cures(path: Path, engine: str, own: str) -> tuple[set[str], int]:
     """The fixes of other bugs that cure an op-log, each alone, and the number of fixes that it reaches."""
     with _failed(path, engine, own) as (target, log, failure):
         bugs = [bug for bug in target.known_bugs().values() if bug.name not in log.header.fixes]
-        patches = [patch for patch in map(target.patch_of, bugs) if patch is not None]
+        patches = [patch for patch in (patch_of(target, bug) for bug in bugs) if patch is not None]
         judge = Judge(log, failure, patches, refusing={bug.name for bug in bugs if bug.refuses})
         reached = judge.ending().reached
         return {fix for fix in reached - {own} if judge.cures([fix])}, len(reached)
@@ -69,7 +71,7 @@ def _failed(path: Path, engine: str, own: str) -> Iterator[tuple[Target, OpLog, 
     """The target, an op-log and its failure; a mutant is in the code, not in the log, as a bug of the engine is."""
     target = target_of(engine)
     target.prepare_process()
-    log = OpLog.load(path, engine=engine)
+    log = load_log(path, engine=engine)
     log = OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops)
     with nullcontext() if own else target.mutant(path.stem).planted():
         failure = run_log(log).failure

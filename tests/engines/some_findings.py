@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from docs.make.pages import own_bugs
 from swarden.harness.commands.repro import find
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.known_bug import KnownBug, Span
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.known_bug import diff_of
@@ -37,14 +38,14 @@ def op_logs_of(engine):
 
 def laws_with(path, engine, fix=""):
     """The laws that fail, with a fix planted; none if the release has not the part that has the bug."""
-    if OpLog.load(path).header.machine not in target_of(engine).machines:
+    if load_log(path).header.machine not in target_of(engine).machines:
         return set()
     try:
         if not fix:
             return laws_of(path, engine)
         target = target_of(engine)
         target.prepare_process()
-        with target.fix(fix).planted():
+        with fix_of(target, fix).planted():
             return laws_of(path, engine)
     except InvalidConfig:
         return set()
@@ -57,9 +58,9 @@ def causes_of(path, engine, name):
     """
     target = target_of(engine)
     target.prepare_process()
-    if OpLog.load(path).header.machine not in target.machines:
+    if load_log(path).header.machine not in target.machines:
         return {name}
-    log = OpLog.load(path, engine=engine)
+    log = load_log(path, engine=engine)
     failure = run_log(log).failure
     if failure is None:
         return {name}
@@ -74,7 +75,7 @@ def failures_with_large_pools(name, engine):
     found = find(name, engine)
     log = found._replace(settings=target.known_bugs()[name].large_pools).load()
     failure = run_log(log).failure
-    with target.fix(name).planted():
+    with fix_of(target, name).planted():
         fixed = run_log(log).failure
     return set(failure.fingerprints if failure is not None else ()), fixed and fixed.fingerprint
 
@@ -86,7 +87,7 @@ def plant_all(engine):
     names = [name for name, bug in target.known_bugs().items() if bug.patch_for(target.version()) is not None]
     with ExitStack() as planted:
         for name in names:
-            planted.enter_context(target.fix(name).planted())
+            planted.enter_context(fix_of(target, name).planted())
     return names
 
 

@@ -1,6 +1,6 @@
 """The laws that an op-log violates, and those that apply to an engine, in the process of a release."""
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import Verdict, replay, verdict_of
 from swarden.harness.core.target import ENGINE
@@ -24,7 +24,7 @@ DRAWS = 40
 
 def laws_of(path, engine):
     """The laws that fail, or the errors; each run must end alike, and the engine must have the faults of the log."""
-    runs = [replay(OpLog.load(path, engine=engine)) for _ in range(2)]
+    runs = [replay(load_log(path, engine=engine)) for _ in range(2)]
     assert verdict_of(runs).verdict is not Verdict.FLAKY
     driver = runs[0].driver
     assert not driver.counts.noops["inject"], "the configuration has no such fault in this release"
@@ -34,7 +34,7 @@ def laws_of(path, engine):
 
 def law_of(path, engine=None):
     """The law or error that an op-log was saved for; an engine replaces that of the log."""
-    return str(OpLog.load(path, engine=engine).header.expected).split("/")[0]
+    return str(load_log(path, engine=engine).header.expected).split("/")[0]
 
 
 # Conditions of laws that an engine may never meet, by the first snapshot of a configuration.  All others can come true

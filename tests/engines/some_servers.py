@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.ops import Step
 from swarden.harness.core.replay import run_log
 from swarden.harness.strict.follow import Attachment
@@ -165,7 +165,7 @@ def log_named_in(done: Ended) -> Path:
 
 def replayed(path: Path, planted: Callable[[], Any]) -> Replayed:
     """Run an op-log behind the port, with a bug planted."""
-    log = OpLog.load(path)
+    log = load_log(path)
     with planted():
         driver = run_log(log)
     num_steps = sum(op.count for op in log.ops if isinstance(op, Step))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.make.pages import ROOT, own_bugs
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from tests.engines.crossing import foreign_causes, logs_of, reasons_in
 from tests.engines.lmdeploy.conftest import RELEASES as LMDEPLOY_RELEASES
 from tests.engines.sglang.conftest import RELEASES as SGLANG_RELEASES
@@ -66,7 +66,7 @@ of_each_healthy_log = pytest.mark.parametrize(
         pytest.param(path, f"{name}=={release}", id=f"{path.stem}-{release}")
         for name, release in ON
         for path in sorted(Path(__file__).parent.glob(f"{name}/healthy/*.oplog"))
-        if set(OpLog.load(path).header.fixes) <= {bug.name for bug in own_bugs(name) if bug.patch_for(release)}
+        if set(load_log(path).header.fixes) <= {bug.name for bug in own_bugs(name) if bug.patch_for(release)}
     ],
 )
 NEWEST = ("sglang==0.5.23", "vllm==0.33.0")

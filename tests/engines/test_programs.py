@@ -10,6 +10,7 @@ import pytest
 
 from docs.make.pages import ROOT
 from swarden.harness.commands.repro import BUG, Form, Found, find, run_program, written_of
+from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
 from tests.engines.some_findings import op_logs_of
@@ -75,7 +76,7 @@ def ran_here(text, engine, fix):
     with TemporaryDirectory() as folder, redirect_stdout(StringIO()) as printed, redirect_stderr(printed):
         path = Path(folder, "program.py")
         path.write_text(text)
-        with target_of(engine).fix(fix).planted() if fix else nullcontext():
+        with fix_of(target_of(engine), fix).planted() if fix else nullcontext():
             try:
                 runpy.run_path(str(path), run_name="__main__")
                 code = 0

@@ -6,6 +6,7 @@ import pytest
 
 from swarden.harness.core.changed_code import difference
 from swarden.harness.core.counters import Counters
+from swarden.harness.core.fixes import import_root
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.core.registry import target_of
@@ -25,8 +26,9 @@ def followed(engine: str, core: str, empty: Path) -> tuple[set[str], float, bool
     target = target_of(engine)
     log = OpLog(Header(engine=target.name, version=target.version(), configs=[{}]), [*OPS, Drain()])
     without = run_log(log, keep_digests=True)
-    assert target.import_root is not None
-    change = difference(empty, target.import_root, core).lines
+    root = import_root(target)
+    assert root is not None
+    change = difference(empty, root, core).lines
     counters = Counters(change)
     with_counters = run_log(log, keep_digests=True, inside=counters.planted())
     coverage = counters.coverage

@@ -224,7 +224,7 @@ def swarden(tmp_path):
 def foreign(tmp_path):
     """The op-log of an engine that needs no torch."""
     (tmp_path / "foreign.oplog").write_bytes(
-        b'{"format":2,"engine":"blockserve","configs":[{}]}\n{"op":"submit"}\n{"op":"drain"}\n'
+        b'{"format":3,"engine":"blockserve","configs":[{}]}\n{"op":"submit"}\n{"op":"drain"}\n'
     )
 
 
@@ -285,7 +285,7 @@ def test_campaign_on_an_engine_that_exits_on_import_is_one_line(swarden, tmp_pat
 
 def test_engine_that_exits_in_a_run_is_one_line(swarden, tmp_path):
     """Otherwise the exit code 0 of the engine would be that of the command."""
-    (tmp_path / "it.oplog").write_text('{"format":2,"engine":"exits_in_run","configs":[{}]}\n{"op":"submit"}\n')
+    (tmp_path / "it.oplog").write_text('{"format":3,"engine":"exits_in_run","configs":[{}]}\n{"op":"submit"}\n')
 
     run = swarden(WITHOUT_TORCH, "show", "it.oplog")
 

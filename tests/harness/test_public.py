@@ -12,7 +12,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.replay import Verdict
 
 LEAK = (
-    b'{"format":2,"engine":"demo","version":"0.0.1","configs":[{}]}\n'
+    b'{"format":3,"engine":"demo","version":"0.0.1","configs":[{}]}\n'
     b'{"op":"submit","max_new_tokens":8}\n{"op":"step"}\n{"op":"abort"}\n'
 )
 GUIDE = Path(__file__).parents[2] / "docs/your-engine.md"

@@ -20,7 +20,7 @@ from swarden.harness.search.mutes import Mute
 from tests.harness.nightly.some_nights import DOUBLE_FREE, FAILED, LEAK, LOG, Table, night_of, shard_result, table
 from tests.hostile.mutations import damaged, files_of, mutated
 
-OLD_NAME = f"{LEAK}/free+tree"  # of an earlier build; the next night renames the finding
+OTHER = "unit_has_one_owner/host page/leaked"
 SHARDS = 2  # of the night that has died
 KINDS = ("night.json", "shards/*.json", "finding.json", "quarantine.json", "seen/*.json", "*.oplog", "findings/*/*.txt")
 PLACE = b"/dev/zero"  # in hostile texts; replaced by a path that a test may write to
@@ -63,15 +63,15 @@ def dying(shards: int) -> Table:
 
 
 def valid_archive(root: Path) -> Valid:
-    """Two nights, one that has died, a finding in quarantine, one with an earlier name, an import, and a corpus."""
+    """Two nights, one that has died, a finding in quarantine, an import, and a corpus."""
     archive = Archive(root)
     for answers in (table(lambda *_: shard_result(LEAK)), table(rare_shard, replay_log=FAILED)):
         last = night_of(root, answers)
     archive.finding(OWN, LEAK).put_in_quarantine(Mute(reason="known upstream", until=date(2099, 12, 31)))
-    old = archive.finding(OWN, OLD_NAME)
-    LOG.as_regression(LEAK).save(old.folder / "old.oplog")
+    other = archive.finding(OWN, OTHER)
+    LOG.as_regression(OTHER).save(other.folder / "other.oplog")
     for night in (last.name, f"{last.name}-import"):
-        old.add(Sighting(night=night, engine=OWN, status=Status.NEW, log="old.oplog", fingerprints=[OLD_NAME]))
+        other.add(Sighting(night=night, engine=OWN, status=Status.NEW, log="other.oplog", fingerprints=[OTHER]))
     write_corpus(archive.corpus_of(OWN), [LOG], replaced=())
     (root / "kill-matrix.md").write_text("a_law  ..#..")
     try:

@@ -26,9 +26,9 @@ from swarden.engine_under_test.model.decoder import dense_logits
 from swarden.engine_under_test.model.tiny import TINY, tiny_config
 from swarden.engine_under_test.model.tokenizer import Tokenizer
 from swarden.harness.commands.project import PROJECT, with_project
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import known_bugs_in
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import ENGINE_OPS
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
@@ -80,7 +80,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
 @st.composite
 def oplogs(draw: DrawFn) -> bytes:
     """A log of a few ops on a small engine; the configuration, another part of the header or one op is hostile."""
-    header: Any = {"format": 2, "engine": OWN, "machine": draw(st.sampled_from(("engine", "pd", "ledger")))}
+    header: Any = {"format": 3, "engine": OWN, "machine": draw(st.sampled_from(("engine", "pd", "ledger")))}
     config = draw(st.sampled_from(CONFIGS)).to_mapping()
     is_config = draw(st.booleans())
     header["configs"] = [draw(mutated(config)) if is_config else config]
@@ -100,7 +100,7 @@ def as_document(op: Any) -> Any:
 @given(content=oplogs())
 def test_hostile_op_log_is_run_or_refused(content):
     with bounded(UsageError):
-        failure = run_log(OpLog.parse(content, Path("hostile.oplog"))).failure
+        failure = run_log(parse_log(content, Path("hostile.oplog"))).failure
         assert failure is None or failure.error is None, failure
 
 

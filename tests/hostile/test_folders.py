@@ -26,7 +26,6 @@ from swarden.harness.nightly.journal import Journal, ShardFile
 from swarden.harness.nightly.night import NIGHT_FILE, resumed
 from swarden.harness.nightly.night_records import ShardRecord
 from swarden.harness.nightly.page import page_of
-from swarden.harness.nightly.renamed import rename_findings
 from swarden.harness.search.archive_files import save
 from swarden.harness.search.corpus import digest_of, logs_of, write
 from swarden.harness.search.findings import write as write_log
@@ -127,7 +126,6 @@ def report(root: Path) -> None:
 def night(root: Path) -> None:
     """The reads and writes of a night that goes on."""
     errors: list[str] = []
-    rename_findings(Archive(root), errors)
     for found in Archive(root).findings(errors):
         found.add(Sighting(night="2026-11-25-01-aaaa", engine=OWN, status=Status.RECURRING))
         write_log(LOG, "another", found.folder, found.root)

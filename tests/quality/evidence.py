@@ -22,10 +22,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.fingerprint import current_fingerprint
-from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Drain, Op
 from swarden.harness.core.registry import OWN, UnknownEngine, target_of
 from swarden.harness.core.replay import run_log
@@ -86,7 +86,7 @@ def digests(engine: str, machine: str) -> str:
 def verdict(engine: str, path: Path) -> Evidence:
     """The fingerprints of a replay, its last digest, and the hash of its text without numbers of lines."""
     try:
-        log = OpLog.load(path, engine=engine)
+        log = load_log(path, engine=engine)
         driver = run_log(log, keep_digests=True)
     except UsageError as error:
         return {"error": f"{type(error).__name__}"}
@@ -124,7 +124,7 @@ def differences(before: Evidence, after: Evidence) -> Iterator[str]:
         yield "the kill matrix differs"
     for kind in ("digests", "verdicts"):
         for name in sorted(before[kind].keys() | after[kind].keys()):
-            then, now = (_with_names_of_today(evidence[kind].get(name)) for evidence in (before, after))
+            then, now = (evidence[kind].get(name) for evidence in (before, after))
             if then != now:
                 yield f"{kind}, {name}: {_changed(then, now)}"
     then, now = (_by_search(evidence) for evidence in (before, after))
@@ -132,14 +132,6 @@ def differences(before: Evidence, after: Evidence) -> Iterator[str]:
         for key in ("outcome", "law", "runs", "ops"):
             if then[name][key] != now[name][key]:
                 yield f"searches, {name}: {key} was {then[name][key]}, is {now[name][key]}"
-
-
-def _with_names_of_today(entry: Any) -> Any:
-    """A verdict with the fingerprints of this build; anything else as it is."""
-    if not isinstance(entry, dict) or "failures" not in entry:
-        return entry
-    expected = entry["expected"] and current_fingerprint(entry["expected"])
-    return {**entry, "expected": expected, "failures": [current_fingerprint(name) for name in entry["failures"]]}
 
 
 def costs(before: Evidence, after: Evidence) -> Iterator[str]:

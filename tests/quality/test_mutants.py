@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Verdict, replay, run_log
@@ -52,7 +53,7 @@ MOST_OPS, MOST_STEPS = 12, 40
 
 
 def log_of(mutant):
-    return OpLog.load(OPLOGS / f"{mutant.id}.oplog")
+    return load_log(OPLOGS / f"{mutant.id}.oplog")
 
 
 def healthy(log):

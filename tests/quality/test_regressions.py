@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.replay import run_log
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.oplog"))
@@ -13,4 +13,4 @@ REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.oplog"))
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
 def test_op_log_of_a_fixed_bug_passes(path):
     """The header has the fingerprint of the former failure."""
-    assert run_log(OpLog.load(path)).failure is None
+    assert run_log(load_log(path)).failure is None

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.replay import Verdict, repeat
 from swarden.harness.engines.server.process import Server
 from swarden.harness.engines.server.target import connection
@@ -24,4 +24,4 @@ def test_op_log_fails_with_the_default_options(monkeypatch, tmp_path, shown):
     Server(f"http://127.0.0.1:{PORT}", os.environ[COMMAND].replace("PORT", PORT)).publish()
 
     with closing(connection()):
-        assert repeat(OpLog.load(shown.path)).verdict is Verdict.FAILED
+        assert repeat(load_log(shown.path)).verdict is Verdict.FAILED

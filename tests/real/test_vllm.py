@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS
 from tests.engines.some_servers import Replayed
 from tests.real import models
@@ -116,7 +116,7 @@ def test_use_after_free_that_is_found_from_outside_is_shrunk_without_the_server(
     assert "new: CheckFailed/unit_has_one_owner-blocks-block-free_in_use" in done.stdout, done.stdout + done.stderr
     [inner] = [path for path in (tmp_path / "found").glob("*.oplog") if not path.name.startswith("CheckFailed")]
     assert f"replay: swarden replay found/{inner.name}" in done.stdout
-    assert len(OpLog.load(inner).ops) <= FEW_OPS
+    assert len(load_log(inner).ops) <= FEW_OPS
 
 
 def replayed(log: str, *options: str) -> Replayed:

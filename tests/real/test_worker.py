@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.engines.vllm_cpu.checkpoint import MODELS
@@ -54,7 +55,7 @@ def test_every_pass_and_every_answer_of_healthy_runs_is_compared(model, tmp_path
 
 @pytest.mark.parametrize("path", BY_HAND.values(), ids=BY_HAND)
 def test_op_log_by_hand_shows_a_bug_of_the_worker(path, tmp_path):
-    log = OpLog.load(path)
+    log = load_log(path)
     healthy = tmp_path / path.name
     OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops).save(healthy)
 
@@ -69,7 +70,7 @@ def test_bug_of_the_worker_is_found_and_is_none_of_the_scheduler(bug, tmp_path):
     assert code == ExitCode.VIOLATED
     assert finding["invariant"] in bug.caught_by
     healthy = tmp_path / "healthy.oplog"
-    log = OpLog.load(Path(finding["path"]))
+    log = load_log(Path(finding["path"]))
     OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops).save(healthy)
     assert verdicts(finding["path"], healthy) == ["FAILED", "FIXED"]  # in one process
     assert verdicts(healthy, finding["path"]) == ["FIXED", "FAILED"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.story import story_lines
 
@@ -15,7 +15,7 @@ OPLOGS = Path("tests/quality/oplogs")
 @pytest.mark.parametrize("name", ["B18", "B20"])
 def test_story_has_heading_law_evidence_history_equations_and_replay_line(name):
     """The expected text is in a file beside this test, without the lines that name lines of the engine."""
-    log = OpLog.load(HERE.parents[1] / OPLOGS / f"{name}.oplog")
+    log = load_log(HERE.parents[1] / OPLOGS / f"{name}.oplog")
     failure = run_log(log).failure
 
     assert failure is not None

@@ -82,5 +82,5 @@ def _header(config: EngineConfig) -> Header:
         version=target.version(),
         configs=[{**config.to_mapping(), "role": "both"}],
         source_hash=target.source_hash(),
-        mutant=next((mutant.id for mutant in target.mutants() if mutant.patch.is_planted), None),
+        mutant=next((mutant.id for mutant in target.catalog if mutant.patch.is_planted), None),
     )

@@ -6,6 +6,7 @@ from typing import Any
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.server.adapter import MOST_AT_ONCE, Round, RoundRequest, ServerPort
 from swarden.harness.engines.server.apis import api_of
@@ -24,7 +25,7 @@ def program_of(log: OpLog) -> Program:
 
     Raises UsageError if it does not fail, NoProgram for a failure that a client does not judge.
     """
-    config: ServerConfig = log.header.target.decode(log.header.configs[0])
+    config: ServerConfig = target_for(log.header).decode(log.header.configs[0])
     driver, rounds = driver_of(log.header), list[dict[str, Any]]()
     port: ServerPort = driver.systems[0].port  # type: ignore[attr-defined]  # a system with one engine
     port.on_round = lambda begun: rounds.append(_round(config, begun))

@@ -14,6 +14,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.port import Submission
 from swarden.harness.core.program import NoProgram, Program, check_single
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.config import NO_BUFFER, NO_TREE, SglangConfig
 from swarden.harness.kit.calls import STEP, Call, Calls
@@ -94,7 +95,8 @@ def program_of(log: OpLog, flags: Sequence[str]) -> Program:
     for op in log.ops:
         driver.apply(op)
     if driver.failure is None:
-        raise UsageError(f"the op-log does not fail on {header.engine} {header.target.version()}; name another release")
+        here = f"{header.engine} {target_for(header).version()}"
+        raise UsageError(f"the op-log does not fail on {here}; name another release")
     if not _is_seen(driver.failure):
         raise NoProgram(
             f"the op-log fails with {driver.failure.fingerprint}, and a client sees only requests without an answer "

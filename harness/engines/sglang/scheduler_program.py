@@ -9,6 +9,7 @@ from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program, check_single
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
 from swarden.harness.engines.sglang.config import BOTH, SWA_TREE, SglangConfig
@@ -30,7 +31,7 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     header = log.header
     if len(header.configs) > 1 or header.mutant is not None or header.fixes:
         raise NoProgram("the op-log has a pair, a mutant or fixes, and a program has one scheduler of a release")
-    config: SglangConfig = header.target.decode(header.configs[0])
+    config: SglangConfig = target_for(header).decode(header.configs[0])
     if config.role != BOTH or config.tree == SWA_TREE or config.state_slots or config.draft_len or config.rust_core:
         raise NoProgram("a program has UnifiedRadixCache in Python, without drafts, states and disaggregation")
     if config.storage_policy is not None:

@@ -54,7 +54,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
-    former_defaults: Mapping[str, Any] = {"overlap": False}
     releases = SGLANG
     load = boot
     config_type = SglangConfig

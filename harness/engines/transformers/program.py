@@ -6,6 +6,7 @@ from typing import Any
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.transformers.boot import TransformersRelease
 from swarden.harness.engines.transformers.config import TransformersConfig
@@ -35,7 +36,7 @@ def program_of(log: OpLog, release: TransformersRelease) -> Program:
         driver.apply(op)
     if (failure := driver.failure) is None:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
-    config: TransformersConfig = header.target.decode(header.configs[0])
+    config: TransformersConfig = target_for(header).decode(header.configs[0])
     error = exception_of(failure)
     if config.decode_blocks or not (error or is_of_ends(failure)):
         raise NoProgram("the op-log needs block tables of a GPU, or fails by a law on memory; write it --as issue")

@@ -11,6 +11,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Pause, Submit, Turn
 from swarden.harness.core.program import NoProgram, Program, check_single
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm import offloading
@@ -57,7 +58,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
     if is_of_caches(failure):
         raise NoProgram(f"no program looks at {failure.fingerprint}; write it --as issue")
-    config: VllmConfig = header.target.decode(header.configs[failure.engine])
+    config: VllmConfig = target_for(header).decode(header.configs[failure.engine])
     if config.streaming_input and Turn in map(type, log.ops):
         raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
     if config.sends:

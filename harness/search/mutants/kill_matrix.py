@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.mutant import Mutant
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
 from swarden.harness.search.mutants.verdict import detecting_laws
@@ -51,7 +51,7 @@ def matrix_of(bugs: Sequence[Bug], oplogs: Path, engine: str = OWN) -> KillMatri
     laws_by_mutant: dict[str, Sequence[str]] = {}
     for bug in bugs:
         if isinstance(bug, Mutant):
-            laws_by_mutant[bug.id] = detecting_laws(bug, OpLog.load(oplogs / f"{bug.id}.oplog", engine=engine))
+            laws_by_mutant[bug.id] = detecting_laws(bug, load_log(oplogs / f"{bug.id}.oplog", engine=engine))
         elif isinstance(bug, Excluded):
             laws_by_mutant[bug.id] = [bug.invariant]
     return KillMatrix(bugs, laws_by_mutant)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.fingerprint import fingerprint_of_error, slug
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
@@ -178,7 +178,8 @@ def _search(job: SearchJob, scope: Scope) -> SearchResult:
     except UsageError:
         raise
     except Exception as error:
-        law = target_of(scope.engine).code.fingerprint_of(error)
+        code = target_of(scope.engine).code
+        law = fingerprint_of_error(error, code.package, code.core)
     return SearchResult(mutant=job.mutant.id, seed=job.seed, outcome=SearchOutcome.BY_ANOTHER, law=law)
 
 

@@ -16,6 +16,8 @@ import msgspec
 from swarden.harness.core.errors import InvalidConfig, RunTooLarge
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Op
+from swarden.harness.core.registry import target_for
+from swarden.harness.core.target import decode_all
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget
 from swarden.harness.search.shrink.simpler import HANDLES, changed
@@ -173,7 +175,7 @@ class _Found:
                 yield place, value, limits, partial(self._with_argument, index, names)
         for engine, config in enumerate(self.log.header.configs):
             for name, value in config.items():
-                if value != self.log.header.target.defaults.get(name):
+                if value != target_for(self.log.header).defaults.get(name):
                     place = ValuePlace(0, engine, name)
                     yield place, value, (0, None), partial(self._with_setting, engine, name)
 
@@ -186,8 +188,8 @@ class _Found:
         header = self.log.header
         configs = [{**one, name: new} if index == engine else one for index, one in enumerate(header.configs)]
         try:
-            with blamed_on(header.target.name, "decode"):
-                header.target.decode_all(configs)
+            with blamed_on(target_for(header).name, "decode"):
+                decode_all(target_for(header), configs)
         except (InvalidConfig, TargetFault):
             return None
         return OpLog(msgspec.structs.replace(header, configs=configs), self.log.ops)

@@ -20,7 +20,8 @@ import msgspec
 from swarden.harness.core.errors import InvalidConfig, RunTooLarge, UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Drain, Op, Step, Submit
-from swarden.harness.core.target import Target
+from swarden.harness.core.registry import target_for
+from swarden.harness.core.target import Target, decode_all, simplified
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.search.shrink.simpler import (
     drains_as_steps,
@@ -102,7 +103,7 @@ def shrink(
 
     To continue a shrink of this log, give the candidates that have `passed` in it.
     """
-    defaults = log.header.target.simplified if simplify_config else {}
+    defaults = simplified(target_for(log.header)) if simplify_config else {}
     search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget, {*passed}, {*passed}, defaults)
     complete = True
     try:
@@ -126,7 +127,7 @@ def measure(log: OpLog) -> tuple[int, int, int, int, int]:
     the sum of the numbers in these settings.
     """
     steps = sum(op.count if isinstance(op, Step) else STEPS_OF_A_DRAIN * isinstance(op, Drain) for op in log.ops)
-    defaults = log.header.target.simplified
+    defaults = simplified(target_for(log.header))
     changed = [value for config in log.header.configs for name, value in config.items() if value != defaults.get(name)]
     numbers = sum(value for value in changed if is_number(value))
     return len(log.ops), steps, sum(map(size, log.ops)), len(changed), numbers
@@ -160,12 +161,12 @@ class _Search:
 
     @property
     def target(self) -> Target:
-        return self.log.header.target
+        return target_for(self.log.header)
 
     @property
     def _is_large(self) -> bool:
         """Whether a number of a setting is above its default."""
-        defaults, configs = self.target.simplified, self.log.header.configs
+        defaults, configs = simplified(self.target), self.log.header.configs
         pairs = [(value, defaults.get(name, value)) for config in configs for name, value in config.items()]
         return any(is_number(value) and value > (default or 0) for value, default in pairs)
 
@@ -383,7 +384,7 @@ class _Search:
 
     def _are_valid(self, configs: Sequence[Config]) -> bool:
         with self._noting_faults(), blamed_on(self.target.name, "decode"):
-            self.target.decode_all(configs)
+            decode_all(self.target, configs)
             return True
         return False
 

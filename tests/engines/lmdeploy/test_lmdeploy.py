@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from docs.make.pages import own_bugs
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import InvalidConfig, UsageError
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Pause, Recipe, Resume, Step, Submit
 from swarden.harness.engines.lmdeploy.config import LmdeployConfig
 from swarden.harness.engines.lmdeploy.mutants import MUTANTS
@@ -121,7 +121,7 @@ def test_sleep_ends_all_requests_and_a_later_one_is_served_after_the_wakeup(rele
 
 
 def laws_with_and_without(mutant):
-    log = OpLog.load(OPLOGS / f"{mutant}.oplog", engine=f"lmdeploy=={NEWEST}")
+    log = load_log(OPLOGS / f"{mutant}.oplog", engine=f"lmdeploy=={NEWEST}")
     return violated_laws(log, mutant), violated_laws(log, None)
 
 

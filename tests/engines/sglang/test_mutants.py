@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.search.mutants.verdict import violated_laws
 
@@ -13,7 +13,7 @@ RELEASE = "0.5.23"  # that the mutants fit
 
 
 def laws_with_and_without(mutant):
-    log = OpLog.load(OPLOGS / f"{mutant}.oplog", engine=f"sglang=={RELEASE}")
+    log = load_log(OPLOGS / f"{mutant}.oplog", engine=f"sglang=={RELEASE}")
     return violated_laws(log, mutant), violated_laws(log, None)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.report.page import page_of_log
 from tests.harness.report.html import parsed
 
@@ -10,7 +10,7 @@ MUTANTS = Path(__file__).parent / "mutants"
 
 
 def page(path: Path) -> str:
-    return page_of_log(OpLog.load(path), path)
+    return page_of_log(load_log(path), path)
 
 
 def test_page_of_a_release_has_its_pools_and_the_life_of_the_failing_page(on_release):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from docs.make.pages import own_bugs
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import EMBARGO
 from swarden.harness.core.oplog import Header, OpLog
@@ -105,7 +106,7 @@ def test_asynchronous_batch_is_computed_before_the_one_before_it_is_known(on_rel
 
 
 def laws_with_and_without(mutant):
-    log = OpLog.load(OPLOGS / f"{mutant}.oplog", engine=f"transformers=={NEWEST}")
+    log = load_log(OPLOGS / f"{mutant}.oplog", engine=f"transformers=={NEWEST}")
     return violated_laws(log, mutant), violated_laws(log, None)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.search.mutants.verdict import violated_laws
 
@@ -15,7 +15,7 @@ RELEASE = "0.33.0"  # that the mutants fit
 
 
 def laws_with_and_without(mutant):
-    log = OpLog.load(OPLOGS / f"{mutant}.oplog", engine=f"vllm=={RELEASE}")
+    log = load_log(OPLOGS / f"{mutant}.oplog", engine=f"vllm=={RELEASE}")
     return violated_laws(log, mutant), violated_laws(log, None)
 
 

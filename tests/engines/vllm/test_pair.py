@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
@@ -111,7 +112,7 @@ def test_prefill_side_with_states_answers_only_prompts_that_are_not_cut(on_relea
 
 def entries_and_state_writes():
     """The entries of all passes of the healthy run, and those of which the state is written: launches and requests."""
-    log = OpLog.load(HEALTHY / "prompt-of-one-token-computed-again-beside-its-state.oplog")
+    log = load_log(HEALTHY / "prompt-of-one-token-computed-again-beside-its-state.oplog")
     events: list[Any] = []
     driver = driver_of(
         log.header, observe=lambda change: events.extend((change.after, event) for event in change.events)

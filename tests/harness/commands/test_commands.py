@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN
@@ -39,7 +40,7 @@ def test_shrink_writes_a_smaller_log_and_keeps_the_original(failing, tmp_path):
     run = swarden("shrink", failing, "--json", cwd=tmp_path)
 
     result = json.loads(run.stdout)
-    small = OpLog.load(Path(result["path"]))
+    small = load_log(Path(result["path"]))
     assert run.returncode == 0, run.stderr
     assert failing.read_bytes() == before
     assert small.header.expected == result["fingerprint"]
@@ -306,7 +307,7 @@ def test_full_disk_for_the_events_does_not_stop_the_replay(failing, tmp_path):
 
 def test_replay_with_another_digest_exits_with_four(failing, tmp_path):
     """Another digest with the same build is nondeterminism."""
-    log = OpLog.load(failing)
+    log = load_log(failing)
     OpLog(log.header, log.ops, ["c0ffee", *(log.digests or ())[1:]]).save(tmp_path / "other.oplog")
 
     run = swarden("replay", "other.oplog", cwd=tmp_path)
@@ -351,7 +352,7 @@ def test_torn_log_is_an_error_and_the_other_logs_are_replayed(failing, tmp_path)
 
 
 def test_log_of_another_version_is_replayed_only_with_engine(failing, tmp_path):
-    log = OpLog.load(failing)
+    log = load_log(failing)
     older = OpLog(msgspec.structs.replace(log.header, version="0.0.9"), log.ops)
     older.save(tmp_path / "older.oplog")
 
@@ -367,7 +368,7 @@ def test_log_of_another_version_is_replayed_only_with_engine(failing, tmp_path):
 @pytest.mark.parametrize("command", ["show", "shrink"])
 def test_log_of_a_version_that_is_not_installed_is_neither_shown_nor_shrunk(failing, tmp_path, command):
     """On another version its ops would be another run."""
-    log = OpLog.load(failing)
+    log = load_log(failing)
     OpLog(msgspec.structs.replace(log.header, version="0.0.9"), log.ops).save(tmp_path / "older.oplog")
 
     run = swarden(command, "older.oplog", cwd=tmp_path)

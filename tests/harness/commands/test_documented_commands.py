@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.nightly.archive import Archive, Sighting, Status
 from swarden.harness.nightly.night import Order, begin
 from swarden.harness.search.findings import write
@@ -75,7 +75,7 @@ def checkpoint(tmp_path_factory) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path, checkpoint: Path) -> Path:
     """A folder with every file that the pages name: SMALL and DIR are checkpoints, and DIR is an archive, too."""
-    log = OpLog.load(B18)
+    log = load_log(B18)
     archive = Archive(tmp_path / ".swarden" / "archive")
     found = archive.finding("swarden", "FINGERPRINT")
     path = write(log, "FINGERPRINT", found.folder)

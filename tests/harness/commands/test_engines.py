@@ -83,7 +83,7 @@ def test_release_that_is_not_here_is_one_line_and_exits_with_two(swarden, line, 
 
 def test_replay_names_the_command_that_installs_its_release(swarden, tmp_path):
     (tmp_path / "log.oplog").write_text(
-        '{"format":2,"engine":"tinyserve","version":"1.2.3","configs":[{}]}\n{"op":"flush"}\n'
+        '{"format":3,"engine":"tinyserve","version":"1.2.3","configs":[{}]}\n{"op":"flush"}\n'
     )
 
     run = swarden("replay", "log.oplog")

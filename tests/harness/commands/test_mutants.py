@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from tests.harness.some_commands import swarden
 from tests.harness.some_processes import swarden_process, wait_until
 from tests.harness.some_targets import swarden_with
@@ -46,9 +46,10 @@ class ReleasedTarget(OwnTarget):
     def version(self):
         return "1.0"
 
-    def mutants(self):
-        healthy = {{"fits": "max(", "stale": "no such text"}}
-        return [Mutant(id, "made up", (Hunk({WINDOW}, text, "min("),), ("stuck",)) for id, text in healthy.items()]
+    catalog = [
+        Mutant(id, "made up", (Hunk({WINDOW}, text, "min("),), ("stuck",))
+        for id, text in (("fits", "max("), ("stale", "no such text"))
+    ]
 """
 
 
@@ -137,7 +138,7 @@ def test_bug_that_another_law_detects_is_red_and_reported_with_that_law(own, tmp
     assert "found by another law 1 of 1" in run.stdout
     assert f"{one['law']}; replay: SWARDEN_MUTANTS={own} swarden replay {one['path']}\n" in run.stdout
     assert one["law"] not in ("", "units_move_only_by_their_owner")
-    assert OpLog.load(tmp_path / one["path"]).header.mutant == "of my own/unlisted"
+    assert load_log(tmp_path / one["path"]).header.mutant == "of my own/unlisted"
     assert (again.returncode, again.stdout.split()[0]) == (1, "FAILED")
     assert (without.returncode, without.stdout) == (
         2,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.registry import OWN
@@ -16,7 +17,6 @@ from swarden.harness.nightly.archive import Archive, Night, Sighting, Status
 from swarden.harness.search.archive_files import read
 from swarden.harness.search.mutes import Mute
 from tests.harness.commands.test_commands import OPLOGS
-from tests.harness.nightly.some_nights import NAME_OF_TODAY, OF_RENAMED_CODE, archived_by_an_earlier_build
 from tests.harness.search.test_workers import DYING
 from tests.harness.some_commands import swarden
 from tests.harness.some_processes import processes_of, running, swarden_process, wait_until
@@ -162,17 +162,6 @@ def test_import_comes_behind_the_nights_of_its_day(archived, tmp_path, before, s
     assert night < again.sightings[-1].night < f"{night[:10]}-02-aaaa"
 
 
-def test_import_into_the_archive_of_an_earlier_build_keeps_the_finding_and_its_quarantine(tmp_path):
-    archived_by_an_earlier_build(tmp_path / "a")
-
-    run = swarden("archive", "import", OPLOGS / f"{OF_RENAMED_CODE}.oplog", "--archive", "a", cwd=tmp_path)
-
-    [finding] = Archive(tmp_path / "a").findings([])
-    assert run.stdout.startswith(f"recurring: {NAME_OF_TODAY}: "), run.stderr
-    assert (finding.fingerprint, len(finding.sightings)) == (NAME_OF_TODAY, 2)
-    assert finding.quarantine is not None
-
-
 def test_quarantine_is_listed_with_its_date(archived, tmp_path):
     put = swarden(
         "archive", "quarantine", archived.name, "--reason", "issue 1", "--until", "2099-01-31", "--archive", "a",
@@ -230,7 +219,7 @@ def test_log_that_crashes_is_imported_without_a_test(tmp_path, expected):
     [finding] = Archive(tmp_path / "a").findings([])
     assert finding.status is Status.NEW
     assert finding.log is not None
-    assert OpLog.load(finding.log).header.expected == finding.fingerprint == (expected or "crash/SIGSEGV")
+    assert load_log(finding.log).header.expected == finding.fingerprint == (expected or "crash/SIGSEGV")
     assert list(finding.folder.glob("test_*.py")) == []
 
 

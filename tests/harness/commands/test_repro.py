@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from docs.make.pages import ENGINES, ROOT, own_bugs
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Submit
 from swarden.harness.core.program import NoProgram, Program
@@ -156,7 +157,7 @@ def test_bug_of_no_installed_release_is_an_issue_without_its_program(tmp_path):
 
 def test_program_of_a_log_with_fixes_is_refused():
     path = SGLANG_LOGS / "prompt-never-admitted.oplog"
-    log = OpLog.parse(path.read_bytes(), path).with_fixes(["second-chunked-request"])
+    log = parse_log(path.read_bytes(), path).with_fixes(["second-chunked-request"])
 
     with pytest.raises(NoProgram, match="fixes"):
         program_of(log, [])
@@ -164,7 +165,7 @@ def test_program_of_a_log_with_fixes_is_refused():
 
 def test_program_of_a_log_with_several_sequences_is_refused():
     path = SGLANG_LOGS / "prompt-never-admitted.oplog"
-    log = OpLog.parse(path.read_bytes(), path)
+    log = parse_log(path.read_bytes(), path)
 
     with pytest.raises(NoProgram, match="several sequences"):
         program_of(OpLog(log.header, [*log.ops, Submit(sequences=2)]), [])

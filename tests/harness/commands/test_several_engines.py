@@ -123,7 +123,7 @@ def test_target_prepares_the_process_of_a_single_log(tmp_path, command):
     """In a prepared process the engine does not leak."""
     run = swarden_with(tmp_path, TARGET, {"healthy": "HealthyTarget", "sick": "DemoTarget"})
     leak = (
-        '{"format":2,"engine":"%s","configs":[{}]}\n{"op":"submit","max_new_tokens":8}\n{"op":"step"}\n{"op":"abort"}\n'
+        '{"format":3,"engine":"%s","configs":[{}]}\n{"op":"submit","max_new_tokens":8}\n{"op":"step"}\n{"op":"abort"}\n'
     )
     for name in ("healthy", "sick"):
         (tmp_path / f"{name}.oplog").write_text(leak % name)

@@ -8,8 +8,8 @@ import pytest
 
 from swarden.engine_under_test.strict import VARIABLE
 from swarden.harness.commands.shrink import shrink
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.mutant import Hunk, Mutant
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Verdict, replay
 from tests.harness.some_commands import swarden
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
@@ -154,9 +154,9 @@ def test_violation_of_a_strict_check_writes_a_log_that_replays_and_shrinks(run, 
     assert result.stderr.splitlines()[0].startswith("engine error: AccountingError: units_move_only_by_their_owner: ")
     assert result.stderr.splitlines()[-1] == f"replay: swarden replay {log}"
     monkeypatch.delenv(VARIABLE)
-    assert replay(OpLog.load(log)).verdict is Verdict.FAILED
+    assert replay(load_log(log)).verdict is Verdict.FAILED
     shrink(log, seconds=5)
-    assert len(OpLog.load(log.with_suffix(".small.oplog")).ops) <= 4
+    assert len(load_log(log.with_suffix(".small.oplog")).ops) <= 4
 
 
 def test_trace_without_checks_exits_with_0(run, path, monkeypatch):

@@ -8,6 +8,7 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.as_code import log_code
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Recipe, Step, Submit
+from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Target
 from tests.harness.some_ops import any_ops
@@ -64,11 +65,14 @@ def test_each_op_is_a_line_without_arguments_at_their_defaults():
 
 
 class Toy(Target):
-    name = "toy"
+    name, code = "toy", EngineCode("toy")
     defaults = {"blocks": 16, "block_size": 4}  # noqa: RUF012 - a minimal target
+
+    def build(self, config):
+        """No engine."""
 
 
 def test_target_decodes_missing_settings_as_their_defaults():
-    toy = Toy()  # type: ignore[abstract]  # it builds no engine
+    toy = Toy()
 
     assert toy.decode({"blocks": 8}) == {"blocks": 8, "block_size": 4}

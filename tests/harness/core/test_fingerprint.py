@@ -5,18 +5,10 @@ from typing import Any
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.core.fingerprint import (
-    RENAMED_CODES,
-    current_fingerprint,
-    fingerprint,
-    fingerprint_of_error,
-    fingerprints,
-    slug,
-)
+from swarden.harness.core.fingerprint import fingerprint, fingerprint_of_error, fingerprints, slug
 from swarden.invariants.events import Owner
 from swarden.invariants.view import FREE
 from swarden.invariants.violation import Code, Ref, Violation
-from tests.invariants.test_invariants import CASES as CASES_OF_LAWS
 
 PAGE, REQUEST, NODE = Ref("page", 17, "swa"), Ref("request", 3), Ref("node", 7)
 R3, N7 = Owner("request", 3), Owner("tree", 7)
@@ -48,36 +40,6 @@ def test_fingerprints_of_a_transition_are_distinct_and_in_order():
     ]
 
     assert fingerprints(violations) == ["peers_are_live/request/shared", "unit_has_one_owner/swa page/shared"]
-
-
-@pytest.mark.parametrize(
-    ("name", "now"),
-    [
-        pytest.param("claim/swa page/shared/free+tree", "claim/swa page/shared", id="owners"),
-        pytest.param("claim/rows row/shared/request", "claim/rows row/shared", id="one-owner"),
-        pytest.param("matches_are_valid/request/not_cached", "matches_are_valid/request/not_usable", id="code"),
-        pytest.param(
-            "held_follower_units_are_peers/swa page/no_leader/request",
-            "held_follower_units_are_peers/swa page/peer_of_none",
-            id="code-and-owners",
-        ),
-        pytest.param(*2 * ["copies_keep_both_ends/host page/read_after_free"], id="code-of-another-law"),
-        pytest.param("claim/swa page/shared", "claim/swa page/shared", id="current"),
-        pytest.param("unknown", "unknown", id="one-word"),
-        pytest.param("crash/SIGSEGV", "crash/SIGSEGV", id="crash"),
-        pytest.param("fault/KeyError/a.f/a.g", "fault/KeyError/a.f/a.g", id="error-of-swarden"),
-    ],
-)
-def test_name_of_an_earlier_build_loses_the_owners_and_the_earlier_name_of_its_code_alone(name, now):
-    assert current_fingerprint(name) == now
-
-
-def test_each_renamed_code_is_one_of_its_law():
-    """No current fingerprint is taken for that of an earlier build."""
-    names = {(case.invariant.name, found.code.name.lower()) for case in CASES_OF_LAWS for found in case.evidence}
-
-    assert {(law, code) for (law, _), code in RENAMED_CODES.items()} <= names
-    assert RENAMED_CODES.keys().isdisjoint(names)
 
 
 ENGINE = """

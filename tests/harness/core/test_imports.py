@@ -53,8 +53,8 @@ def install(tmp_path, monkeypatch):
         ),
         pytest.param(
             "stops",
-            f"{TARGET}    def at(self, version): exit(3)",
-            "SystemExit: 3 ({file}:3); {repair}",
+            f"{TARGET}    def build(self, config): ...\n    def at(self, version): exit(3)",
+            "SystemExit: 3 ({file}:4); {repair}",
             id="exits-when-called",
         ),
     ],
@@ -68,6 +68,13 @@ def test_engine_that_cannot_be_imported_is_one_line_with_its_package(tmp_path, i
     who = f"engine {package!r} of the package {package} ({package}:Made)"
     why = why.format(file=tmp_path / f"{package}.py", repair=f"repair or uninstall {package}")
     assert str(raised.value) == f"{who} cannot be imported: {why}"
+
+
+def test_target_that_builds_no_engine_is_one_line(install):
+    install("hollow", f"{TARGET}    name = 'hollow'")
+
+    with pytest.raises(UnknownEngine, match=r"TypeError: Can't instantiate abstract class Made .*build.*; repair or"):
+        target_of("hollow==1.0")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import swarden
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
@@ -130,7 +131,7 @@ def test_python_of_another_environment_runs_swarden(tmp_path):
             str(tmp_path / "other"),
             "1",
         )
-        assert process.call(OpLog.parse, LOG.to_bytes(), Path("a.oplog")).ops == LOG.ops
+        assert process.call(parse_log, LOG.to_bytes(), Path("a.oplog")).ops == LOG.ops
 
 
 def test_daemonic_process_has_processes():

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
@@ -105,7 +106,7 @@ def test_saved_and_loaded_log_fails_again(tmp_path: Path):
     path = tmp_path / "run.oplog"
     fresh_log("B18").save(path)
 
-    assert replay(OpLog.load(path)).verdict is Verdict.FAILED
+    assert replay(load_log(path)).verdict is Verdict.FAILED
 
 
 def test_log_of_two_engines_drives_both():

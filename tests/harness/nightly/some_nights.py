@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Replays, Verdict
-from swarden.harness.nightly.archive import Archive, Archived, Night, Sighting, Status
+from swarden.harness.nightly.archive import Archive, Night
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
 from swarden.harness.nightly.night_records import Canary
@@ -21,13 +20,9 @@ from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import JobPool
 from swarden.harness.nightly.shards import FRESH, ShardResult
 from swarden.harness.report.story import StoryLine, StoryPart
-from swarden.harness.search.mutes import Mute
 from swarden.harness.search.result import Finding, Result, Tallies
 
 LOG = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
-OPLOGS = Path(__file__).parents[2] / "quality/oplogs"
-OF_RENAMED_CODE = "S9"  # a mutant
-EARLIER_NAME, NAME_OF_TODAY = "matches_are_valid/request/not_cached", "matches_are_valid/request/not_usable"
 LEAK, DOUBLE_FREE = "unit_has_one_owner/swa page/none", "units_are_freed_once/full page/free"
 FAILED, FIXED = (Replays(Verdict.FAILED, (LEAK,), 3, 3), Replays(Verdict.FIXED, (), 0, 3))
 CANARY = Canary(engine=OWN, mutant="B46", law="requests_are_in_one_queue", runs=1)
@@ -111,17 +106,6 @@ def night_of(
     for _ in Coordinator(archive, night, JobPool(answers, 1, (Lost,)), ProcessLimits(60.0), emit).run(phases):
         pass
     return night
-
-
-def archived_by_an_earlier_build(root: Path) -> Archived:
-    """A finding in quarantine with its op-log, under the name that its code had before it was renamed."""
-    archived = Archive(root).finding(OWN, EARLIER_NAME)
-    log = OpLog.load(OPLOGS / f"{OF_RENAMED_CODE}.oplog").as_regression(EARLIER_NAME)
-    names, log_name = [EARLIER_NAME], "earlier.oplog"
-    log.save(archived.folder / log_name)
-    archived.add(Sighting(night="2026-11-24-01-aaaa", engine=OWN, status=Status.NEW, fingerprints=names, log=log_name))
-    archived.put_in_quarantine(Mute(reason="known upstream", until=date(2099, 12, 31)))
-    return archived
 
 
 def statuses(night: Night) -> dict[str, str]:

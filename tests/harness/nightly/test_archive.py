@@ -86,19 +86,6 @@ def test_merged_nights_keep_the_order_of_both_archives(tmp_path):
     assert [one.night for one in merged.sightings] == [FIRST, FUTURE, SECOND, THIRD]
 
 
-def test_archive_without_knowledge_is_read_by_the_clocks_and_known_to_the_next_night(tmp_path):
-    """An earlier build wrote such an archive."""
-    archive = Archive(tmp_path)
-    for one in (sighting(FUTURE, Status.FIXED), sighting(FIRST, Status.NEW)):
-        archive.finding("swarden", FINGERPRINT).put(one)
-
-    old = [one.night for one in archive.finding("swarden", FINGERPRINT).sightings]
-    found = seen(archive, sighting(SECOND, Status.REOPENED))
-
-    assert old == [FIRST, FUTURE]
-    assert [one.night for one in found.sightings] == [FIRST, FUTURE, SECOND]
-
-
 def test_finding_of_two_releases_is_open_while_one_fails(tmp_path):
     """All versions of an engine share the folder of a finding."""
     archive = Archive(tmp_path)
@@ -197,7 +184,3 @@ def test_archive_that_cannot_be_written_is_one_line_with_a_remedy(tmp_path):
 
     with pytest.raises(ArchiveError, match=r"file/findings/.*: cannot be written: Not a directory; free space, or"):
         Archive(tmp_path / "file").finding("swarden", FINGERPRINT)
-
-
-def test_status_of_an_earlier_build_has_its_name_of_today():
-    assert msgspec.json.decode(b'"known"', type=Status) is Status.RECURRING

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from docs.make.pages import ROOT
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.nightly.journal import FindingFile
 from swarden.harness.search.judge import DOES_NOT_HELP
 from swarden.harness.search.keys import BEFORE_HASH
@@ -20,20 +20,11 @@ CAUSE = Cause(namesakes={OF_BLOCKS: DOES_NOT_HELP}, behind=(OF_PROMPTS,), reveal
 
 
 def test_finding_in_the_journal_keeps_what_is_known_of_it():
-    finding = Finding(STUCK, OpLog.load(PATH), 1.0, "swarden", cause=CAUSE)
+    finding = Finding(STUCK, load_log(PATH), 1.0, "swarden", cause=CAUSE)
 
     written = msgspec.json.encode(FindingFile.of(finding))
 
     assert msgspec.json.decode(written, type=FindingFile).finding(PATH, "swarden").cause == CAUSE
-
-
-def test_finding_in_the_journal_of_an_earlier_build_keeps_the_fixes_behind_which_it_fails():
-    written = msgspec.to_builtins(FindingFile.of(Finding(STUCK, OpLog.load(PATH), 1.0, "swarden")))
-    del written["cause"]
-
-    read = msgspec.convert({**written, "behind": [OF_PROMPTS]}, FindingFile).finding(PATH, "swarden")
-
-    assert read.cause == Cause(behind=(OF_PROMPTS,))
 
 
 @pytest.fixture(scope="module")

@@ -8,18 +8,19 @@ from threading import Event as Flag
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Replays, Verdict, replay
+from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.nightly.archive import Archive, Night, Sighting, Status
 from swarden.harness.nightly.events import KINDS, Event
 from swarden.harness.nightly.night import begin, fresh_seed
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import MAX_LOSSES, Job, JobPool
 from swarden.harness.nightly.replaying import logs_of
-from swarden.harness.nightly.shards import BATCHES, build_of, replay_logs
+from swarden.harness.nightly.shards import BATCHES, build_of
 from swarden.harness.search.archive_files import read
 from swarden.harness.search.mutes import Mute
 from tests.harness.nightly.some_nights import (
@@ -28,11 +29,8 @@ from tests.harness.nightly.some_nights import (
     FIXED,
     LEAK,
     LOG,
-    NAME_OF_TODAY,
-    OF_RENAMED_CODE,
     ORDER,
     Lost,
-    archived_by_an_earlier_build,
     in_the_future,
     leaking,
     night_of,
@@ -98,22 +96,6 @@ def test_finding_whose_log_passes_is_settled_again_if_traffic_has_its_failure(tm
     night = night_of(tmp_path, again)
 
     assert (again.count("settle"), statuses(night)) == (1, {LEAK: status})
-
-
-def test_finding_of_an_earlier_build_fails_as_expected_and_stays_in_quarantine_under_its_name_of_today(tmp_path):
-    log = archived_by_an_earlier_build(tmp_path).log
-    assert log is not None
-    verdict = replay(OpLog.load(log)).verdict
-    answers = table()
-    answers.answers["replay_logs"] = replay_logs
-
-    night = night_of(tmp_path, answers, ORDER._replace(mutant=OF_RENAMED_CODE))
-
-    [finding] = Archive(tmp_path).findings([])
-    assert verdict is Verdict.FAILED
-    assert (statuses(night), night.exit_code) == ({NAME_OF_TODAY: "recurring"}, ExitCode.CLEAN)
-    assert (finding.fingerprint, len(finding.sightings)) == (NAME_OF_TODAY, 2)
-    assert finding.quarantine is not None
 
 
 def test_smallest_logs_of_a_finding_and_the_last_one_are_replayed(tmp_path):
@@ -252,7 +234,7 @@ def test_finding_whose_summary_cannot_be_read_is_settled_beside_the_archive(tmp_
     assert (statuses(night), night.exit_code) == ({DOUBLE_FREE: "new"}, ExitCode.MISUSE)
     assert [error.partition(": ")[0] for error in night.errors] == [str(summary)]
     [log] = (tmp_path / "nights" / night.name / "unpublished").glob("*.oplog")
-    assert OpLog.load(log).header.expected == LEAK
+    assert load_log(log).header.expected == LEAK
 
 
 # --- seeds

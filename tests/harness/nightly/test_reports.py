@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.archive import Archive
 from swarden.harness.nightly.events import schema
@@ -104,7 +104,7 @@ def test_failure_in_junit_has_its_story_and_the_command_that_replays_it(tmp_path
     assert failure is not None
     [story, command] = (failure.text or "").splitlines()
     assert story == "a story"
-    assert OpLog.load(Path(command.removeprefix("replay: swarden replay "))).header.expected == LEAK
+    assert load_log(Path(command.removeprefix("replay: swarden replay "))).header.expected == LEAK
 
 
 def test_metrics_are_openmetrics_text(second_night):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN
@@ -17,7 +18,7 @@ HOSTILE = "<img src=x onerror=alert(1)> \x1b[2J.oplog"
 
 def page_of(name):
     path = OPLOGS / f"{name}.oplog"
-    return parsed(page_of_log(OpLog.load(path), path))
+    return parsed(page_of_log(load_log(path), path))
 
 
 def page_of_ops(*ops, name="some.oplog", mutant=None):
@@ -145,7 +146,7 @@ def test_text_of_a_log_is_escaped_for_html_and_has_no_control_characters():
 def test_browser_shows_the_page_without_a_problem(tmp_path, scheme):
     """The rows of the table and the bars of the pools have a size; the whole state opens at a click."""
     path = tmp_path / "B18.html"
-    path.write_text(page_of_log(OpLog.load(OPLOGS / "B18.oplog"), OPLOGS / "B18.oplog"))
+    path.write_text(page_of_log(load_log(OPLOGS / "B18.oplog"), OPLOGS / "B18.oplog"))
     with new_tab() as tab:
         tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         tab.open(path)

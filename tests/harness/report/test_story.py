@@ -10,14 +10,16 @@ import pytest
 from rich.console import Console
 
 from swarden.harness.commands.layout import print_lines
-from swarden.harness.core.decisions import PassedOver
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Moment
+from swarden.harness.core.event_log import PassedOver
 from swarden.harness.core.fingerprint import fingerprint
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Pause, Recipe, Step, Submit
 from swarden.harness.core.origins import CALLED_BY
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
+from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import needs_line, ops_line, request_lines
 from swarden.harness.report.history import history_of, refs_in_message
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
@@ -42,11 +44,11 @@ def shown(lines, **terminal):
 
 
 def kept(name):
-    return OpLog.load(OPLOGS / f"{name}.oplog")
+    return load_log(OPLOGS / f"{name}.oplog")
 
 
 def failure_of(log):
-    failure = run_log(log, trace_origins=True).failure
+    failure = run_log(log, tracer_of=decision_tracer).failure
     assert failure is not None
     return failure
 
@@ -129,7 +131,7 @@ def test_origin_of_an_event_is_a_line_of_the_engine_outside_of_the_ledgers():
 
 def test_tracing_changes_no_digest():
     log = kept("B18")
-    plain, traced = (run_log(log, keep_digests=True, trace_origins=trace) for trace in (False, True))
+    plain, traced = (run_log(log, keep_digests=True, tracer_of=one) for one in (None, decision_tracer))
 
     assert traced.digests == plain.digests
 

@@ -7,6 +7,7 @@ from threading import Event
 import pytest
 
 from swarden.harness.core import system
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STEPS, MAX_TOKENS
@@ -163,7 +164,7 @@ def test_finding_is_written_at_once(tmp_path):
 
     [finding] = result.findings.values()
     assert finding.path == tmp_path / f"{slug(finding.fingerprint)}-seed11.unshrunk.oplog"
-    assert OpLog.load(finding.path).ops == finding.log.ops
+    assert load_log(finding.path).ops == finding.log.ops
 
 
 def test_batches_take_turns():

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.oplog import Header, OpLog, OpLogError
@@ -37,7 +38,7 @@ def worked(folder, *, mutant=None, max_runs=1, seed=1):
 
 def healthy_log(mutant):
     """The log that shows a mutant, without the mutant."""
-    log = OpLog.load(OPLOGS / f"{mutant}.oplog")
+    log = load_log(OPLOGS / f"{mutant}.oplog")
     return OpLog(msgspec.structs.replace(log.header, mutant=None, expected=None), log.ops)
 
 
@@ -142,7 +143,7 @@ def test_only_logs_of_the_machine_are_run(tmp_path):
 
 
 def test_unreadable_log_is_named(tmp_path):
-    (tmp_path / "0000-torn.oplog").write_text('{"format":2,"engine":"swarden","configs":[{"page_size":"x"}]}\n')
+    (tmp_path / "0000-torn.oplog").write_text('{"format":3,"engine":"swarden","configs":[{"page_size":"x"}]}\n')
 
     with pytest.raises(OpLogError, match=r"0000-torn\.oplog:1: .*page_size"):
         worked(tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import OWN, UnknownEngine
 from swarden.harness.report.story import StoryPart
@@ -37,7 +37,7 @@ def test_reported_finding_has_a_shrunk_log_a_test_and_a_story_with_places_in_the
 
     [test] = tmp_path.glob("test_*.py")
     assert reported.path is not None
-    assert OpLog.load(reported.path).ops == reported.log.ops
+    assert load_log(reported.path).ops == reported.log.ops
     assert reported.ops <= len(finding.log.ops)
     assert sorted(tmp_path.iterdir()) == sorted([reported.path, test])
     assert any(".py:" in line.text for line in reported.story if line.part is StoryPart.HISTORY)
@@ -77,7 +77,7 @@ def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path,
     [unshrunk] = (tmp_path / "out").glob("never_seen-*.oplog")
     [other] = (tmp_path / "out").glob("not-never_seen-*.oplog")
     assert reported.why_flaky == f"never_seen: does not fail again; both logs are kept: {unshrunk}, {other}"
-    assert OpLog.load(unshrunk).ops == finding.log.ops
+    assert load_log(unshrunk).ops == finding.log.ops
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path,
 )
 def test_fingerprint_stays_within_the_docstring_of_the_generated_test(tmp_path, fingerprint):
     """An op-log from outside can expect any text."""
-    write(OpLog.load(KEPT), fingerprint, tmp_path)
+    write(load_log(KEPT), fingerprint, tmp_path)
 
     [test] = tmp_path.glob("test_*.py")
     module = ast.parse(test.read_text())
@@ -99,7 +99,7 @@ def test_fingerprint_stays_within_the_docstring_of_the_generated_test(tmp_path, 
 @pytest.fixture
 def generated(tmp_path):
     """Runs the generated test after an edit; its op-log is deleted."""
-    log = OpLog.load(KEPT)
+    log = load_log(KEPT)
     write(log, "a bug", tmp_path).unlink()
     [path] = tmp_path.iterdir()
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import run_log
 from swarden.harness.search.steering import CONFIRMATIONS, UNSTEERED_EVERY, Kind, Steering, is_as_far
 from swarden.harness.search.verification import Verifier
@@ -18,7 +20,7 @@ FINGERPRINT = "requests_are_in_one_queue/request/in_two_queues"
 @pytest.fixture(scope="module")
 def log() -> OpLog:
     """A failure with a planted bug, which appears at the first step of a chunked prompt."""
-    found = OpLog.load(OPLOGS / "B46.oplog")
+    found = load_log(OPLOGS / "B46.oplog")
     failure = run_log(found).failure
     assert failure is not None
     assert failure.fingerprint == FINGERPRINT
@@ -28,7 +30,7 @@ def log() -> OpLog:
 @pytest.fixture
 def steering(log) -> Steering:
     """The steering of a worker with one confirmed failure."""
-    failures = Steering(Verifier(log.header.target, ()))
+    failures = Steering(Verifier(target_for(log.header), ()))
     for _ in range(CONFIRMATIONS):
         failures.record(log, Kind(FINGERPRINT), lambda: None)
     return failures

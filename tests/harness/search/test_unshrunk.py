@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import failure_like
@@ -19,7 +20,7 @@ UNSHRUNK = Path(__file__).parent / "unshrunk"
 )
 def test_log_of_a_planted_bug_is_shrunk_to_few_ops(mutant, num_ops, num_steps, op_calls):
     """The logs have 26 to 119 ops."""
-    log = OpLog.load(UNSHRUNK / f"{mutant}.oplog")
+    log = load_log(UNSHRUNK / f"{mutant}.oplog")
     assert log.header.expected is not None
 
     small = shrink(log, partial(failure_like, fingerprint=log.header.expected), ShrinkBudget(cpu_seconds=60))
@@ -31,7 +32,7 @@ def test_log_of_a_planted_bug_is_shrunk_to_few_ops(mutant, num_ops, num_steps, o
 @pytest.mark.parametrize("executions", [5, 20])
 def test_shrink_goes_on_from_where_its_budget_has_ended(executions):
     """Only the log itself is run again, and no earlier candidate."""
-    log, ran = OpLog.load(UNSHRUNK / "S75.oplog"), []
+    log, ran = load_log(UNSHRUNK / "S75.oplog"), []
 
     def still_fails(candidate: OpLog) -> Failure | None:
         ran.append(candidate.to_bytes())

@@ -6,10 +6,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.registry import target_of
+from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import replay, run_log
 from swarden.harness.report.vulnerability import WARNING
 from swarden.harness.search.campaign import Plan, Worker
@@ -51,7 +52,7 @@ def cause_of(target, tmp_path):
     """The cause of the failure of a run with these requests; its log is planted with a mutant, but not run with it."""
 
     def cause_of(*requests, mutant=None, planted=(), trials=NO_TRIALS):
-        log = OpLog.load(write_log(tmp_path / "some.oplog", *requests))
+        log = load_log(write_log(tmp_path / "some.oplog", *requests))
         failure = run_log(log).failure
         assert isinstance(failure, Failure)
         assert failure.fingerprint == STUCK
@@ -102,7 +103,7 @@ def test_fix_that_is_planted_already_is_not_tried(cause_of):
     ],
 )
 def test_fix_is_put_aside_after_it_killed_processes_with_two_logs(cause_of, tmp_path, deadly, why):
-    log = OpLog.load(write_log(tmp_path / "some.oplog", WHOLE))
+    log = load_log(write_log(tmp_path / "some.oplog", WHOLE))
     trials = Trials(deaths={frozenset([OF_BLOCKS]): {key or log.key: "was killed" for key in deadly}})
 
     cause = cause_of(WHOLE, trials=trials)
@@ -130,7 +131,7 @@ def change(monkeypatch):
 
 def verified_without_known(log):
     failure = run_log(log).failure
-    return failure is not None and not Verifier(log.header.target, log.header.fixes).cause_of(failure, log).bugs
+    return failure is not None and not Verifier(target_for(log.header), log.header.fixes).cause_of(failure, log).bugs
 
 
 def test_log_that_passes_with_each_of_two_fixes_is_of_either_bug(cause_of, target, change):
@@ -190,7 +191,7 @@ def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(target, change)
 
 
 def test_finding_whose_shrunk_log_alone_is_of_a_known_bug_keeps_its_unshrunk_log(cause_of, tmp_path, result):
-    log = OpLog.load(write_log(tmp_path / "some.oplog", LONG, ODD))
+    log = load_log(write_log(tmp_path / "some.oplog", LONG, ODD))
     finding = replace(result.findings[STUCK], log=log, cause=cause_of(LONG), path=None, passed=frozenset())
 
     report = report_finding(finding, tmp_path / "out", ShrinkBudget(cpu_seconds=20))
@@ -213,7 +214,7 @@ def test_new_stuck_bug_beside_known_ones_is_a_finding_whose_log_has_none_of_them
     finding = report_finding(result.findings[STUCK], tmp_path, ShrinkBudget(cpu_seconds=20))
 
     assert finding.path is not None
-    log = OpLog.load(finding.path)
+    log = load_log(finding.path)
     with_all = replay(log.with_fixes([OF_BLOCKS, OF_PROMPTS, USELESS]))
     assert finding.cause.bugs == ()
     assert (log.header.fixes, len(log.ops)) == ((), 2)
@@ -230,7 +231,7 @@ def test_each_failed_run_is_known_or_new(result):
 
 
 def test_finding_whose_shrunk_log_passes_with_a_fix_is_of_the_known_bug(cause_of, tmp_path, result):
-    log = OpLog.load(write_log(tmp_path / "some.oplog", ODD))
+    log = load_log(write_log(tmp_path / "some.oplog", ODD))
     finding = replace(result.findings[STUCK], log=log, cause=cause_of(LONG), path=None)
 
     report = report_finding(finding, tmp_path / "out", ShrinkBudget(cpu_seconds=20))

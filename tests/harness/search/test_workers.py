@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.mutant_file import VARIABLE
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Step, Submit
@@ -143,8 +144,8 @@ def test_finding_of_a_dead_worker_that_passes_again_is_written_unshrunk(tmp_path
         [report] = reports_of(group, tmp_path)
 
     assert report.path is not None
-    assert OpLog.load(report.path).ops == LOG.ops
-    assert OpLog.load(report.path).header.expected == "crash/SIGKILL/drain"
+    assert load_log(report.path).ops == LOG.ops
+    assert load_log(report.path).header.expected == "crash/SIGKILL/drain"
     assert list(tmp_path.iterdir()) == [report.path]
 
 
@@ -196,7 +197,7 @@ def test_engine_that_kills_its_process_is_a_finding_with_its_stack(tmp_path, mut
         assert f"worker 0 {message} in op " in story
         assert "engine.py" in story
         assert f"when the run is repeated, the process {message}" in story
-    assert {OpLog.load(path).header.expected for path in out.iterdir()} == {one.fingerprint for one in findings}
+    assert {load_log(path).header.expected for path in out.iterdir()} == {one.fingerprint for one in findings}
     assert result.unexplained_deaths == []
     assert result.tallies.failed_runs == deaths
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import CheckFailed
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Recipe, Step, Submit
@@ -57,7 +58,7 @@ def test_op_log_of_the_check_inside_is_shrunk_without_the_server(log, tmp_path):
 def test_recorded_op_log_of_an_engine_that_is_not_here_is_named(tmp_path):
     path = tmp_path / "recorded.oplog"
     path.write_text('{"format":3,"engine":"elsewhere","version":"1","configs":[{}]}\n')
-    log = OpLog.load(FAILING)
+    log = load_log(FAILING)
     failure = run_log(log).failure
     assert failure is not None
     finding = Finding(failure.fingerprint, log, 0.0, recorded=path)

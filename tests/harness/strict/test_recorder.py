@@ -6,6 +6,7 @@ from swarden.engine_under_test.errors import AccountingError
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.strict import VARIABLE, Both
 from swarden.engine_under_test.units import request_owner
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import (
@@ -259,7 +260,7 @@ def recorded_failure(**settings) -> OpLog:
             watched.serve()
     [path] = LOGS.iterdir()
     assert f"swarden replay {path}" in str(raised.value).splitlines()[-1]
-    return OpLog.load(path)
+    return load_log(path)
 
 
 def test_log_of_a_failure_replays_and_shrinks():

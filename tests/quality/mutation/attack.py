@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.search.process import prepare_process
@@ -36,7 +36,7 @@ def attack(kept: Sequence[KeptRuns], *, seconds: float) -> dict[str, object]:
         if result["found"] is not None or time.process_time() - started >= seconds:
             break
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        driver = run_log(OpLog.parse(log, Path(machine)))
+        driver = run_log(parse_log(log, Path(machine)))
         runs, steps = runs + 1, steps + driver.counts.engine_steps
         if driver.failure is not None:
             result = {"found": driver.failure.fingerprint, "machine": machine}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.admission import load_log
 from swarden.harness.engines.own.mutants.catalog import BUGS
 from swarden.harness.search.mutants.kill_matrix import KillMatrix, page
 from swarden.harness.search.mutants.unplanted import Waiting
@@ -49,7 +49,7 @@ def test_page_describes_every_bug(matrix):
 
 
 def test_op_log_without_its_bug_violates_no_law():
-    log = OpLog.load(OPLOGS / "B14.oplog")
+    log = load_log(OPLOGS / "B14.oplog")
 
     assert violated_laws(log, None) == []
     assert violated_laws(log, "B14") != []

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from swarden.harness.commands.explanation import explanation_lines
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Step, Submit, Turn
 from swarden.harness.core.registry import OWN
@@ -134,7 +135,7 @@ def test_budget_bounds_the_replays_and_leaves_out_later_statements():
 
 def test_explanation_of_a_planted_bug_says_which_ops_orders_and_values_it_needs():
     """The explanation is the same in each run."""
-    log = OpLog.load(OPLOGS / "B18.oplog")
+    log = load_log(OPLOGS / "B18.oplog")
     assert log.header.expected is not None
 
     first, second = (explain(log, lambda one: failure_like(one, str(log.header.expected)), PLENTY) for _ in range(2))

@@ -17,30 +17,14 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from swarden.harness.core.fingerprint import module_of
-from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.event_log import PassedOver
+from swarden.harness.core.origins import ABSENT, EngineCode, module_of, request_of, stored_field
 
-REQUEST_NAMES = ("req", "request", "decode_req")  # of the variable with the request that a function decides about
-ID_NAMES = ("request_id", "rid", "id")
 MAX_DEPTH = 3  # of the calls below a decision whose results are kept
 MAX_VALUES = 8  # of one condition
 MAX_NAMES = 4  # of a value that is a mapping
 PLANTED_IN = re.compile(r"^<.+? in (.+)>$")  # the file name of a function with a planted mutant
-ABSENT = object()
 COMPUTED = ("min", "max", "int", "len", "float", "abs", "round", "sum", "any", "all")
-
-
-class PassedOver(NamedTuple):
-    """A function of the engine took a branch that leaves `request` out of this step; 0: no particular request.
-
-    `condition` is the source text of the condition that held, `values` are the values in it as text, and `place` is the
-    place in the engine's code.
-    """
-
-    request_id: int
-    condition: str
-    values: tuple[tuple[str, str], ...]
-    place: str
 
 
 class Branch(NamedTuple):
@@ -126,7 +110,7 @@ class DecisionTracer:
             values = dict(pair for one in reversed(branch.conditions) for pair in self._values(frame, one))
             shown = [(name, text) for name, value in values.items() if (text := _shown(value))]
             place = self._code.place(frame, frame.f_lineno)
-            self.found.append(PassedOver(request_of(frame), branch.text, tuple(shown[:MAX_VALUES]), place))
+            self.found.append(PassedOver(request_of(frame, MAX_DEPTH), branch.text, tuple(shown[:MAX_VALUES]), place))
         return self._returned(frame, event, result) or self._decided
 
     def _returned(self, frame: FrameType, event: str, result: object) -> Callable[..., Any] | None:
@@ -166,10 +150,15 @@ class DecisionTracer:
                 holder, _ = self._value(frame, node.value)
                 if node.attr in results and isinstance(getattr(type(holder), node.attr, None), property):
                     return results[node.attr]
-                return _field(holder, node.attr), ()
+                return stored_field(holder, node.attr), ()
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
                 return results.get(name, (ABSENT, ()))
         return ABSENT, ()
+
+
+def decision_tracer(code: EngineCode) -> DecisionTracer | None:
+    """The tracer of the decisions that an engine's code names; None if it names none."""
+    return DecisionTracer(code) if code.decisions else None
 
 
 @cache
@@ -258,33 +247,6 @@ def _assigned_to(name: str, frame: FrameType) -> ast.expr | None:
     assigned = source_of(frame.f_code.co_filename).assigned
     lines = range(frame.f_lineno - 1, frame.f_code.co_firstlineno, -1)
     return next((assigned[line][1] for line in lines if line in assigned and assigned[line][0] == name), None)
-
-
-def _field(holder: object, name: str) -> Any:
-    """The value of an attribute if it is stored in the object; ABSENT if reading it would run code."""
-    stored = getattr(holder, "__dict__", {})
-    if name in stored:
-        return stored[name]
-    kind = getattr(type(holder), name, ABSENT)
-    return getattr(holder, name, ABSENT) if type(kind).__name__ == "member_descriptor" else ABSENT
-
-
-def request_of(frame: FrameType, depth: int = MAX_DEPTH) -> int:
-    """The id of the request that a function, or its nearest caller, works for; 0 if there is none."""
-    above: FrameType | None = frame
-    for _ in range(depth):
-        if above is None:
-            break
-        for variable in REQUEST_NAMES:
-            request = above.f_locals.get(variable)
-            inner = _field(request, "req")
-            request = request if inner is ABSENT else inner
-            for name in ID_NAMES:
-                found = str(_field(request, name))
-                if found.isdecimal():
-                    return int(found)
-        above = above.f_back
-    return 0
 
 
 def _text(node: ast.expr) -> str:

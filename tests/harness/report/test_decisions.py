@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from swarden.harness.core.decisions import DecisionTracer
 from swarden.harness.core.origins import EngineCode
+from swarden.harness.report.decisions import DecisionTracer
 
 
 @dataclass
