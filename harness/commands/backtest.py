@@ -11,7 +11,6 @@ import typer
 
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.engines import install_release
-from swarden.harness.commands.older_defaults import older_defaults
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import target_of
@@ -19,6 +18,8 @@ from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.releases.backtest import Backtest, adapter_hash
 from swarden.harness.releases.backtest_results import Budget, Outcome, Pair, cost_of, judgement_of, pairs_in
+from swarden.harness.releases.older_defaults import older_defaults
+from swarden.harness.releases.reads import definitions_of
 from swarden.harness.report.wording import counted
 from swarden.harness.search.process import prepare_process
 
@@ -169,7 +170,7 @@ class _Installed:
 def _digest(name: str) -> str:
     """The hash of the modules that the adapter drives; the version, for a target without a table of these."""
     target = target_of(name)
-    return target.definitions().digest if isinstance(target, ReleasedTarget) else target.version()
+    return definitions_of(target).digest if isinstance(target, ReleasedTarget) else target.version()
 
 
 def _releases_of(engine: str) -> Releases:

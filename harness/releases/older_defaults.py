@@ -11,8 +11,9 @@ from itertools import chain
 from typing import Any
 
 from swarden.harness.core.target import Target
-from swarden.harness.kit.definitions import Definitions
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.releases.definitions import Definitions
+from swarden.harness.releases.reads import definitions_of
 
 ENVIRONMENT = ("environ", "envs")  # the modules that read the variables of the environment, in SGLang and vLLM
 
@@ -49,9 +50,9 @@ def older_defaults(old: Target, new: Target) -> OlderDefaults | None:
     """The defaults that a release has changed and that are literals in both releases; None if there are none."""
     if not isinstance(old, ReleasedTarget) or not isinstance(new, ReleasedTarget):
         return None
-    before, after = old.definitions(), new.definitions()
+    before, after = definitions_of(old), definitions_of(new)
     found = {}
-    for part, places in new.adapter.parts.items():
+    for part, places in new.load.parts.items():
         was, now = (_defaults_of(one, places) for one in (before, after))
         if changed := {name: was[name] for name in sorted(was.keys() & now.keys()) if was[name] != now[name]}:
             found[part] = changed

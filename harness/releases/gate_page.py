@@ -4,15 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from swarden.harness.commands.release_day import compared, has_unknown_owner, is_leak, lines_of
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.origins import places_in
 from swarden.harness.core.printable import printable
-from swarden.harness.kit.reads import Comparison
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.nightly.reports import plain, table
+from swarden.harness.releases.comparison import compared, has_unknown_owner, is_leak, lines_of
+from swarden.harness.releases.known_logs import KnownLogs
+from swarden.harness.releases.reads import Comparison
+from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import StoryPart
 from swarden.harness.report.wording import counted
 from swarden.harness.search.endings import FAILS, PASSES
@@ -25,18 +26,6 @@ MOST_LINES = 8  # of the change, for one failure
 FAILURE = ("failure of the head", "op-log", "on the base")  # the heads of a table
 IN_SHORT = (StoryPart.CLAIM, StoryPart.EVIDENCE, StoryPart.COMMAND)
 NEW_OWNER = "The owner of this unit can be new to the adapter; see below what it reads."
-
-
-class KnownLogs(NamedTuple):
-    """How known op-logs end on the base and on the head: FAILS, PASSES, or why they cannot be run."""
-
-    before: Mapping[str, str]
-    after: Mapping[str, str]
-
-    def changed(self, before: str, after: str) -> list[str]:
-        """The logs that end so on both sides; a log that fails otherwise fails."""
-        ends = ((log, self.before.get(log, ""), end) for log, end in self.after.items())
-        return [log for log, earlier, end in ends if earlier.startswith(before) and end.startswith(after)]
 
 
 class GatePage:
