@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs.make.pages import ENGINES, FINDINGS, ROOT, own_bugs
-from swarden.harness.commands.repro import Form, Found, Ran, Written, engines_to_run, find, run_program, written_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.process import Process
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
 from swarden.harness.report.known_bug import GITHUB, Home, home_of, issue
+from swarden.harness.search.programs import Form, Found, Ran, Written, engines_to_run, find, run_program, written_of
 
 OUTBOX = FINDINGS / "outbox"
 PROGRAM = re.compile(r"^<details><summary>The whole.*\n\n```python\n(.*?)^```\n\n</details>$", re.MULTILINE | re.DOTALL)
