@@ -118,12 +118,14 @@ def verify(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
 
 
 @archive.command("import")
-@servers.over_http
 def import_logs(
     paths: Annotated[list[Path], typer.Argument(help="op-logs, as in .swarden/findings")],
     place: ArchiveOption = ARCHIVE,
+    *,
+    server: servers.OfLogs = servers.NONE,
 ) -> None:
     """Add op-logs: each is run three times in a process of its own, and must fail or name the failure it expects."""
+    server.publish()
     errors: list[str] = []
     rename_findings(Archive(place), errors)
     _print_errors(errors)

@@ -17,7 +17,6 @@ from swarden.harness.core.replay import RUNS
 from swarden.harness.search.replaying import STAND_IN, Elsewhere, Replayer
 
 
-@servers.over_http
 def replay(
     paths: Annotated[list[Path], typer.Argument(help="op-log files")],
     *,
@@ -36,11 +35,13 @@ def replay(
     runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log; FLAKY if they differ")] = RUNS,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
+    server: servers.OfLogs = servers.NONE,
 ) -> None:
     """Run op-logs again, each with a verdict.
 
     FIXED, FAILED (the same failure), CHANGED (another failure), FLAKY (the runs differ) or ERROR (an unusable log).
     """
+    server.publish()
     replays = []
     with event_lines(events) as lines, ExitStack() as processes:
         on_transition = lines.write_transition if lines.is_on else None

@@ -13,7 +13,6 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.search.programs import Form, Ran, check_shows, engines_to_run, find, run_program, written_of
 
 
-@servers.over_http
 def repro(
     finding: Annotated[str, typer.Argument(help="the name of a known bug, or an op-log file")],
     *,
@@ -31,11 +30,13 @@ def repro(
     run: Annotated[bool, typer.Option("--run", help="run the program in a process of its own")] = False,
     on: Annotated[str | None, typer.Option(help="with --run: NAME==VERSION, if it is another release")] = None,
     with_fix: Annotated[bool, typer.Option("--with-fix", help="with --run: with the bug's fix")] = False,
+    server: servers.OfLogs = servers.NONE,
 ) -> None:
     """Write a finding as a program that needs only the engine's package, or as the Markdown of an issue.
 
     A program exits with 1 if it shows the bug and with 0 if it does not; so does this command with --run.
     """
+    server.publish()
     if out is not None and (out.exists() or out.is_symlink()):
         raise UsageError(f"--out: {out} exists; name a new file")
     if not run and (on is not None or with_fix):
