@@ -33,8 +33,9 @@ from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, StartTime, batc
 from swarden.harness.search.search import search
 from swarden.harness.search.shrink.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Kind, Steering
-from swarden.harness.search.traffic.machine import Player, RunListener, turns_of
+from swarden.harness.search.traffic.machine import Player, RunListener
 from swarden.harness.search.traffic.profiles import Profile
+from swarden.harness.search.traffic.turns import turns_of
 from swarden.harness.search.verification import Verifier
 from swarden.invariants.transition import Transition
 

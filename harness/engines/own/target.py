@@ -35,7 +35,6 @@ from swarden.invariants.catalog import CONTRACTS
 
 PAIR_OPS = [op for op in ENGINE_OPS if op not in SESSION_OPS]
 SIDES = ("prefill", "decode")
-PAIRED = "swarden.harness.search.traffic.pairs:PairTraffic"
 
 
 def side_systems(configs: Sequence[EngineConfig]) -> list[LinkedSystem]:
@@ -55,7 +54,7 @@ class OwnTarget(Target):
     code = CODE
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec(ENGINE_OPS, models=MODELS, probes=ENGINE_PROBES, batches=5),
-        PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES, traffic=PAIRED),
+        PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES),
     }
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS
