@@ -19,8 +19,7 @@ from swarden.harness.core.releases import Releases, in_environment, parsed
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.nightly.replaying import smallest_logs
 from swarden.harness.releases.comparison import compared, figures_of, lines_of, released, rows_of, table_lines
-from swarden.harness.releases.gate_page import GatePage
-from swarden.harness.releases.known_logs import KnownLogs, ends_on, logs_of_bugs
+from swarden.harness.releases.gate_page import GatePage, KnownLogs, ends_on, logs_of_bugs
 from swarden.harness.releases.reads import BREAKS
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan

@@ -4,13 +4,14 @@ import ast
 import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from itertools import chain
 from typing import Any
 
 from swarden.harness.core.target import Target
+from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.releases.definitions import Definitions
 from swarden.harness.releases.reads import definitions_of
@@ -84,9 +85,8 @@ def _defaults_of(release: Definitions, places: Sequence[str]) -> Mapping[str, ob
     return release.defaults.get(place.rpartition(":")[2], {})
 
 
-@contextmanager
-def _planted(kind: Any, fields: Mapping[str, object]) -> Iterator[None]:
-    original, signature, is_own = kind.__init__, inspect.signature(kind), "__init__" in vars(kind)
+def _planted(kind: Any, fields: Mapping[str, object]) -> AbstractContextManager[None]:
+    original, signature = kind.__init__, inspect.signature(kind)
     older = {name: value for name, value in fields.items() if name in signature.parameters}
 
     @wraps(original)
@@ -94,11 +94,4 @@ def _planted(kind: Any, fields: Mapping[str, object]) -> Iterator[None]:
         given = signature.bind_partial(*args, **kwargs).arguments
         original(self, *args, **{name: value for name, value in older.items() if name not in given}, **kwargs)
 
-    kind.__init__ = init
-    try:
-        yield
-    finally:
-        if is_own:
-            kind.__init__ = original
-        else:
-            del kind.__init__
+    return replaced(kind, "__init__", init)

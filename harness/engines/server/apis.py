@@ -12,18 +12,8 @@ from swarden.harness.core.printable import printable
 from swarden.harness.engines.server import answers
 from swarden.harness.engines.server.answers import Model, Part, Token, WrongForm, all_decoded, decoded
 from swarden.harness.engines.server.client import Address, Call, Reply, text_at
-from swarden.harness.kit.dialects import (
-    LLAMA_CPP,
-    OPENAI,
-    SGLANG,
-    VLLM,
-    Body,
-    Completions,
-    Dialect,
-    Generate,
-    LlamaCompletion,
-    SglangSampling,
-)
+from swarden.harness.kit import dialects
+from swarden.harness.kit.dialects import LLAMA_CPP, OPENAI, SGLANG, VLLM, Body, Dialect
 
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
@@ -149,7 +139,7 @@ class Vllm(Api):
     scores_prompt: ClassVar[Mapping[str, Any]] = {"prompt_logprobs": 1}
 
     def body(self, wanted: Wanted, model: str) -> Body:
-        body = Completions[list[int]](
+        body = dialects.Completions[list[int]](
             model=model, prompt=[*wanted.prompt], max_tokens=wanted.max_new_tokens, stream=True
         )
         body.logprobs, body.return_token_ids, body.return_tokens_as_token_ids = 1, True, True
@@ -184,10 +174,12 @@ class Sglang(Api):
     dialect = SGLANG
 
     def body(self, wanted: Wanted, model: str) -> Body:
-        sampling = SglangSampling(max_new_tokens=wanted.max_new_tokens, temperature=wanted.temperature)
+        sampling = dialects.SglangSampling(max_new_tokens=wanted.max_new_tokens, temperature=wanted.temperature)
         sampling.sampling_seed, sampling.n = wanted.seed, wanted.sequences
         sampling.stop_token_ids, sampling.stop = [*wanted.stop], [*wanted.stop_texts]
-        body = Generate(input_ids=[*wanted.prompt], sampling_params=sampling, stream=True, priority=wanted.priority)
+        body = dialects.Generate(
+            input_ids=[*wanted.prompt], sampling_params=sampling, stream=True, priority=wanted.priority
+        )
         body.return_logprob, body.top_logprobs_num = True, 1
         if wanted.is_cold:
             body.logprob_start_len = 0
@@ -218,7 +210,7 @@ class LlamaCpp(Api):
     features = frozenset({"abort", "stop_text", "seed", "n"})
 
     def body(self, wanted: Wanted, model: str) -> Body:
-        body = LlamaCompletion(prompt=[*wanted.prompt], n_predict=wanted.max_new_tokens, stream=True)
+        body = dialects.LlamaCompletion(prompt=[*wanted.prompt], n_predict=wanted.max_new_tokens, stream=True)
         body.temperature, body.seed, body.stop = wanted.temperature, wanted.seed, [*wanted.stop_texts]
         body.n_probs, body.return_tokens, body.cache_prompt = 2, True, not wanted.is_cold
         body.top_k, body.top_p, body.min_p, body.n_cmpl = 0, 1.0, 0.0, wanted.sequences
@@ -243,7 +235,7 @@ class OpenAI(Api):
 
     def body(self, wanted: Wanted, model: str) -> Body:
         text = "".join(map(chr, wanted.prompt))
-        body = Completions[str](model=model, prompt=text, max_tokens=wanted.max_new_tokens, stream=True)
+        body = dialects.Completions[str](model=model, prompt=text, max_tokens=wanted.max_new_tokens, stream=True)
         body.temperature, body.seed, body.stop = wanted.temperature, wanted.seed, [*wanted.stop_texts]
         return body
 

@@ -9,7 +9,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.imports import REPAIR, importing
 from swarden.harness.core.registry import UnknownEngine, target_of
 from swarden.harness.core.target import MachineSpec
-from swarden.harness.search.traffic.turns import turns_of
+from swarden.harness.search.search import turns_of
 
 TARGET = "from swarden.harness.core.target import Target\nclass Made(Target):\n"
 
