@@ -20,6 +20,7 @@ from typer.main import get_command
 from swarden.engine_under_test.errors import AccountingError, CheckpointError, ConfigError
 from swarden.harness.commands.console import ERR, OUT, StandardOutputError
 from swarden.harness.commands.help import with_plain_help, with_plain_params
+from swarden.harness.commands.options import with_single_options
 from swarden.harness.core.errors import UsageError, cut
 from swarden.harness.core.exit_codes import STOPPING, ExitCode
 from swarden.harness.core.imports import importing, one_line, place_of
@@ -129,11 +130,14 @@ def _loaded(name: str) -> typer.Typer:
         found: typer.Typer | Callable[..., None] = EntryPoint(
             name, f"swarden.harness.commands.{name}:{name}", ""
         ).load()
-    if isinstance(found, typer.Typer):
-        return found
-    alone = typer.Typer(add_completion=False)
-    alone.command(name)(found)
-    return alone
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False)
+        alone.command(name)(found)
+        found = alone
+    for one in found.registered_commands:
+        assert one.callback is not None, f"{name}: a command is a function"
+        one.callback = with_single_options(one.callback)
+    return found
 
 
 def run(command: Callable[[], int | None]) -> int:

@@ -4,42 +4,25 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Annotated, Any
-
-import msgspec
+from typing import Any, TypeVar
 
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.front.loop import Asked, Scored, Served, text_of
-from swarden.harness.kit.dialects import LLAMA_CPP, SGLANG, VLLM
+from swarden.harness.kit import dialects
+from swarden.harness.kit.dialects import LLAMA_CPP, SGLANG, TOKEN_ID, VLLM
 
 COLD = count(1 << 40)  # the namespaces of requests that read no cached prefix
 
 
-Count = Annotated[int, msgspec.Meta(ge=1, le=16)]  # of answers
-
-
-class Completions(msgspec.Struct):
-    """The body of POST /v1/completions.  A chunk has the new tokens; the last one has the finish reason."""
-
-    prompt: list[int]
-    max_tokens: int = 16
-    temperature: float = 1.0
-    seed: int | None = None
-    stop_token_ids: list[int] = []
-    stop: list[str] = []
-    ignore_eos: bool = False
-    priority: int = 0
-    cache_salt: str = ""
-    n: Count = 1
-    stream: bool = False
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
+class Completions(dialects.Completions[list[int]]):
+    """A chunk has the new tokens; the last one has the finish reason."""
 
     def asked(self, eos: Sequence[int]) -> Sequence[Asked]:
         stop = (*self.stop_token_ids, *(() if self.ignore_eos else eos))
         wants_logits = self.logprobs is not None or self.prompt_logprobs is not None
         namespace = namespace_of(self.cache_salt) if self.prompt_logprobs is None else next(COLD)
-        sampling = SamplingParams(self.max_tokens, stop, self.temperature, seed=self.seed, return_logits=wants_logits)
+        limit, temperature = _given(self.max_tokens, 16), _given(self.temperature, 1.0)
+        sampling = SamplingParams(limit, stop, temperature, seed=self.seed, return_logits=wants_logits)
         priority = -self.priority  # the lowest first, as in vLLM
         return _several(Asked(self.prompt, sampling, namespace, priority, self.stop), self.n)
 
@@ -48,7 +31,7 @@ class Completions(msgspec.Struct):
         choice["token_ids"] = [scored.token for scored in new]
         choice["text"] = text_of(choice["token_ids"])
         if self.logprobs is not None:
-            tops = [{f"token_id:{token}": value for token, value in _tops(scored).items()} for scored in new]
+            tops = [{f"{TOKEN_ID}{token}": value for token, value in _tops(scored).items()} for scored in new]
             choice["logprobs"] = {"token_logprobs": [scored.logprob for scored in new], "top_logprobs": tops}
         if self.prompt_logprobs is not None and served.ended:
             prompt = [_tops(served.scores[place]) for place in range(1, len(served.asked.tokens))]
@@ -57,33 +40,14 @@ class Completions(msgspec.Struct):
         return {"object": "text_completion", "choices": [choice]}
 
 
-class SglangSampling(msgspec.Struct):
-    max_new_tokens: int = 128
-    temperature: float = 1.0
-    sampling_seed: int | None = None
-    stop_token_ids: list[int] = []
-    stop: list[str] = []
-    ignore_eos: bool = False
-    n: Count = 1
-
-
-class Generate(msgspec.Struct):
-    """The body of POST /generate."""
-
-    input_ids: list[int]
-    sampling_params: SglangSampling = msgspec.field(default_factory=SglangSampling)
-    return_logprob: bool = False
-    logprob_start_len: int = -1
-    extra_key: str = ""
-    priority: int = 0
-    stream: bool = False
-
+class Generate(dialects.Generate):
     def asked(self, eos: Sequence[int]) -> Sequence[Asked]:
         want = self.sampling_params
         stop = (*want.stop_token_ids, *(() if want.ignore_eos else eos))
         namespace = next(COLD) if self.return_logprob and self.logprob_start_len >= 0 else namespace_of(self.extra_key)
         seed, scores = want.sampling_seed, self.return_logprob
-        sampling = SamplingParams(want.max_new_tokens, stop, want.temperature, seed=seed, return_logits=scores)
+        limit, temperature = _given(want.max_new_tokens, 128), _given(want.temperature, 1.0)
+        sampling = SamplingParams(limit, stop, temperature, seed=seed, return_logits=scores)
         return _several(Asked(self.input_ids, sampling, namespace, self.priority, want.stop), want.n)
 
     def chunk(self, index: int, served: Served, _new: Sequence[Scored]) -> dict[str, Any]:
@@ -105,24 +69,12 @@ class Generate(msgspec.Struct):
         return {"text": text_of(answer), "output_ids": answer, "meta_info": meta, "index": index}
 
 
-class LlamaCompletion(msgspec.Struct):
-    """The body of POST /completion."""
-
-    prompt: list[int]
-    n_predict: int = 128
-    temperature: float = 0.8
-    seed: int | None = None
-    stop: list[str] = []
-    ignore_eos: bool = False
-    cache_prompt: bool = True
-    stream: bool = False
-    n_probs: int = 0
-    n_cmpl: Count = 1
-
+class LlamaCompletion(dialects.LlamaCompletion):
     def asked(self, eos: Sequence[int]) -> Sequence[Asked]:
         stop = () if self.ignore_eos else eos
-        namespace, scores = 0 if self.cache_prompt else next(COLD), self.n_probs > 0
-        sampling = SamplingParams(self.n_predict, stop, self.temperature, seed=self.seed, return_logits=scores)
+        namespace, scores = next(COLD) if self.cache_prompt is False else 0, self.n_probs > 0
+        limit, temperature = _given(self.n_predict, 128), _given(self.temperature, 0.8)
+        sampling = SamplingParams(limit, stop, temperature, seed=self.seed, return_logits=scores)
         return _several(Asked(self.prompt, sampling, namespace, stop_texts=self.stop), self.n_cmpl)
 
     def chunk(self, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
@@ -156,6 +108,13 @@ def whole(body: Body, all_served: Sequence[Served]) -> dict[str, Any]:
 
 def namespace_of(salt: str) -> int:
     return int.from_bytes(hashlib.blake2b(salt.encode(), digest_size=4).digest()) if salt else 0
+
+
+ValueT = TypeVar("ValueT")
+
+
+def _given(value: ValueT | None, default: ValueT) -> ValueT:
+    return default if value is None else value
 
 
 def _several(asked: Asked, count: int) -> Sequence[Asked]:

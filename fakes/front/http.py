@@ -13,7 +13,7 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.errors import ConfigError
 from swarden.fakes.front.dialects import PATHS, Body, whole
 from swarden.fakes.front.loop import EngineDied, EngineThread, Served
-from swarden.harness.kit.dialects import ACTS, LLAMA_CPP, SGLANG, VLLM
+from swarden.harness.kit.dialects import ACTS, DATA, DONE, LLAMA_CPP, SGLANG, VLLM
 
 HOST = "127.0.0.1"
 MOST_BYTES = 1 << 22  # of the body of a request
@@ -125,12 +125,12 @@ class Front:
                     if not has_begun:
                         begin("200 OK", [("Content-Type", "text/event-stream")])
                         has_begun = True
-                    yield b"data: " + msgspec.json.encode(body.chunk(index, one, new)) + b"\n\n"
+                    yield b"%b %b\n\n" % (DATA, msgspec.json.encode(body.chunk(index, one, new)))
         except EngineDied as error:
             if has_begun:  # the connection is cut
                 raise ConnectionAbortedError(str(error)) from error
             raise
-        yield b"data: [DONE]\n\n"
+        yield b"%b %b\n\n" % (DATA, DONE)
 
 
 def _whole(begin: Begin, status: int, value: dict[str, Any] | str) -> bytes:

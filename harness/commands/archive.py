@@ -119,12 +119,14 @@ def verify(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
 
 
 @archive.command("import")
-@servers.over_http
 def import_logs(
     paths: Annotated[list[Path], typer.Argument(help="op-logs, as in .swarden/findings")],
     place: ArchiveOption = ARCHIVE,
+    *,
+    server: servers.OfLogs = servers.NONE,
 ) -> None:
     """Add op-logs: each is run three times in a process of its own, and must fail or name the failure it expects."""
+    server.publish()
     night = _name_of_import(Archive(place))
     for path in paths:
         log = load_log(path)

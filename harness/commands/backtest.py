@@ -11,7 +11,6 @@ import typer
 
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.engines import install_release
-from swarden.harness.commands.older_defaults import older_defaults
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import target_of
@@ -19,13 +18,26 @@ from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.releases.backtest import Backtest, adapter_hash
 from swarden.harness.releases.backtest_results import Budget, Outcome, Pair, cost_of, judgement_of, pairs_in
+from swarden.harness.releases.older_defaults import older_defaults
+from swarden.harness.releases.reads import definitions_of
+from swarden.harness.report import markdown
 from swarden.harness.report.wording import counted
 from swarden.harness.search.process import prepare_process
 
 RESULTS = "backtest.json"
 FOLDER = Path(".swarden/backtest")
 CPU_MINUTES = 1.0
-COLUMNS = ("release", "next", "found before its fix", "of these known", "moved", "still there", "not judged")
+COLUMNS = (
+    "release",
+    "next",
+    "found before its fix",
+    "of these known",
+    "moved",
+    "still there",
+    "not judged",
+    "CPU seconds",
+    "ops",
+)
 
 
 def backtest(
@@ -100,20 +112,17 @@ def _print_table(engine: str, pairs: Sequence[Pair]) -> None:
 def table(engine: str, pairs: Sequence[Pair]) -> Iterator[str]:
     """The results as a table in Markdown, with the sum of all pairs below it."""
     judged = [pair for pair in pairs if not pair.is_same]
-    yield f"| {engine} {' | '.join([*COLUMNS, 'CPU seconds', 'ops'])} |"
-    yield "| --- " * (len(COLUMNS) + 2) + "|"
-    for pair in judged:
-        yield _row([pair.old, pair.new], [pair])
-    yield _row(["all", ""], judged)
+    rows = [_row([pair.old, pair.new], [pair]) for pair in judged]
+    yield from markdown.table([f"{engine} {COLUMNS[0]}", *COLUMNS[1:]], [*rows, _row(["all", ""], judged)])
     found = sum(pair.count(Outcome.FOUND) for pair in judged)
     yield f"\n{engine}: {counted(found, 'bug')} found before the fix, in {counted(len(judged), 'pair')} of releases"
 
 
-def _row(names: Sequence[str], pairs: Sequence[Pair]) -> str:
+def _row(names: Sequence[str], pairs: Sequence[Pair]) -> Sequence[str]:
     counts = [sum(pair.count(outcome) for pair in pairs) for outcome in Outcome]
     counts.insert(1, sum(pair.count(Outcome.FOUND, is_known=True) for pair in pairs))
     cost = cost_of(pairs)
-    return f"| {' | '.join([*names, *map(str, counts), f'{cost.cpu_seconds:.0f}', str(cost.ops)])} |"
+    return [*names, *map(str, counts), f"{cost.cpu_seconds:.0f}", str(cost.ops)]
 
 
 def _line(pair: Pair) -> str:
@@ -169,7 +178,7 @@ class _Installed:
 def _digest(name: str) -> str:
     """The hash of the modules that the adapter drives; the version, for a target without a table of these."""
     target = target_of(name)
-    return target.definitions().digest if isinstance(target, ReleasedTarget) else target.version()
+    return definitions_of(target).digest if isinstance(target, ReleasedTarget) else target.version()
 
 
 def _releases_of(engine: str) -> Releases:

@@ -8,13 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from swarden.harness.commands.console import ERR, OUT, print_json, progress
-from swarden.harness.commands.release_day import Against, check, compared, released
-from swarden.harness.commands.try_release import tried
+from swarden.harness.commands.events import EventLines
+from swarden.harness.commands.gate import judged
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.registry import UnknownEngine, code_of, installed, target_of
 from swarden.harness.core.releases import Releases, in_environment, parsed
+from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.nightly.replaying import smallest_logs
+from swarden.harness.releases.comparison import compared, figures_of, lines_of, released, rows_of, table_lines
+from swarden.harness.releases.gate_page import GatePage, KnownLogs, ends_on, logs_of_bugs
+from swarden.harness.releases.reads import BREAKS
+from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.traffic.profiles import PROFILES
 
@@ -22,6 +29,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on sta
 LATEST = "latest"  # of the releases of the package index
 TRIALS = Path(".swarden/trials")
 NamedReleases = Annotated[list[str], typer.Argument(help="releases, as sglang==0.5.23", metavar="NAME==VERSION…")]
+Against = Annotated[
+    str | None, typer.Option(help="the release to compare it with; the newest older one that is installed")
+]
 
 engines = typer.Typer(
     add_completion=False,
@@ -30,7 +40,29 @@ engines = typer.Typer(
 )
 
 
-engines.command()(check)
+@engines.command()
+def check(
+    name: Annotated[
+        str, typer.Argument(help="a release that is installed, as sglang==0.5.23", metavar="NAME==VERSION")
+    ],
+    *,
+    against: Against = None,
+    table: Annotated[bool, typer.Option("--table", help="print what the adapter reads and wraps")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Compare what the adapter reads and wraps of a release with an older release; nothing is imported.
+
+    The exit code is 5 if something that the adapter reads is missing, has moved, has another signature, or is unset.
+    """
+    target = released(name)
+    comparison = compared(target, against)
+    figures = figures_of(target, comparison)
+    if as_json:
+        print_json(figures | ({"table": rows_of(comparison.table)} if table else {}))
+    else:
+        for line in (*(table_lines(comparison) if table else ()), *lines_of(target, comparison)):
+            OUT.print(line, markup=False, soft_wrap=True)
+    raise typer.Exit(ExitCode.RED if any(one.kind in BREAKS for one in comparison.differences) else ExitCode.CLEAN)
 
 
 @engines.callback(invoke_without_command=True)
@@ -126,13 +158,30 @@ def try_release(
     folder.mkdir(parents=True, exist_ok=True)
     seconds = 60 * (minutes or (2.0 if runs is None else inf))
     plan = Plan(name, PROFILES["smoke"], 0, seconds, runs, out=folder, workers=workers or os.cpu_count() or 1)
-    found = tried(target, plan, older, archive)
+    done, why_broken = judged(plan, older, EventLines(None))
+    known = KnownLogs()
+    if done.head.result.tallies.runs and not done.head.is_interrupted:
+        known = _known_logs(target, older, archive)
+    found = GatePage(target, done, why_broken, logs=known)
     text = "\n".join(found.lines()) + "\n"
     if page is None:
         OUT.print(text, markup=False, soft_wrap=True, end="")
     else:
         write_whole(page, text.encode())
     raise typer.Exit(found.code)
+
+
+def _known_logs(target: ReleasedTarget[Any], older: str, archive: Path | None) -> KnownLogs:
+    """How the op-logs of the known bugs end on a release and on an older one, and those of an archive's findings."""
+    errors: list[str] = []
+    logs = logs_of_bugs(target) | (smallest_logs(archive, target.name, errors) if archive is not None else {})
+    for error in errors:
+        ERR.print(error, markup=False)
+    ends = []
+    for engine in (older, target.process):
+        ERR.print(f"{engine}: {counted(len(logs), 'known op-log')} to replay", markup=False)
+        ends.append(ends_on(engine, logs))
+    return KnownLogs(*ends)
 
 
 @engines.command()

@@ -29,6 +29,7 @@ from swarden.harness.core.mutant_file import VARIABLE
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import ENGINE, Target
 from swarden.harness.core.validation import NOT_DECODED
+from swarden.harness.engines.server.options import ServerOptions
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import digest_of, files_of
@@ -58,7 +59,6 @@ WITH_FIX = traffic_option(
 CORPUS = finding_option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
 
 
-@servers.over_http
 def fuzz(
     *,
     engine: Annotated[list[str] | None, ENGINES] = None,
@@ -81,11 +81,11 @@ def fuzz(
     mutes: MutesOption = MUTES,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
-    server: servers.ServerOptions = servers.NONE,
+    server: servers.OfRuns = servers.NONE,
 ) -> None:
     """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
-    server = server._replace(settings=settings)
+    server = replace(server, settings=settings)
     if server.publish():
         if engine or (workers or 1) > 1:
             raise UsageError("--url: drives one server with one worker; leave out --engine and --workers")
@@ -96,7 +96,7 @@ def fuzz(
     drawn_seed, processes = secrets.randbits(32) if seed is None else seed, workers or os.cpu_count() or 1
     limits = (runs, machine, mutant, stop_on_first, out, model or "", processes)
     shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus)
-    fixed = server.learn(settings_of(settings or [], engines), seconds + shrink_seconds).settings
+    fixed = server.learn(settings_of(settings or [], engines), seconds + shrink_seconds, servers.note).settings
     shared = replace(shared, settings=fixed, fixes=tuple(with_fix or ()))
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
@@ -114,7 +114,7 @@ class Asked(NamedTuple):
     minutes: float | None
     limits: CampaignLimits
     events: Path | None
-    server: servers.ServerOptions = servers.NONE
+    server: ServerOptions
     mutes: Path = MUTES
 
     @property

@@ -13,11 +13,9 @@ import typer
 
 from swarden.harness.commands.console import ERR, OUT, progress
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
-from swarden.harness.commands.gate_page import GatePage
 from swarden.harness.commands.help import limit_option
 from swarden.harness.commands.mute import MutesOption
 from swarden.harness.commands.progress import GateDisplay, ProgressDisplay
-from swarden.harness.commands.release_day import released
 from swarden.harness.core.changed_code import difference
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
@@ -26,13 +24,13 @@ from swarden.harness.core.fixes import import_root
 from swarden.harness.core.registry import installed
 from swarden.harness.core.releases import LINKS
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.releases.comparison import released
+from swarden.harness.releases.gate_page import GatePage
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import STEP_SECONDS
-from swarden.harness.search.gate import Gate
+from swarden.harness.search.gate import Gate, judged_by_base
 from swarden.harness.search.mutes import MUTES, active, mutes_of
-from swarden.harness.search.process import prepare_process
 from swarden.harness.search.traffic.profiles import PROFILES
-from swarden.harness.search.workers import WorkerGroup, interruptible
+from swarden.harness.search.workers import WorkerGroup
 
 GATE = Path(".swarden/gate")
 HEAD, BASE = "checkout-head", "checkout-base"
@@ -75,7 +73,7 @@ def gate(
         plan = Plan(
             new.process, PROFILES["default"], seed, 60 * minutes, runs, out=out, workers=size, change=change.lines
         )
-        done, why_broken = judged_by_base(plan, old.process, lines, change.renamed)
+        done, why_broken = judged(plan, old.process, lines, change.renamed)
         page = GatePage(new, done, why_broken, aside)
         write_whole(out / "page.md", ("\n".join(page.lines()) + "\n").encode())
         for line in page.short_lines():
@@ -85,31 +83,17 @@ def gate(
     raise typer.Exit(worst([page.code, *[ExitCode.RED] * is_missed]))
 
 
-def judged_by_base(
-    plan: Plan, base: str, lines: EventLines, renamed: Mapping[str, str] = {}
-) -> tuple[Gate, Sequence[str]]:
-    """A gate that has ended, and why its head cannot be driven, if it cannot."""
-    assert plan.out is not None, "a gate has a folder for its findings"
-    prepare_process()
+def judged(plan: Plan, base: str, lines: EventLines, renamed: Mapping[str, str] = {}) -> tuple[Gate, Sequence[str]]:
+    """A gate that has ended, whose progress is shown meanwhile, and why its head cannot be driven, if it cannot."""
     with progress() as bar:
         campaign, display = ProgressDisplay(plan, bar, lines), GateDisplay(bar, lines)
 
-        def show(workers: WorkerGroup) -> None:
-            if workers is head:
+        def show(gate: Gate, workers: WorkerGroup) -> None:
+            if workers is gate.head:
                 campaign.update(workers)
             display.update(gate)
 
-        head = WorkerGroup(plan.workers, plan.out, hang_seconds=STEP_SECONDS, on_progress=show)
-        of_base = WorkerGroup(1, None, hang_seconds=STEP_SECONDS, on_progress=show)
-        gate = Gate(plan, base, head, of_base, renamed)
-        why_broken = []
-        with interruptible([head, of_base]), head, of_base:
-            try:
-                gate.run(plan.out)
-            except UsageError as error:
-                why_broken = [str(error)]
-        display.update(gate)
-    return gate, [*why_broken, *head.result.target_faults.values(), *head.result.unexplained_deaths]
+        return judged_by_base(plan, base, show, renamed)
 
 
 # --- the two sides

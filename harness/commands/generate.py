@@ -19,10 +19,10 @@ from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.units import num_pages
 from swarden.harness.commands.console import ERR, print_json, print_piece
 from swarden.harness.commands.help import batch_option, memory_option, pair_option, sampling_option
-from swarden.harness.commands.serving import Serving, ServingSetup, serving
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.limits import MAX_PROMPT_BYTES
+from swarden.harness.engines.own.serving import Serving, ServingSetup, serving
 
 
 @dataclass(frozen=True, slots=True)

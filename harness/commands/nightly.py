@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +26,7 @@ from swarden.harness.core.files import check_target, opened, read_whole, write_w
 from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.engines.server.options import ServerOptions
 from swarden.harness.nightly.archive import Archive, Night
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.journal import Journal
@@ -40,7 +42,6 @@ SETTINGS = traffic_option("--set", help="fix a setting in all runs, in JSON; onl
 MEMORY_GIB = 8.0
 
 
-@servers.over_http
 def nightly(
     *,
     engine: Annotated[list[str] | None, ENGINES] = None,
@@ -61,13 +62,13 @@ def nightly(
     junit: Annotated[Path | None, output_option(help="write the results as JUnit to this file too")] = None,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output: night.json")] = False,
-    server: servers.ServerOptions = servers.NONE,
+    server: servers.OfRuns = servers.NONE,
 ) -> None:
     """Replay the archive, find a canary, fuzz with fresh seeds, confirm the findings, and report.
 
     Prints one line for each phase.
     """
-    server = server._replace(settings=settings)
+    server = replace(server, settings=settings)
     if server.publish():
         if engine or (workers or 1) > 1 or scheduler:
             raise UsageError("--url: drives one server with one worker; leave out --engine, --workers and --scheduler")
@@ -89,7 +90,7 @@ def nightly(
     raise typer.Exit(night.exit_code or ExitCode.CLEAN)
 
 
-def _begun(place: Archive, order: Order, server: servers.ServerOptions) -> tuple[Archive, Night]:
+def _begun(place: Archive, order: Order, server: ServerOptions) -> tuple[Archive, Night]:
     """A new night; if it has a server, the server reports its settings first."""
     if order.profile not in PROFILES:
         raise UsageError(f"--profile: {order.profile!r} is not one of {', '.join(PROFILES)}")
@@ -102,7 +103,7 @@ def _begun(place: Archive, order: Order, server: servers.ServerOptions) -> tuple
     is_limited = (order.minutes, order.runs) != (None, None)
     minutes = order.minutes if is_limited else PROFILES[order.profile].minutes
     fixed, seconds = settings_of(server.settings or [], order.engines), inf if minutes is None else 60 * minutes
-    settings, about = server.learn(fixed, seconds)
+    settings, about = server.learn(fixed, seconds, servers.note)
     order = order._replace(command=shlex.join(words), minutes=minutes, settings=settings, about=about)
     night = begin(place, order)
     for line in night.not_ended:

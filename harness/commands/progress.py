@@ -7,10 +7,10 @@ from rich.progress import Progress
 
 from swarden.harness.commands.console import ERR
 from swarden.harness.commands.events import EventLines
-from swarden.harness.commands.gate_page import touched
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.nightly.shards import runs_of_lanes
+from swarden.harness.releases.gate_page import touched
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.gate import Gate

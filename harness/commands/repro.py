@@ -1,99 +1,18 @@
 """swarden repro: a known bug or an op-log as a program that needs only the engine's package, or as an issue."""
 
-import os
-import runpy
-import subprocess
-import sys
-from contextlib import nullcontext, suppress
-from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-import msgspec
 import typer
 
 from swarden.harness.commands import servers
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.fuzz import settings_of
-from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.core.fixes import fix_of
-from swarden.harness.core.known_bug import KnownBug
-from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
-from swarden.harness.core.registry import installed, target_for, target_of
-from swarden.harness.core.replay import run_log
-from swarden.harness.core.target import Target, prepare
-from swarden.harness.core.versions import check_version
-from swarden.harness.report.decisions import decision_tracer
-from swarden.harness.report.known_bug import issue
-from swarden.harness.report.program import program_text
-from swarden.harness.report.story import story_lines
-from swarden.harness.report.vulnerability import WARNING, may_be_vulnerability
-from swarden.harness.search.findings import test_text
-from swarden.harness.search.fixed_settings import Settings, with_settings
-
-SUFFIX = ".oplog"
-BUG = "BUG: "  # how a program begins the line that says what it has shown
-MOST_SECONDS = 600
-REPLACED = "stand-ins: "  # how `run_inside` begins the line with the packages that it has replaced
-INSIDE = f"import sys; from {__name__} import run_inside; run_inside(*sys.argv[1:])"
+from swarden.harness.search.programs import Form, Ran, check_shows, engines_to_run, find, run_program, written_of
 
 
-class Form(StrEnum):
-    """The form in which a finding is written."""
-
-    PYTEST, SCRIPT, HTTP, ISSUE = PYTEST, SCRIPT, HTTP, ISSUE
-
-
-class Found(NamedTuple):
-    """An op-log on an engine, with other `settings`, and the known bug that it shows, if it is one."""
-
-    name: str
-    path: Path
-    engine: str
-    bug: KnownBug | None
-    settings: Settings | None = None
-
-    @property
-    def target(self) -> Target:
-        return target_of(self.engine)
-
-    def load(self) -> OpLog:
-        log = load_log(self.path, engine=self.engine)
-        if not self.settings:
-            return log
-        configs = with_settings(self.target, [self.target.decode(one) for one in log.header.configs], self.settings)
-        encoded = [dict(self.target.encode(one)) for one in configs]
-        return OpLog(msgspec.structs.replace(log.header, configs=encoded), log.ops)
-
-
-class Written(NamedTuple):
-    """The text of a program or an issue, and whether it runs without the stand-ins of swarden."""
-
-    text: str
-    carries_stand_ins: bool = False
-
-
-class Ran(NamedTuple):
-    """A program that was run: on which release, with which packages replaced, and its exit code and last line."""
-
-    how: str
-    code: int
-    line: str
-
-    @property
-    def shows_bug(self) -> bool:
-        return self.code == 1 and self.line.startswith(BUG)
-
-    @property
-    def text(self) -> str:
-        return f"{self.how}: exit code {self.code}, {self.line or 'no output'}"
-
-
-@servers.over_http
 def repro(
     finding: Annotated[str, typer.Argument(help="the name of a known bug, or an op-log file")],
     *,
@@ -111,11 +30,13 @@ def repro(
     run: Annotated[bool, typer.Option("--run", help="run the program in a process of its own")] = False,
     on: Annotated[str | None, typer.Option(help="with --run: NAME==VERSION, if it is another release")] = None,
     with_fix: Annotated[bool, typer.Option("--with-fix", help="with --run: with the bug's fix")] = False,
+    server: servers.OfLogs = servers.NONE,
 ) -> None:
     """Write a finding as a program that needs only the engine's package, or as the Markdown of an issue.
 
     A program exits with 1 if it shows the bug and with 0 if it does not; so does this command with --run.
     """
+    server.publish()
     if out is not None and (out.exists() or out.is_symlink()):
         raise UsageError(f"--out: {out} exists; name a new file")
     if not run and (on is not None or with_fix):
@@ -149,149 +70,3 @@ def code_of(ran: Ran) -> ExitCode:
     if ran.code == 0:
         return ExitCode.CLEAN
     raise UsageError(f"not run: {ran.line or 'no output'}; name a release with --on that the program is for")
-
-
-def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Found:
-    """A known bug by its name, on the newest installed release that has it, or an op-log file.  Raises UsageError.
-
-    Without `needs_release` a bug that no installed release has is one of the engine alone.
-    """
-    if finding.endswith(SUFFIX):
-        path = Path(finding)
-        log = load_log(path, engine=engine)
-        if engine is None:
-            check_version(path, log.header, or_else="name another one with --engine")
-        target = target_for(log.header)
-        return Found(path.stem, path, f"{target.name}=={target.version()}" if target.releases else target.name, None)
-    names = [engine.partition("==")[0]] if engine is not None else sorted(installed())
-    known = {name: target_of(name).known_bugs() for name in names}
-    holders = [name for name in names if finding in known[name]]
-    if not holders:
-        every = sorted({bug for of_engine in known.values() for bug in of_engine}) or ["none"]
-        raise UsageError(f"{finding}: no known bug; name one of {', '.join(every)}, or an op-log file (*{SUFFIX})")
-    name = min(holders, key=len)  # that of the engine, not of another build of it
-    bug = known[name][finding]
-    path, span = next(iter(bug.oplogs.items()))
-    releases = target_of(name).releases
-    having = [version for version in (releases.installed() if releases is not None else []) if span.has(version)]
-    if engine is None and not having and not needs_release:
-        return Found(finding, path, name, bug)
-    if engine is None and not having:
-        raise UsageError(f"{finding}: no release of {name} with this bug is installed; run: swarden engines install")
-    return Found(finding, path, engine or f"{name}=={having[-1]}", bug)
-
-
-def check_shows(found: Found) -> None:
-    """Raises UsageError for an op-log that does not fail, or not as the known bug that it is to show."""
-    failure = run_log(found.load()).failure
-    if failure is None:
-        remedy = "want other values with --set" if found.settings else "name a release on which it does with --engine"
-        raise UsageError(f"{found.path}: does not fail on {found.engine}; {remedy}")
-    if found.bug is not None and not {*failure.fingerprints} & {*found.bug.fingerprints}:
-        remedy = "other values with --set" if found.settings else "another release with --engine"
-        raise UsageError(
-            f"{found.name}: fails with {failure.fingerprint} on {found.engine}, not as the bug; want {remedy}"
-        )
-
-
-def written_of(found: Found, form: Form) -> Written:
-    """The program or the issue; raises UsageError if this finding cannot be one."""
-    programs = found.target.programs()
-    if form is Form.ISSUE:
-        is_run = found.bug is None or "==" in found.engine  # else no release of it is installed
-        own = _program_of_issue(found, [Form(one) for one in (SCRIPT, HTTP) if one in programs and is_run])
-        return Written(issue(found.bug, found.target, own) if found.bug is not None else _issue_of_log(found, own))
-    if form in programs:
-        return _program(found, form)
-    if form is Form.PYTEST and not programs:
-        return Written(test_text(found.load(), found.name, found.name))
-    forms = ", ".join(programs) or PYTEST
-    raise UsageError(f"--as {form}: {found.target.name} has no such program; want {forms} or {ISSUE}")
-
-
-def _program(found: Found, form: Form) -> Written:
-    log = found.load()
-    program = found.target.programs()[form](log)
-    title = found.bug.title if found.bug is not None else log.header.expected or found.name
-    values = {**program.values, "title": title, "versions": found.engine}
-    return Written(program_text(program._replace(values=values)), program.carries_stand_ins)
-
-
-def _program_of_issue(found: Found, forms: list[Form]) -> str:
-    """The program in the first of these forms that this finding has; empty if it has none."""
-    for form in forms:
-        with suppress(NoProgram):
-            return _program(found, form).text
-    return ""
-
-
-def _issue_of_log(found: Found, program: str) -> str:
-    """The issue for an op-log without a known bug: its failure, its settings and its program."""
-    log = found.load()
-    failure = run_log(log, tracer_of=decision_tracer).failure
-    if failure is None:
-        raise UsageError(f"{found.path}: does not fail on {found.engine}, so it is no issue")
-    story = "\n".join(map(str, story_lines(log.header, failure)))
-    shown = f"\n```python\n{program}```\n" if program else ""
-    warning = f"**{WARNING}.**\n\n" if may_be_vulnerability(failure.fingerprint, log.ops) else ""
-    return f"{warning}# {failure.fingerprint}\n\nOn {found.engine}.\n\n```\n{story}\n```\n{shown}"
-
-
-def engines_to_run(found: Found) -> list[str]:
-    """The installed releases on which a program can show the finding; releases that need no stand-in come first."""
-    package, real = found.target.code.package, list[str]()
-    for name in sorted(installed()):
-        target = target_of(name)
-        if target.code.package == package and target.releases is not None and not target.releases.stand_ins:
-            versions = [one for one in target.releases.installed() if found.bug is None or found.bug.has(one)]
-            real += [f"{name}=={version}" for version in reversed(versions)]
-    return [*real, found.engine]
-
-
-def run_program(program: Written, engine: str, fix: str = "") -> Ran:
-    """Run a program in a process of its own; without swarden if it needs no fix, and no stand-in but its own."""
-    target = target_of(engine)
-    target.check_environment()
-    releases = target.releases
-    if releases is None:
-        raise UsageError(f"{engine}: is no release of a package; run the program with this Python")
-    with TemporaryDirectory(prefix="swarden-") as folder:
-        path = Path(folder, "program.py")
-        path.write_text(program.text)
-        is_plain = not fix and (not releases.stand_ins or program.carries_stand_ins)
-        folders = releases.folders_of(target.version())
-        variables = {"PYTHONPATH": os.pathsep.join(map(str, folders))} if is_plain else {}
-        command = [str(path)] if is_plain else ["-c", INSIDE, engine, str(path), fix]
-        try:
-            done = subprocess.run(
-                [sys.executable, *command],
-                env=os.environ | variables,
-                capture_output=True,
-                text=True,
-                timeout=MOST_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise UsageError(f"{engine}: the program did not end in {MOST_SECONDS} s; run it by hand") from error
-    printed = done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr
-    lines = [line for line in printed.strip().splitlines() if not line.startswith(REPLACED)]
-    where = f"{target.name} {target.version()}{' with the fix' if fix else ''}"
-    replaced = sorted(line.removeprefix(REPLACED) for line in done.stderr.splitlines() if line.startswith(REPLACED))
-    how = f"ran on {where} with these stand-ins: {replaced[0]}" if replaced else f"ran for real on {where}"
-    return Ran(how, done.returncode, lines[-1] if lines else "")
-
-
-def run_inside(engine: str, path: str, fix: str) -> None:
-    """Run a program in this process, with the release of an engine and the stand-ins that it needs."""
-    target = target_of(engine)
-    prepare(target)
-    with fix_of(target, fix).planted() if fix else nullcontext():
-        try:
-            sys.argv = [path]
-            runpy.run_path(path, run_name="__main__")
-        finally:
-            absent = target.releases.stand_ins if target.releases is not None else ()
-            modules = {name: sys.modules[name] for name in absent if name in sys.modules}
-            used = sorted(name for name, module in modules.items() if getattr(module, "__file__", None) is None)
-            if used:
-                ERR.print(f"{REPLACED}{', '.join(used)}", markup=False, soft_wrap=True)

@@ -9,7 +9,6 @@ import typer
 
 from swarden.harness.commands import servers
 from swarden.harness.commands.console import OUT, print_json
-from swarden.harness.commands.explanation import explanation_lines
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, mode_of
@@ -19,6 +18,7 @@ from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.heading import needs_line
 from swarden.harness.search.findings import sealed
 from swarden.harness.search.shrink.explain import explain
+from swarden.harness.search.shrink.explanation import explanation_lines
 from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget
 from swarden.harness.search.shrink.shrink import shrink as make_smaller
 from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
@@ -41,7 +41,6 @@ class _Replays:
             raise BudgetSpent from interrupt
 
 
-@servers.over_http
 def shrink(
     path: Annotated[Path, typer.Argument(help="an op-log that fails")],
     *,
@@ -52,8 +51,10 @@ def shrink(
     ] = False,
     replays: Annotated[int, typer.Option(min=1, help="maximum number of replays of --explain")] = MAX_REPLAYS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    server: servers.OfLogs = servers.NONE,
 ) -> None:
     """Delete ops and simplify their arguments as long as the op-log fails with the same fingerprint."""
+    server.publish()
     target = out or path.with_suffix(".small.oplog")
     check_target("--out", target)
     log = load_for_here(path)
@@ -62,7 +63,6 @@ def shrink(
         raise UsageError(f"{path}: does not fail; there is nothing to shrink")
     expected = log.header.expected
     fingerprint = expected if expected in failure.fingerprints else failure.fingerprint
-
     replayed = _Replays(fingerprint)
     small = make_smaller(log, replayed.still_fails, ShrinkBudget(cpu_seconds=seconds))
     smaller, driver = sealed(small.log)

@@ -23,7 +23,7 @@ from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Pool, Shape, Target
 from swarden.harness.report.story import failure_lines
-from swarden.harness.traces.formats import FORMATS, reader_of
+from swarden.harness.traces.mooncake import FORMATS, reader_of
 from swarden.harness.traces.request import TraceRequest
 from swarden.harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
 

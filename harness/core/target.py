@@ -98,21 +98,25 @@ class Watch(Protocol):
 class MachineSpec:
     """A way to drive a target: the ops of its systems, and the models and roles of its engines.
 
-    `traffic` is the Hypothesis machine that draws its ops, as "module:Class"; a campaign makes `batches` of it in each
-    rotation through the machines of the target, 0 if it runs only in campaigns that name the machine. `models` are the
+    `traffic` imports the Hypothesis machine that draws its ops; by default it is that of every engine, or of every pair
+    if there are roles.  A campaign makes `batches` of it in each rotation through the machines of the target, 0 if it
+    runs only in campaigns that name the machine. `models` are the
     models that its engines can run instead of the stand-in; `roles` has the role of each engine if there are several.
     `probes` are rare states that its runs must reach, each with its meaning.  `pauses` are the modes of its pauses;
-    the engines with the ordinals `pausable_engines` have them.
+    the engines with the ordinals `pausable_engines` have them.  Traffic makes one step of `one_step_of`, and one call
+    of its rule draws so many kinds of ops as one of `draws_of_rule` says.
     """
 
     ops: Sequence[type[Op]] = ENGINE_OPS
     models: Sequence[str] = ()
     roles: Sequence[str] = ()
     probes: Mapping[str, str] = field(default_factory=dict)
-    traffic: str = "swarden.harness.search.traffic.traffic:EngineTraffic"
+    traffic: Callable[[], type[Any]] | None = None
     batches: int = 1
     pauses: Sequence[PauseMode] = (PauseMode.RETRACT,)
     pausable_engines: Sequence[int] = (0, 1)
+    one_step_of: int = 1
+    draws_of_rule: Sequence[int] = (1,)
 
     def refusal(self, op: Op) -> str:
         """Why a log of this machine cannot have this op; "" if it can."""

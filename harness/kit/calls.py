@@ -50,9 +50,12 @@ def intercept(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Replace an attribute of a class or a module while the body runs."""
-    original = getattr(owner, name)
+    original, is_own = getattr(owner, name), name in vars(owner)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        if is_own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)

@@ -1,7 +1,17 @@
-"""The dialects of servers over HTTP: paths and names of metrics, for the client and for our engine as a server."""
+"""The dialects of servers over HTTP: paths, bodies of requests, streams and names of metrics.
+
+The client and our engine as a server have them from here.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+PromptT = TypeVar("PromptT", list[int], str)
+Count = Annotated[int, msgspec.Meta(ge=1, le=16)]  # of answers
+DATA, DONE = b"data:", b"[DONE]"  # before each object of a stream, and in place of one at its end
+TOKEN_ID = "token_id:"  # before the id of a token that is named as a text
 
 ACTS = FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
 
@@ -69,3 +79,72 @@ LLAMA_CPP = Dialect(
     page="/props",
 )
 OPENAI = Dialect()
+
+
+# --- the bodies of requests; a field that is None has the default of the server
+
+
+class Completions(msgspec.Struct, Generic[PromptT], omit_defaults=True, kw_only=True):
+    """The body of POST /v1/completions, with the additions of vLLM."""
+
+    model: str | None = None
+    prompt: PromptT
+    max_tokens: int | None = None
+    temperature: float | None = None
+    logprobs: int | None = None
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+    stream: bool | None = None
+    n: Count = 1
+    stop_token_ids: list[int] = []
+    stop: list[str] = []
+    priority: int = 0
+    seed: int | None = None
+    cache_salt: str = ""
+    prompt_logprobs: int | None = None
+    ignore_eos: bool = False
+
+
+class SglangSampling(msgspec.Struct, omit_defaults=True, kw_only=True):
+    max_new_tokens: int | None = None
+    temperature: float | None = None
+    sampling_seed: int | None = None
+    n: Count = 1
+    stop_token_ids: list[int] = []
+    stop: list[str] = []
+    ignore_eos: bool = False
+
+
+class Generate(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The body of POST /generate."""
+
+    input_ids: list[int]
+    sampling_params: SglangSampling = msgspec.field(default_factory=SglangSampling)
+    stream: bool | None = None
+    return_logprob: bool = False
+    top_logprobs_num: int = 0
+    priority: int = 0
+    logprob_start_len: int = -1
+    extra_key: str = ""
+
+
+class LlamaCompletion(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The body of POST /completion."""
+
+    prompt: list[int]
+    n_predict: int | None = None
+    temperature: float | None = None
+    stream: bool | None = None
+    n_probs: int = 0
+    return_tokens: bool = False
+    cache_prompt: bool | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    n_cmpl: Count = 1
+    stop: list[str] = []
+    seed: int | None = None
+    ignore_eos: bool = False
+
+
+Body = Completions[list[int]] | Completions[str] | Generate | LlamaCompletion

@@ -9,11 +9,8 @@ from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.imports import importing
 from swarden.harness.core.releases import InEnvironment, Releases, in_environment, parsed
 from swarden.harness.core.sources import hash_of
-from swarden.harness.core.target import install_command
 from swarden.harness.core.validation import shortened
-from swarden.harness.kit.definitions import Definitions
 from swarden.harness.kit.parts import BootedRelease, PartsT
-from swarden.harness.kit.reads import Adapter
 from swarden.harness.kit.settings import ConfiguredTarget, IfReleaseHas, Settings, declared
 
 
@@ -40,23 +37,13 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
 
     def source_hash(self) -> str:
         """The hash of the adapter, of swarden, and of the release: of its version, or of the sources of a checkout."""
-        return _hash_of(self._folders, self._release, self.releases.checkout_of(self._release))
+        return _hash_of(self.adapter_folders, self._release, self.releases.checkout_of(self._release))
 
     @property
-    def adapter(self) -> Adapter:
-        """The sources of the adapter, from which the names that it reads of a release are found."""
-        return Adapter(self._folders, self.load.root, self.load.parts, self.contracts)
-
-    @property
-    def _folders(self) -> tuple[Path, ...]:
+    def adapter_folders(self) -> tuple[Path, ...]:
+        """The folders of the adapter's sources."""
         kinds = [kind for kind in type(self).__mro__ if issubclass(kind, ReleasedTarget)]
         return tuple(sorted({Path(str(sys.modules[kind.__module__].__file__)).parent for kind in kinds}))
-
-    def definitions(self) -> Definitions:
-        """The definitions in the sources of this release, as far as the adapter drives them; nothing is imported."""
-        if self.sources is None:
-            raise UsageError(f"{self.process} is not installed; run: {install_command(self, self._release)}")
-        return self.adapter.definitions(self.sources.folder.parent)
 
     @property
     def sources(self) -> InEnvironment | None:

@@ -10,7 +10,7 @@ import msgspec
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.limits import MAX_OPLOG_BYTES
 from swarden.harness.core.replay import Replays, Verdict
-from swarden.harness.nightly.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
+from swarden.harness.nightly.archive import Archive, Archived, FindingOfNight, Sighting, Status, name_of_engine
 from swarden.harness.nightly.events import FindingResult
 from swarden.harness.nightly.night import Coordinator
 from swarden.harness.nightly.pool import Job
@@ -59,6 +59,11 @@ def logs_of(archived: Archived) -> list[Path]:
     last = archived.log or archived.folder / "NAME.oplog"
     others = sorted(set(archived.folder.glob("*.oplog")) - {last}, key=_size_and_name)
     return sorted([last, *others[: LOGS - 1]], key=_size_and_name)
+
+
+def smallest_logs(archive: Path, engine: str, errors: list[str]) -> dict[str, Path]:
+    """The smallest op-log of each finding of an archive on an engine of this name, by the name of the finding."""
+    return {one.name: logs_of(one)[0] for one in Archive(archive).findings(errors) if one.engine == engine}
 
 
 def _size_and_name(path: Path) -> tuple[int, str]:

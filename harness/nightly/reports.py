@@ -1,6 +1,5 @@
 """The reports of a night for people and machines: Markdown, JUnit and OpenMetrics, made from its record alone."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from swarden.harness.nightly.night import Coordinator, start_of
 from swarden.harness.nightly.replaying import log_path
 from swarden.harness.nightly.verdict import code_of, excuse_of, judgement_of, next_step, red_reasons
 from swarden.harness.report.known_bug import BugView, view_of
+from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
 from swarden.harness.search.archive_files import write
@@ -22,7 +22,6 @@ from swarden.harness.search.verification import names_in
 
 MAX_STORY_BYTES = 1 << 20  # in junit.xml
 KNOWN_HEADS = ("known bug", "engine", "failed runs", "effect", "upstream")
-SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
 
 def report(night: Coordinator) -> str:
@@ -154,16 +153,6 @@ def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
     reached = sum(tallies.probes[name] > 0 for name in engine.wanted)
     probes = f"{reached} of {len(engine.wanted)}" if engine.wanted else "has none"
     return engine.engine, engine.version, *counts, probes, ", ".join(canaries)
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    found = [f"| {' | '.join(map(plain, row))} |" for row in rows]
-    return [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}", *found] if found else ["None."]
-
-
-def plain(text: str) -> str:
-    """Text in one line that Markdown and HTML do not interpret."""
-    return SPECIAL.sub(r"\\\1", " ".join(printable(text).split()))
 
 
 # --- JUnit

@@ -23,8 +23,8 @@ from swarden.harness.releases.declared_settings import changed_settings, setting
 from swarden.harness.releases.further_data import lacking
 from swarden.harness.report.wording import counted, evidence_text, subject_text
 from swarden.harness.search.campaign import FINISHED_EVERY
-from swarden.harness.search.search import search
-from swarden.harness.search.traffic.machine import RunListener, turns_of
+from swarden.harness.search.search import search, turns_of
+from swarden.harness.search.traffic.machine import RunListener
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import ALL_EVENTS, TREE_KIND, Finished, FinishReason
 from swarden.invariants.invariant import Invariant

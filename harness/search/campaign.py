@@ -30,10 +30,10 @@ from swarden.harness.search.fixed_settings import Settings, have_settings, with_
 from swarden.harness.search.judge import Deaths, Trials
 from swarden.harness.search.result import Finding, Reached, Result
 from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, StartTime, batch_seed
-from swarden.harness.search.search import search
+from swarden.harness.search.search import search, turns_of
 from swarden.harness.search.shrink.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Kind, Steering
-from swarden.harness.search.traffic.machine import Player, RunListener, turns_of
+from swarden.harness.search.traffic.machine import Player, RunListener
 from swarden.harness.search.traffic.profiles import Profile
 from swarden.harness.search.verification import Verifier
 from swarden.invariants.transition import Transition

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,14 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, end_of, ending_on
+from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, STEP_SECONDS, end_of, ending_on
 from swarden.harness.search.findings import write_unshrunk
+from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.tasks import following
 from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
-from swarden.harness.search.workers import WorkerGroup
+from swarden.harness.search.workers import WorkerGroup, interruptible
 
 ResultT = TypeVar("ResultT")
 MOST_LOGS = 4  # of one failure that are replayed on the base
@@ -62,6 +63,29 @@ class Judged(NamedTuple):
     def rank(self) -> int:
         """0 for a new failure; a failure that is new by one of its logs is new."""
         return 0 if self.is_new else 1 if self.end.startswith(OTHERWISE) else 3 if self.is_old else 2
+
+
+def judged_by_base(
+    plan: Plan, base: str, on_progress: Callable[["Gate", WorkerGroup], None], renamed: Mapping[str, str] = {}
+) -> tuple["Gate", Sequence[str]]:
+    """A gate that has ended, and why its head cannot be driven, if it cannot.
+
+    `on_progress` is called with the gate and the group of which a worker has made progress.
+    """
+    assert plan.out is not None, "a gate has a folder for its findings"
+    prepare_process()
+    head, of_base = (
+        WorkerGroup(workers, out, hang_seconds=STEP_SECONDS, on_progress=lambda group: on_progress(gate, group))
+        for workers, out in ((plan.workers, plan.out), (1, None))
+    )
+    gate, why_broken = Gate(plan, base, head, of_base, renamed), []
+    with interruptible([head, of_base]), head, of_base:
+        try:
+            gate.run(plan.out)
+        except UsageError as error:
+            why_broken = [str(error)]
+    on_progress(gate, of_base)
+    return gate, [*why_broken, *head.result.target_faults.values(), *head.result.unexplained_deaths]
 
 
 class Gate:

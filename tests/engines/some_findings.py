@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs.make.pages import own_bugs
-from swarden.harness.commands.repro import find
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.fixes import fix_of
@@ -16,6 +15,7 @@ from swarden.harness.core.known_bug import KnownBug, Span
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.known_bug import diff_of
+from swarden.harness.search.programs import find
 from swarden.harness.search.verification import Verifier
 from tests.engines.some_laws import laws_of
 

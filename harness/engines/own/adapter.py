@@ -23,11 +23,11 @@ from swarden.fakes.proposer import ScriptedProposer
 from swarden.fakes.unsteady import UnsteadyForward
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
 from swarden.harness.engines.own.capture import EngineCapture, awaits_another
 from swarden.harness.engines.own.compared_forward import ComparedForward
 from swarden.harness.engines.own.copies import CopyInspector
-from swarden.harness.engines.own.engine_code import CODE
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
 from swarden.harness.engines.own.mail import Mail
 from swarden.harness.engines.own.models import tiny_model
@@ -41,6 +41,21 @@ from swarden.invariants.limits import DECODE
 # Comparisons of memory, which only the level content of the strict check and workers of other engines report.
 NEVER_SENT = (seen.BlocksCleared, seen.CacheReset)  # of other engines
 OF_CONTENT = frozenset({seen.BytesCompared.__name__, seen.KVCompared.__name__, seen.Received.__name__})
+CODE = EngineCode(  # in which each event and each error has its origin, and its stand-ins for a model
+    "swarden.engine_under_test",
+    "swarden.engine_under_test.pools",
+    frozenset({"_report_presence", "_notice"}),
+    ("swarden.fakes.forward", "swarden.fakes.proposer", "swarden.fakes.unsteady"),
+    tuple(
+        f"swarden.engine_under_test.scheduler.{function}"
+        for function in (
+            "admission.Admission.plan_chunk",
+            "admission.Admission.plan_new",
+            "scheduler.Scheduler._plan_chunk",
+            "scheduler.Scheduler._plan_waiting",
+        )
+    ),
+)
 
 
 class Oracle:

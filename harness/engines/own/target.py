@@ -20,9 +20,8 @@ from swarden.harness.core.registry import OWN
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape, Target
 from swarden.harness.core.validation import validation_text
-from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.adapter import CODE, SwardenEngine
 from swarden.harness.engines.own.config import random_config, random_pair
-from swarden.harness.engines.own.engine_code import CODE
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS, HOST_SLOW, ON_THE_HOST
 from swarden.harness.engines.own.live import live_of
 from swarden.harness.engines.own.mail import Mail
@@ -35,7 +34,6 @@ from swarden.invariants.catalog import CONTRACTS
 
 PAIR_OPS = [op for op in ENGINE_OPS if op not in SESSION_OPS]
 SIDES = ("prefill", "decode")
-PAIRED = "swarden.harness.search.traffic.pairs:PairTraffic"
 
 
 def side_systems(configs: Sequence[EngineConfig]) -> list[LinkedSystem]:
@@ -55,7 +53,7 @@ class OwnTarget(Target):
     code = CODE
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec(ENGINE_OPS, models=MODELS, probes=ENGINE_PROBES, batches=5),
-        PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES, traffic=PAIRED),
+        PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES),
     }
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS

@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from swarden.harness.core.limits import MAX_NUMBER, MAX_TOKEN_ID
+from swarden.harness.kit.dialects import TOKEN_ID
 from swarden.harness.kit.settings import within
 
 MOST_ELEMENTS = 1 << 22  # of all JSON objects that are in memory at the same time
 KindT = TypeVar("KindT")
 TokenId = Annotated[int, within(0, MAX_TOKEN_ID)]
-TokenName = Annotated[str, Meta(pattern="^(token_id:)?[0-9]{1,18}$")]
+TokenName = Annotated[str, Meta(pattern=f"^({TOKEN_ID})?[0-9]{{1,18}}$")]
 Index = Annotated[int, within(0, MAX_NUMBER)]
 Name = Annotated[str, Meta(max_length=4096)]
 ContextLen = Annotated[int, within(8, MAX_NUMBER)]
@@ -108,7 +109,7 @@ class VllmPart(Part, kw_only=True):
         logprobs = reported.token_logprobs or [None] * len(self.token_ids)
         tops = reported.top_logprobs or [None] * len(self.token_ids)
         for token, logprob, top in aligned("token_ids, logprobs", self.token_ids, logprobs, tops):
-            scores = [(int(name.removeprefix("token_id:")), score) for name, score in (top or {}).items()]
+            scores = [(int(name.removeprefix(TOKEN_ID)), score) for name, score in (top or {}).items()]
             tokens.append(token_of(token, logprob, scores))
         return tokens
 

@@ -12,7 +12,8 @@ from swarden.harness.core.printable import printable
 from swarden.harness.engines.server import answers
 from swarden.harness.engines.server.answers import Model, Part, Token, WrongForm, all_decoded, decoded
 from swarden.harness.engines.server.client import Address, Call, Reply, text_at
-from swarden.harness.kit.dialects import LLAMA_CPP, OPENAI, SGLANG, VLLM, Dialect
+from swarden.harness.kit import dialects
+from swarden.harness.kit.dialects import LLAMA_CPP, OPENAI, SGLANG, VLLM, Body, Dialect
 
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
@@ -37,9 +38,8 @@ class Wanted(NamedTuple):
     stop_texts: Sequence[str] = ()
 
     @property
-    def several(self) -> int | None:
-        """The number of answers unless it is one, which is the default of all APIs."""
-        return self.sequences if self.sequences > 1 else None
+    def temperature(self) -> float:
+        return 0.0 if self.seed is None else 1.0
 
 
 class Api(Protocol):
@@ -52,7 +52,7 @@ class Api(Protocol):
     has_ids: ClassVar[bool] = True  # the tokens of an answer are token ids
     least_tolerance: ClassVar[float] = 1e-3
 
-    def body(self, wanted: Wanted, model: str) -> dict[str, Any]: ...
+    def body(self, wanted: Wanted, model: str) -> Body: ...
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> Sequence[Part]:
         """The parts of the answer with this index.  Raises WrongForm."""
@@ -89,11 +89,6 @@ def read(api: Api, reply: Reply, index: int = 0) -> Answer:
         return Answer((), "", without_parts(error))
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """The fields of a request that have a value."""
-    return {name: value for name, value in fields.items() if value}
-
-
 def tokens_of(parts: Sequence[Part]) -> list[Token]:
     return [token for part in parts for token in part.tokens]
 
@@ -109,7 +104,8 @@ def as_prompt(api: Api, address: Address, wanted: Wanted, answer: Sequence[int],
     """
     cold = wanted._replace(max_new_tokens=1, stop=(), stop_texts=(), seed=None, sequences=1, is_cold=True)
     for known in (answer, answer[:-1]):
-        body = api.body(cold._replace(prompt=[*wanted.prompt, *known]), model) | {"stream": False, **api.scores_prompt}
+        body = api.body(cold._replace(prompt=[*wanted.prompt, *known]), model)
+        body = msgspec.structs.replace(body, stream=False, **api.scores_prompt)
         reply = Call(address).made("POST", api.dialect.path, body)
         if reply.status != NO_ROOM:
             break
@@ -142,15 +138,15 @@ class Vllm(Api):
     dialect = VLLM
     scores_prompt: ClassVar[Mapping[str, Any]] = {"prompt_logprobs": 1}
 
-    def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": model, "prompt": wanted.prompt, "max_tokens": wanted.max_new_tokens}
-        body |= {"temperature": 0.0, "logprobs": 1, "return_token_ids": True, "return_tokens_as_token_ids": True}
-        body |= {"stream": True, **given(n=wanted.several, stop_token_ids=wanted.stop, stop=wanted.stop_texts)}
-        body |= given(priority=wanted.priority)
-        if wanted.seed is not None:
-            body |= {"temperature": 1.0, "seed": wanted.seed}
+    def body(self, wanted: Wanted, model: str) -> Body:
+        body = dialects.Completions[list[int]](
+            model=model, prompt=[*wanted.prompt], max_tokens=wanted.max_new_tokens, stream=True
+        )
+        body.logprobs, body.return_token_ids, body.return_tokens_as_token_ids = 1, True, True
+        body.temperature, body.seed, body.priority = wanted.temperature, wanted.seed, wanted.priority
+        body.n, body.stop_token_ids, body.stop = wanted.sequences, [*wanted.stop], [*wanted.stop_texts]
         if wanted.salt or wanted.is_cold:
-            body["cache_salt"] = f"cold-{OF_PROCESS}-{next(SALTS)}" if wanted.is_cold else f"salt-{wanted.salt}"
+            body.cache_salt = f"cold-{OF_PROCESS}-{next(SALTS)}" if wanted.is_cold else f"salt-{wanted.salt}"
         return body
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.VllmPart]:
@@ -177,17 +173,18 @@ class Sglang(Api):
     name = "sglang"
     dialect = SGLANG
 
-    def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
-        sampling: dict[str, Any] = {"max_new_tokens": wanted.max_new_tokens, "temperature": 0.0}
-        if wanted.seed is not None:
-            sampling |= {"temperature": 1.0, "sampling_seed": wanted.seed}
-        sampling |= given(n=wanted.several, stop_token_ids=wanted.stop, stop=wanted.stop_texts)
-        body: dict[str, Any] = {"input_ids": wanted.prompt, "sampling_params": sampling, "stream": True}
-        body |= {"return_logprob": True, "top_logprobs_num": 1, **given(priority=wanted.priority)}
+    def body(self, wanted: Wanted, model: str) -> Body:
+        sampling = dialects.SglangSampling(max_new_tokens=wanted.max_new_tokens, temperature=wanted.temperature)
+        sampling.sampling_seed, sampling.n = wanted.seed, wanted.sequences
+        sampling.stop_token_ids, sampling.stop = [*wanted.stop], [*wanted.stop_texts]
+        body = dialects.Generate(
+            input_ids=[*wanted.prompt], sampling_params=sampling, stream=True, priority=wanted.priority
+        )
+        body.return_logprob, body.top_logprobs_num = True, 1
         if wanted.is_cold:
-            body["logprob_start_len"] = 0
+            body.logprob_start_len = 0
         elif wanted.salt:
-            body["extra_key"] = f"salt-{wanted.salt}"
+            body.extra_key = f"salt-{wanted.salt}"
         return body
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.SglangPart]:
@@ -212,11 +209,12 @@ class LlamaCpp(Api):
     dialect = LLAMA_CPP
     features = frozenset({"abort", "stop_text", "seed", "n"})
 
-    def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
-        body = {"prompt": wanted.prompt, "n_predict": wanted.max_new_tokens, "temperature": 0.0, "stream": True}
-        body |= {"n_probs": 2, "return_tokens": True, "cache_prompt": not wanted.is_cold}
-        body |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0, **given(n_cmpl=wanted.several, stop=wanted.stop_texts)}
-        return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
+    def body(self, wanted: Wanted, model: str) -> Body:
+        body = dialects.LlamaCompletion(prompt=[*wanted.prompt], n_predict=wanted.max_new_tokens, stream=True)
+        body.temperature, body.seed, body.stop = wanted.temperature, wanted.seed, [*wanted.stop_texts]
+        body.n_probs, body.return_tokens, body.cache_prompt = 2, True, not wanted.is_cold
+        body.top_k, body.top_p, body.min_p, body.n_cmpl = 0, 1.0, 0.0, wanted.sequences
+        return body
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.LlamaPart]:
         return [part for part in all_decoded(chunks, answers.LlamaPart) if part.index == index]
@@ -235,11 +233,11 @@ class OpenAI(Api):
     features = frozenset({"abort", "stop_text", "seed"})
     has_ids = False
 
-    def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
+    def body(self, wanted: Wanted, model: str) -> Body:
         text = "".join(map(chr, wanted.prompt))
-        body = {"model": model, "prompt": text, "max_tokens": wanted.max_new_tokens, "temperature": 0.0, "stream": True}
-        body |= given(stop=wanted.stop_texts)
-        return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
+        body = dialects.Completions[str](model=model, prompt=text, max_tokens=wanted.max_new_tokens, stream=True)
+        body.temperature, body.seed, body.stop = wanted.temperature, wanted.seed, [*wanted.stop_texts]
+        return body
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[Part]:
         return [part for one in all_decoded(chunks, answers.Choices[Part]) for part in one.of(index)]

@@ -21,6 +21,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 from swarden.harness.engines.server.answers import ErrorCode, Event, WrongForm, decoded
 from swarden.harness.engines.server.masking import Secrets
+from swarden.harness.kit.dialects import DATA, DONE
 
 ANSWER_S = 900.0  # for a whole answer outside of a round
 MOST_BYTES = 1 << 26  # of one answer, with its framing
@@ -29,7 +30,7 @@ MOST_OF_HEAD = 1 << 17  # of all heads before an answer, and of the trailers beh
 MOST_CHUNKS, MOST_LINES = 1 << 16, 1 << 18
 MOST_URL = 200  # characters
 CONNECT_S, QUICK_S = 10.0, 60.0  # to open a connection; for a call that computes nothing
-DATA, DONE, HEX = b"data:", b"[DONE]", b"0123456789abcdefABCDEF"
+HEX = b"0123456789abcdefABCDEF"
 NO_ERROR = (b"null", b"false", b'""', b"{}")
 LAST = (b'"stop":true', b'"finish_reason":"')  # in the last object where no DONE follows: llama.cpp, transformers
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program
@@ -67,6 +69,9 @@ def _item(config: ServerConfig, item: RoundRequest | str) -> dict[str, Any]:
     api = api_of(config.api)
     if isinstance(item, str):
         return {"path": api.dialect.acts[item]}
-    body, cold = [api.body(wanted, config.model) for wanted in (item.wanted, item.wanted._replace(is_cold=True))]
+    body, cold = [
+        msgspec.to_builtins(api.body(wanted, config.model))
+        for wanted in (item.wanted, item.wanted._replace(is_cold=True))
+    ]
     limits = {"most": item.wanted.max_new_tokens, "stop_texts": item.wanted.stop_texts}
     return {"body": body, "cold": cold, "cut_after": item.cut_after, **limits}

@@ -31,7 +31,8 @@ class ServerTarget(ConfiguredTarget):
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec(
             (Submit, Abort, Step, Flush, Pause, Resume, Drain),
-            traffic="swarden.harness.engines.server.traffic:ServerTraffic",
+            one_step_of=4,  # a step is a round, which waits for all answers
+            draws_of_rule=(1, 4, 8),  # a run may begin with a new server
         )
     }
     config_type = ServerConfig

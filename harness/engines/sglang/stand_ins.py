@@ -55,7 +55,7 @@ def replace_allocator_kernels(modules: Sequence[ModuleType]) -> None:
 
 
 def replace_devices(modules: Iterable[ModuleType]) -> None:
-    """Replace streams, events and pinned memory in these modules of a release."""
+    """Replace streams, events, pinned memory and the sizes that are for GPUs in these modules of a release."""
     for module in modules:
         names = vars(module)
         if "device_module" in names:
@@ -64,6 +64,8 @@ def replace_devices(modules: Iterable[ModuleType]) -> None:
             names["ALLOC_MEMORY_FUNCS"]["cpu"] = _unpinned
         if "HICACHE_HOST_MEMORY_RESERVE_BYTES" in names:
             names["HICACHE_HOST_MEMORY_RESERVE_BYTES"] = 0  # a release reserves 10 GB, for pools of gigabytes
+        if "STORAGE_BATCH_SIZE" in names:
+            names["STORAGE_BATCH_SIZE"] = 2  # pages of one operation of the storage; 128 in the releases
 
 
 def unpin_memory(modules: Iterable[ModuleType]) -> None:

@@ -25,7 +25,6 @@ from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
 from swarden.invariants.events import LOAD_KIND, Owner
 
 KV, STATES = "kv", "mamba"  # the names of host pools in the releases
-BATCH_PAGES = 2  # of one operation of the storage; 128 in the releases
 TICK_S = 1e-6  # between two readings of the clock, which orders the use of nodes
 QUEUES = {  # of the controller's threads, in the order of a prefetch
     "prefetch_thread": "prefetch_queue",
@@ -138,9 +137,6 @@ class SglangStorage:
         modules = [sys.modules[kind.__module__] for kind in kinds]
         modules += filter(None, [sys.modules.get("sglang.srt.utils.poll_timer")])
         self._timed = [module for module in modules if "time" in vars(module)]
-        for module in modules:
-            if "STORAGE_BATCH_SIZE" in vars(module):
-                vars(module)["STORAGE_BATCH_SIZE"] = BATCH_PAGES
         self._clock.serve(self._timed)  # a prefetch begins when its request is submitted
 
     def step(self) -> None:

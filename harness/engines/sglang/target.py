@@ -26,7 +26,6 @@ from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.strict.live import Live
 
-PAIRED = "swarden.harness.search.traffic.pairs:PairTraffic"
 SGLANG = Releases(
     package="sglang",
     root=Path(".swarden/engines/sglang"),
@@ -49,7 +48,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     code = CODE
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode)),
-        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=PAIRED, pausable_engines=(0,)),
+        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,)),
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
     kept = ("role",)

@@ -23,7 +23,6 @@ from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.strict.live import Live
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
-PAIRED = "swarden.harness.engines.vllm.pair_traffic:VllmPairs"
 VLLM = Releases(
     package="vllm",
     root=Path(".swarden/engines/vllm"),
@@ -39,6 +38,12 @@ VLLM = Releases(
 )
 
 
+def pair_traffic() -> type[Any]:
+    from swarden.harness.engines.vllm.pair_traffic import VllmPairs  # noqa: PLC0415  # it needs Hypothesis
+
+    return VllmPairs
+
+
 class VllmTarget(ReleasedTarget[VllmRelease]):
     """The engine core of vLLM, alone or as the two sides of a pair."""
 
@@ -46,7 +51,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     code = CODE
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Pressure, *SESSION_OPS), batches=3),
-        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
+        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=pair_traffic),
     }
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS

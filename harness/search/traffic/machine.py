@@ -1,21 +1,17 @@
 """The base of all machines: a player that applies ops, and a listener that is notified of the ops and the end."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
 from hypothesis.stateful import RuleBasedStateMachine
 
 from swarden.harness.core.driver import Driver
-from swarden.harness.core.errors import RunTooLarge, UsageError
-from swarden.harness.core.imports import importing
+from swarden.harness.core.errors import RunTooLarge
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Drain, Op
 from swarden.harness.core.replay import driver_of
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import MachineSpec, Target
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.search.traffic.profiles import MAX_RUN_STEPS, MAX_RUN_TOKENS
 
@@ -135,9 +131,13 @@ class Machine(Player, RuleBasedStateMachine):
     For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.
     """
 
+    @property
+    def spec(self) -> MachineSpec:
+        return self.listener.target.machines[self.machine]
+
     def supported(self, ops: Iterable[Op]) -> list[Op]:
         """The ops, of these, that the machine has."""
-        kinds = self.listener.target.machines[self.machine].ops
+        kinds = self.spec.ops
         return [op for op in ops if type(op) in kinds]
 
     def apply(self, op: Op) -> None:
@@ -164,27 +164,3 @@ def _aborts(driver: Driver) -> list[Op]:
         for engine in range(len(driver.systems))
         for request in reversed(range(len(driver.snapshot(engine).requests or ())))
     ]
-
-
-def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
-    """The Hypothesis machines in the order of the batches: that of the machine `name`, or those of a rotation."""
-    if name:
-        return [_loaded(name, target.machines[name].traffic)]
-    left = Counter({name: spec.batches for name, spec in target.machines.items()})
-    order: list[str] = []
-    while +left:  # the machines by turns, as long as each has batches left
-        order += (+left).keys()
-        left.subtract(dict.fromkeys(left, 1))
-    if not order:
-        raise UsageError(f"{target.name}: no machine has batches; give one at least 1, or name one with --machine")
-    return [_loaded(name, target.machines[name].traffic) for name in order]
-
-
-@cache
-def _loaded(name: str, reference: str) -> type[Machine]:
-    """The class of "module:Class", for the machine of a target with this name."""
-    with importing(f"the machine {reference}", catches=BaseException):
-        loaded: type[Machine] = EntryPoint("", reference, "").load()
-        if not issubclass(loaded, Machine):
-            raise ImportError(f"{reference} is not a subclass of {Machine.__module__}.{Machine.__name__}")
-    return loaded if loaded.machine == name else type(loaded.__name__, (loaded,), {"machine": name})

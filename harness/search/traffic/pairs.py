@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from swarden.harness.core.ops import Abort, AdvanceClock, Inject, Op, Recipe, Step, Submit
-from swarden.harness.core.target import PAIR, MachineSpec
+from swarden.harness.core.target import PAIR
 from swarden.harness.search.traffic.draws import acceptances, fault_sets, long_recipe, one_option, ordinals
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS, Kinds, Load
 from swarden.harness.search.traffic.machine import Machine
@@ -40,10 +40,6 @@ class PairTraffic(Machine):
     sides: tuple[Requests, ...] = ()
     kinds: tuple[Collection[str], ...] = ()  # of each side
     mishaps: tuple[tuple[int, str], ...] = ()  # the faults of each side during a transfer
-
-    @property
-    def spec(self) -> MachineSpec:
-        return self.listener.target.machines[self.machine]
 
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:

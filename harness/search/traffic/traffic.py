@@ -129,8 +129,6 @@ class EngineTraffic(Machine):
     steps_between: Sequence[int] = (0,)
     requests = Requests(LOADS[0], Shape(), ())
     has_options = False  # in half of the runs, if the engine has any
-    one_step_of = 1  # of so many is made
-    draws_of_rule: Sequence[int] = (1,)  # kinds that one call of the rule draws
 
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
@@ -162,15 +160,16 @@ class EngineTraffic(Machine):
     def act(self, data: st.DataObject) -> None:
         if self.is_list:
             return
-        for _ in range(data.draw(one_option(*self.draws_of_rule)) if len(self.draws_of_rule) > 1 else 1):
+        draws = self.spec.draws_of_rule
+        for _ in range(data.draw(one_option(*draws)) if len(draws) > 1 else 1):
             self._act(data)
 
     def _act(self, data: st.DataObject) -> None:
         drawn = data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests))
         ops = [op for op in self.supported(drawn) if name_of(op) not in self.requests.shape.unused]
         ops = data.draw(with_options(ops, self.requests.shape.options)) if self.has_options else ops
-        if self.one_step_of > 1:
-            ops = [op for op in ops if not isinstance(op, Step) or not data.draw(st.integers(0, self.one_step_of - 1))]
+        if (share := self.spec.one_step_of) > 1:
+            ops = [op for op in ops if not isinstance(op, Step) or not data.draw(st.integers(0, share - 1))]
         self.apply_all(data.draw(with_seeds(ops)) if self.requests.shape.samples else ops)
         if count := data.draw(one_option(*self.steps_between)):
             self.apply(Step(count=count))

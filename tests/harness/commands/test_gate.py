@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.commands.gate_page import NEW_OWNER
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.engines.demo import engine
+from swarden.harness.releases.gate_page import NEW_OWNER
 from tests.harness.some_targets import swarden_with
 from tests.harness.some_wheels import wheel
 

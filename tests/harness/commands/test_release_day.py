@@ -59,7 +59,7 @@ def test_release_is_compared_with_the_one_before_it(swarden, tmp_path):
 
     assert run.returncode == told.returncode == 5, run.stderr + told.stderr
     assert run.stdout.splitlines() == [
-        "tinyserve==1.1.0, beside 1.0.0: the adapter reads 3 names of 3 modules",
+        "tinyserve==1.1.0, beside 1.0.0: the adapter reads 3 names of 2 modules",
         f"missing   Publisher (events:Publisher); used at {file}:10",
         "          not drawn without it: kv_events",
         f"signature pool:Pool.take(self, count); now (self, count, owner); used at {file}:27 TinyTarget.build",

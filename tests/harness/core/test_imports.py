@@ -1,5 +1,6 @@
 """Code that cannot be imported: one line with the reason, its file, its package and the remedy."""
 
+from importlib import import_module
 from unittest.mock import Mock
 
 import pytest
@@ -8,7 +9,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.imports import REPAIR, importing
 from swarden.harness.core.registry import UnknownEngine, target_of
 from swarden.harness.core.target import MachineSpec
-from swarden.harness.search.traffic.machine import turns_of
+from swarden.harness.search.search import turns_of
 
 TARGET = "from swarden.harness.core.target import Target\nclass Made(Target):\n"
 
@@ -105,7 +106,7 @@ def test_machine_whose_module_exits_is_one_line(tmp_path, install):
     install("leaves", "exit(1)")
 
     with pytest.raises(UsageError) as raised:
-        turns_of(Mock(machines={"engine": MachineSpec(traffic="leaves:Traffic")}), None)
+        turns_of(Mock(machines={"engine": MachineSpec(traffic=lambda: import_module("leaves").Traffic)}), None)
 
     place = tmp_path / "leaves.py"
-    assert str(raised.value) == f"the machine leaves:Traffic cannot be imported: SystemExit: 1 ({place}:1); {REPAIR}"
+    assert str(raised.value) == f"the traffic of machine engine cannot be imported: SystemExit: 1 ({place}:1); {REPAIR}"

@@ -21,9 +21,9 @@ from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Result
 from swarden.harness.search.run import RunIndex, batch_seed
+from swarden.harness.search.search import turns_of
 from swarden.harness.search.shrink.shrink import measure
 from swarden.harness.search.traffic import machine
-from swarden.harness.search.traffic.machine import turns_of
 from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup
 from tests.harness.driving import TINY

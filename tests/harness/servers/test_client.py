@@ -4,10 +4,10 @@ from math import inf, nan
 
 import pytest
 
-from swarden.harness.commands.servers import ServerOptions
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server import client
 from swarden.harness.engines.server.client import Address, Call, Calls, text_at
+from swarden.harness.engines.server.options import ServerOptions
 from swarden.harness.engines.server.process import Connection, Server
 from tests.harness.servers.some_servers import server_with
 from tests.harness.some_commands import swarden

@@ -7,7 +7,6 @@ from threading import Event
 
 import pytest
 
-from swarden.harness.commands.servers import ServerOptions
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.ops import Flush
 from swarden.harness.core.target_fault import TargetFault
@@ -17,6 +16,7 @@ from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import Address, Call, Reply
 from swarden.harness.engines.server.config import MOST_TOKENS
 from swarden.harness.engines.server.learning import reported_by
+from swarden.harness.engines.server.options import ServerOptions
 from swarden.harness.engines.server.process import Connection, Server
 from tests.harness.servers.some_servers import ONE, server_with
 from tests.harness.servers.test_misbehaving import CHUNKED, answered, refused, sends
@@ -95,7 +95,7 @@ def test_metrics_that_are_no_finite_number_are_not_known():
 
 def test_setting_of_a_wrong_type_is_one_line_before_the_server_is_asked():
     with pytest.raises(InvalidConfig, match="left_out is 7, want array"):
-        ServerOptions("http://127.0.0.1:1").learn({"left_out": 7}, inf)
+        ServerOptions("http://127.0.0.1:1").learn({"left_out": 7}, inf, print)
 
 
 def test_act_may_answer_with_a_text(run):

@@ -10,7 +10,6 @@ import pytest
 
 from swarden.fakes.front import http
 from swarden.fakes.front.loop import EngineThread, text_of
-from swarden.harness.commands.servers import ServerOptions
 from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Resume, Step, Submit
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.replay import Verdict, repeat
@@ -21,6 +20,7 @@ from swarden.harness.engines.server.apis import APIS, Wanted, api_of, read
 from swarden.harness.engines.server.client import Address, Call, Reply
 from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.learning import learned
+from swarden.harness.engines.server.options import ServerOptions
 from swarden.harness.engines.server.process import Connection, Server, api_at
 from swarden.harness.engines.server.program import program_of
 from swarden.harness.report.program import program_text
@@ -300,7 +300,7 @@ def test_settings_are_learned_from_a_server_that_was_left_paused(monkeypatch):
         log_at(monkeypatch, url, ONE)
         Call(Address(url)).made("POST", "/pause", {})
 
-        assert ServerOptions(url).learn({"probe_len": 0}, 1.0).settings["api"] == "vllm"
+        assert ServerOptions(url).learn({"probe_len": 0}, 1.0, print).settings["api"] == "vllm"
 
 
 def test_paused_front_answers_when_it_resumes():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.ops import Accept, Inject, Step, Submit
 from swarden.harness.core.target import ENGINE, MachineSpec, Pool, Shape
+from swarden.harness.search.search import turns_of
 from swarden.harness.search.traffic.loads import LOADS
-from swarden.harness.search.traffic.machine import turns_of
 from swarden.harness.search.traffic.scenes import HOST_FAILS
 from swarden.harness.search.traffic.traffic import NEEDS, EngineTraffic, Requests, ops_of
 

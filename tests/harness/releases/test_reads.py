@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.commands.release_day import released
-from swarden.harness.kit.definitions import Definitions, defined
 from swarden.harness.kit.parts import Feature, ReleaseParts
-from swarden.harness.kit.reads import (
+from swarden.harness.releases.comparison import released
+from swarden.harness.releases.definitions import Definitions, defined
+from swarden.harness.releases.reads import (
     GONE,
     IN_TEMPLATE,
     MISSING,
@@ -23,6 +23,7 @@ from swarden.harness.kit.reads import (
     WRAPS,
     Adapter,
     Comparison,
+    adapter_of,
 )
 
 OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR")
@@ -239,7 +240,7 @@ def _code_objects(code):
 @pytest.mark.parametrize("name", ["sglang", "vllm", "vllm-cpu", "transformers"])
 def test_uses_are_the_names_in_the_compiled_adapter(name):
     """Each attribute that the compiled code loads or stores is in the table, and no name is there without code."""
-    adapter = released(name).adapter
+    adapter = adapter_of(released(name))
     attributes, named = set(), set()
     for folder in adapter.folders:
         for path in folder.glob("*.py"):

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from swarden.harness.commands.gate_page import GatePage, KnownLogs, touched
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import NO_COVERAGE
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.releases.gate_page import GatePage, KnownLogs, touched
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES
 from swarden.harness.search.gate import NOT_REPLAYED, Judged

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from swarden.harness.kit.definitions import ATTRIBUTE, CLASS, Definition, Definitions
-from swarden.harness.kit.unset import GETATTR, INIT, Replacement, reach_of, replacements, stand_ins
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.target import install_command
+from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.releases.definitions import ATTRIBUTE, CLASS, Definition, Definitions
+from swarden.harness.releases.unset import GETATTR, INIT, Replacement, reach_of, replacements, stand_ins
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import ALL_EVENTS
 
@@ -105,6 +108,17 @@ class Adapter:
     def definitions(self, folder: Path) -> Definitions:
         places = [*chain.from_iterable(self.parts.values()), *self.named]
         return Definitions(folder, self.root, tuple(sorted({*places})))
+
+
+def adapter_of(target: ReleasedTarget[Any]) -> Adapter:
+    return Adapter(target.adapter_folders, target.load.root, target.load.parts, target.contracts)
+
+
+def definitions_of(target: ReleasedTarget[Any]) -> Definitions:
+    """The definitions in the sources of a release, as far as the adapter drives them; nothing is imported."""
+    if target.sources is None:
+        raise UsageError(f"{target.process} is not installed; run: {install_command(target, target.version())}")
+    return adapter_of(target).definitions(target.sources.folder.parent)
 
 
 class Difference(NamedTuple):

@@ -5,12 +5,12 @@ import os
 
 import pytest
 
-from swarden.harness.commands.older_defaults import OlderDefaults, older_defaults
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.releases import Releases
 from swarden.harness.kit.parts import BootedRelease, ReleaseParts
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import Settings
+from swarden.harness.releases.older_defaults import OlderDefaults, older_defaults
 from tests.harness.some_targets import swarden_with
 
 TARGET = """

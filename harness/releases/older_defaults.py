@@ -4,15 +4,17 @@ import ast
 import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from itertools import chain
 from typing import Any
 
 from swarden.harness.core.target import Target
-from swarden.harness.kit.definitions import Definitions
+from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.releases.definitions import Definitions
+from swarden.harness.releases.reads import definitions_of
 
 ENVIRONMENT = ("environ", "envs")  # the modules that read the variables of the environment, in SGLang and vLLM
 
@@ -49,9 +51,9 @@ def older_defaults(old: Target, new: Target) -> OlderDefaults | None:
     """The defaults that a release has changed and that are literals in both releases; None if there are none."""
     if not isinstance(old, ReleasedTarget) or not isinstance(new, ReleasedTarget):
         return None
-    before, after = old.definitions(), new.definitions()
+    before, after = definitions_of(old), definitions_of(new)
     found = {}
-    for part, places in new.adapter.parts.items():
+    for part, places in new.load.parts.items():
         was, now = (_defaults_of(one, places) for one in (before, after))
         if changed := {name: was[name] for name in sorted(was.keys() & now.keys()) if was[name] != now[name]}:
             found[part] = changed
@@ -83,9 +85,8 @@ def _defaults_of(release: Definitions, places: Sequence[str]) -> Mapping[str, ob
     return release.defaults.get(place.rpartition(":")[2], {})
 
 
-@contextmanager
-def _planted(kind: Any, fields: Mapping[str, object]) -> Iterator[None]:
-    original, signature, is_own = kind.__init__, inspect.signature(kind), "__init__" in vars(kind)
+def _planted(kind: Any, fields: Mapping[str, object]) -> AbstractContextManager[None]:
+    original, signature = kind.__init__, inspect.signature(kind)
     older = {name: value for name, value in fields.items() if name in signature.parameters}
 
     @wraps(original)
@@ -93,11 +94,4 @@ def _planted(kind: Any, fields: Mapping[str, object]) -> Iterator[None]:
         given = signature.bind_partial(*args, **kwargs).arguments
         original(self, *args, **{name: value for name, value in older.items() if name not in given}, **kwargs)
 
-    kind.__init__ = init
-    try:
-        yield
-    finally:
-        if is_own:
-            kind.__init__ = original
-        else:
-            del kind.__init__
+    return replaced(kind, "__init__", init)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
 
-from swarden.harness.kit.definitions import Definitions, Function
+from swarden.harness.releases.definitions import Definitions, Function
 
 INIT, GETATTR = "__init__", "__getattr__"
 LOOKUPS = frozenset({"part", "optional"})  # of a part by its name

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from swarden.harness.commands.bisect import Boundaries, boundaries
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Step, Submit
+from swarden.harness.releases.bisect import Boundaries, boundaries
 from tests.harness.some_targets import FIXED, TINYSERVE, swarden_in, swarden_with
 from tests.harness.some_wheels import wheel
 

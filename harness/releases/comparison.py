@@ -1,51 +1,33 @@
-"""swarden engines check: what an adapter reads of a release, beside an older release."""
+"""A release beside an older one: what of it an adapter reads and wraps, in figures and in lines."""
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from swarden.harness.commands.console import OUT, print_json
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import parsed
-from swarden.harness.kit.reads import BREAKS, GONE, MISSING, MOVED, NEW, UNSET, Comparison, Difference, Use
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import IfReleaseHas, declared
+from swarden.harness.releases.reads import (
+    BREAKS,
+    GONE,
+    MISSING,
+    MOVED,
+    NEW,
+    UNSET,
+    Comparison,
+    Difference,
+    Use,
+    adapter_of,
+    definitions_of,
+)
 from swarden.harness.report.wording import counted
 
 LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
 MOST_SHOWN = 3  # definitions, and places of the adapter, in a line
-Release = Annotated[str, typer.Argument(help="a release that is installed, as sglang==0.5.23", metavar="NAME==VERSION")]
-Against = Annotated[
-    str | None, typer.Option(help="the release to compare it with; the newest older one that is installed")
-]
-
-
-def check(
-    name: Release,
-    *,
-    against: Against = None,
-    table: Annotated[bool, typer.Option("--table", help="print what the adapter reads and wraps")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
-) -> None:
-    """Compare what the adapter reads and wraps of a release with an older release; nothing is imported.
-
-    The exit code is 5 if something that the adapter reads is missing, has moved, has another signature, or is unset.
-    """
-    target = released(name)
-    comparison = compared(target, against)
-    figures = figures_of(target, comparison)
-    if as_json:
-        print_json(figures | ({"table": _rows(comparison.table)} if table else {}))
-    else:
-        for line in (*(_table_lines(comparison) if table else ()), *lines_of(target, comparison)):
-            OUT.print(line, markup=False, soft_wrap=True)
-    raise typer.Exit(ExitCode.RED if any(one.kind in BREAKS for one in comparison.differences) else ExitCode.CLEAN)
 
 
 def released(name: str) -> ReleasedTarget[Any]:
@@ -63,7 +45,7 @@ def compared(target: ReleasedTarget[Any], against: str | None = None) -> Compari
         want = f"run: swarden engines install {target.name}==VERSION of the release that worked before"
         raise UsageError(f"{target.process}: no older release is installed to compare it with; {want}")
     old = released(f"{target.name}=={against or older[-1]}")
-    return Comparison(target.adapter, old.definitions(), target.definitions(), old.version())
+    return Comparison(adapter_of(target), definitions_of(old), definitions_of(target), old.version())
 
 
 def has_unknown_owner(fingerprint: str, target: ReleasedTarget[Any], comparison: Comparison) -> bool:
@@ -173,11 +155,13 @@ def _settings(target: ReleasedTarget[Any], one: Difference) -> list[str]:
     return [name for name, (feature,) in needed.items() if feature in one.features]
 
 
-def _rows(table: Mapping[str, Sequence[Use]]) -> dict[str, list[dict[str, Any]]]:
+def rows_of(table: Mapping[str, Sequence[Use]]) -> dict[str, list[dict[str, Any]]]:
+    """The table of what the adapter reads and wraps, for scripts."""
     return {name: [use._asdict() for use in uses] for name, uses in sorted(table.items())}
 
 
-def _table_lines(comparison: Comparison) -> Iterator[str]:
+def table_lines(comparison: Comparison) -> Iterator[str]:
+    """The same for people: a line for each name."""
     for name, uses in sorted(comparison.table.items()):
         how = "/".join(dict.fromkeys(use.how for use in uses))
         places = dict.fromkeys(one.owner or one.module for one in comparison.new.by_name.get(name, ()))

@@ -2,24 +2,28 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from swarden.harness.commands.release_day import compared, has_unknown_owner, is_leak, lines_of
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.origins import places_in
 from swarden.harness.core.printable import printable
-from swarden.harness.kit.reads import Comparison
+from swarden.harness.core.target import Target
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.nightly.reports import plain, table
+from swarden.harness.releases.comparison import compared, has_unknown_owner, is_leak, lines_of
+from swarden.harness.releases.reads import Comparison
+from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import StoryPart
 from swarden.harness.report.wording import counted
-from swarden.harness.search.endings import FAILS, PASSES
+from swarden.harness.search.endings import FAILS, PASSES, STEP_SECONDS, end_on
 from swarden.harness.search.gate import Gate, Judged
 from swarden.harness.search.mutes import Mute, mute_of
 from swarden.harness.search.reach import Reach
 from swarden.harness.search.verification import known_lines
+from swarden.harness.search.workers import WorkerGroup
 
 MOST_LINES = 8  # of the change, for one failure
 FAILURE = ("failure of the head", "op-log", "on the base")  # the heads of a table
@@ -30,13 +34,30 @@ NEW_OWNER = "The owner of this unit can be new to the adapter; see below what it
 class KnownLogs(NamedTuple):
     """How known op-logs end on the base and on the head: FAILS, PASSES, or why they cannot be run."""
 
-    before: Mapping[str, str]
-    after: Mapping[str, str]
+    before: Mapping[str, str] = {}
+    after: Mapping[str, str] = {}
 
     def changed(self, before: str, after: str) -> list[str]:
         """The logs that end so on both sides; a log that fails otherwise fails."""
         ends = ((log, self.before.get(log, ""), end) for log, end in self.after.items())
         return [log for log, earlier, end in ends if earlier.startswith(before) and end.startswith(after)]
+
+
+def logs_of_bugs(target: Target) -> dict[str, Path]:
+    """The op-logs of the known bugs of a target, by name."""
+    return {path.name: path for bug in target.known_bugs().values() for path in bug.oplogs}
+
+
+def ends_on(engine: str, logs: Mapping[str, Path]) -> Mapping[str, str]:
+    """How each of these logs ends on a release, in one process."""
+    ends = {}
+    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+        for label, path in logs.items():
+            try:
+                ends[label] = end_on(group, engine, load_log(path, engine=engine))
+            except UsageError as error:
+                ends[label] = str(error)
+    return ends
 
 
 class GatePage:

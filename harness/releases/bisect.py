@@ -1,0 +1,165 @@
+"""The first version of an engine that an op-log fails on, and the first on which it no longer does."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from swarden.harness.core.admission import load_log
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.process import Process
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.releases import Releases, parsed
+from swarden.harness.core.replay import Verdict
+from swarden.harness.search.replaying import ERROR, Ended, replay_once
+
+Note = Callable[[str], None]  # prints a line
+Install = Callable[[str, Releases, str], object]  # installs a release, by its name, if it is missing
+
+
+class Boundaries(NamedTuple):
+    """`first_failing`: the oldest version of the failing range around the known one; `first_fixed`: the one after it.
+
+    None means that no older version passes, or that no version fixes it.
+    """
+
+    first_failing: str | None
+    first_fixed: str | None
+
+
+class VersionRange(NamedTuple):
+    """The oldest and the newest version to search; None: the oldest or the newest installed one.
+
+    With `every` the log is replayed on each of them.
+    """
+
+    oldest: str | None
+    newest: str | None
+    every: bool = False
+
+
+class Bisection(NamedTuple):
+    """The boundaries of a failure, and the verdict on each version that was replayed, of all that were searched."""
+
+    engine: str
+    versions: Sequence[str]
+    boundaries: Boundaries
+    verdicts: Mapping[str, str]
+
+    def __str__(self) -> str:
+        first_failing, first_fixed = self.boundaries
+        judged = [version for version in self.versions if self.verdicts.get(version) != ERROR]
+        since = f"fails since {first_failing}" if first_failing else f"fails in {judged[0]} already"
+        until = f"fixed in {first_fixed}" if first_fixed else f"not fixed up to {judged[-1]}"
+        left_out = [version for version in self.versions if version not in judged]
+        beside = f"; cannot run on {', '.join(left_out)}" if left_out else ""
+        return f"{self.engine}: {since}, {until}{beside}"
+
+
+def bisected(
+    path: Path, engine: str | None, limits: VersionRange, note: Note, install: Install | None = None
+) -> Bisection:
+    """Replay an op-log on versions of its engine, each in a process of its own."""
+    header = load_log(path).header
+    name, known = engine or header.engine, header.version
+    releases = _releases_of(name)
+    versions = _range(name, known, limits, note, install=install is not None)
+    if known not in versions:
+        raise UsageError(f"{path}: is for {name} {known}, want that version among {', '.join(versions)}")
+    replays: dict[str, Ended] = {}
+
+    def fails(version: str) -> bool | None:
+        if version not in replays:
+            if install is not None:
+                install(f"{name}=={version}", releases, version)
+            with Process() as process:
+                replays[version] = process.call(replay_once, path, f"{name}=={version}")
+            note(f"{version}: {replays[version].text}")
+        ended = replays[version]
+        if ended.verdict == ERROR:
+            return None
+        return ended.verdict == Verdict.FAILED.value or _law_of(header.expected) in map(_law_of, ended.fingerprints)
+
+    if not fails(known):
+        raise UsageError(f"{path}: {replays[known].text} on {known}; want a log that fails there")
+    if limits.every:
+        list(map(fails, versions))
+    found = boundaries(versions, known, fails)
+    verdicts = {version: replays[version].verdict for version in versions if version in replays}
+    return Bisection(name, versions, found, verdicts)
+
+
+def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], bool | None]) -> Boundaries:
+    """Search both ways from a version that fails.
+
+    Calls `fails` O(log n) times, and once more for each version that it leaves out because the answer is None.
+    """
+    known = versions.index(failing)
+    first, older = _last_failing(versions[known::-1], fails)
+    _, newer = _last_failing(versions[known:], fails)
+    return Boundaries(first if older is not None else None, newer)
+
+
+def _last_failing(versions: Sequence[str], fails: Callable[[str], bool | None]) -> tuple[str, str | None]:
+    """The last version that fails, and the next one, which passes; None if there is none.  The first one fails."""
+    judged = list(versions)
+    last, end = 0, len(judged)  # judged[last] fails, judged[end] passes
+    while end - last > 1:
+        middle = (last + end) // 2
+        verdict = fails(judged[middle])
+        if verdict is None:
+            del judged[middle]
+            end -= 1
+        else:
+            last, end = (middle, end) if verdict else (last, middle)
+    return judged[last], judged[end] if end < len(judged) else None
+
+
+def _releases_of(name: str) -> Releases:
+    releases = target_of(name).releases
+    if releases is None:
+        raise UsageError(f"{name}: has no versions that are installed side by side; see 'swarden engines'")
+    return releases
+
+
+def _range(name: str, known: str, limits: VersionRange, note: Note, *, install: bool) -> list[str]:
+    """The versions to search, oldest first; without `install` only installed ones, and notes which are missing."""
+    releases = _releases_of(name)
+    installed = releases.installed()
+    there = sorted({*installed, *_on_index(releases, note, needed=install)}, key=parsed)
+    named = there if install else installed
+    for option, version in (("op-log of", known), ("--from", limits.oldest), ("--to", limits.newest)):
+        if version is not None and version not in named:
+            raise UsageError(f"{option} {version}: {_why_not(name, version, installed, there)}")
+    ends = sorted([known, *installed], key=parsed)
+    first, last = (parsed(version) for version in (limits.oldest or ends[0], limits.newest or ends[-1]))
+    if last < first:
+        raise UsageError(f"--from {limits.oldest} is newer than --to {limits.newest}; exchange them")
+    between = [version for version in there if first <= parsed(version) <= last]
+    missing = [version for version in between if version not in installed]
+    if missing and not install:
+        sizes = f"{releases.release_size} each"
+        note(f"not installed: {', '.join(missing)}; --install installs those that the search needs, {sizes}")
+    return [version for version in between if version in named]
+
+
+def _why_not(name: str, version: str, installed: Sequence[str], there: Sequence[str]) -> str:
+    """The reason and the remedy for a version that cannot be searched."""
+    if version in there:
+        return f"is not installed, but {', '.join(installed) or 'none'}; add --install, which installs what is missing"
+    return f"is no release of {name}; the newest is {there[-1]}" if there else f"no release of {name} is known"
+
+
+def _on_index(releases: Releases, note: Note, *, needed: bool) -> list[str]:
+    """The releases of the package index; [] if it cannot be read and is not `needed`."""
+    try:
+        return releases.on_index()
+    except UsageError as error:
+        if needed:
+            raise
+        note(f"only installed releases are known: {error}")
+        return []
+
+
+def _law_of(fingerprint: str | None) -> str | None:
+    """The invariant or error that a fingerprint names first."""
+    return None if fingerprint is None else fingerprint.split("/")[0]
