@@ -63,6 +63,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
     if config.sends:
         raise NoProgram("the op-log fails on a side that sends its prompts' KV, for which no program is written")
+    if config.push:
+        raise NoProgram("in the op-log the other side of a pair pushes the KV, and in a program this side pulls it")
     if config.role == DECODE and Pause in map(type, log.ops):
         raise NoProgram(
             "the op-log fails by the clocks of both sides of a pair, and a program has the decode side alone"
