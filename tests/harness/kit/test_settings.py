@@ -27,6 +27,9 @@ class SomeSettings(Settings, frozen=True):
 class SomeTarget(ConfiguredTarget):
     config_type = SomeSettings
 
+    def build(self, config):
+        raise NotImplementedError
+
 
 KIND: Any = SomeTarget
 TARGET = KIND()
