@@ -53,8 +53,8 @@ MAY_IMPORT = {
         *("harness.strict", "harness.engines.own.content"),
     ),
     "harness/engines/server": (
-        *("harness.core", "harness.kit", "harness.search", "harness.strict", "harness.engines.server", "invariants"),
-        "msgspec",
+        *("harness.core", "harness.kit", "harness.strict", "harness.engines.server"),
+        *("invariants", "msgspec"),
     ),
     "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
     "tests/examples/cacheserve": ("tests.examples.cacheserve", "kit"),
