@@ -63,11 +63,9 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
     if config.sends:
         raise NoProgram("the op-log fails on a side that sends its prompts' KV, for which no program is written")
-    if config.push:
-        raise NoProgram("in the op-log the other side of a pair pushes the KV, and in a program this side pulls it")
-    if config.role == DECODE and Pause in map(type, log.ops):
+    if config.role == DECODE and (config.push or Pause in map(type, log.ops)):
         raise NoProgram(
-            "the op-log fails by the clocks of both sides of a pair, and a program has the decode side alone"
+            "the op-log fails by pushes, or by the clocks of both sides, and a program has the decode side alone"
         )
     if config.state_groups and (config.role == DECODE or config.external_len):
         raise NoProgram("the op-log has states of Mamba layers from a store or another engine, and a program has none")
