@@ -217,9 +217,9 @@ class WorkerSide:
         sent, received, failed = reported(self._worker)
         self._outputs[id(one)] = self._release.make(
             "KVConnectorOutput",
-            finished_sending=sorted(sent, key=number_of),
-            finished_recving=sorted(received, key=number_of),
-            failed_recving=sorted(failed, key=number_of),
+            finished_sending=sent,
+            finished_recving=received,
+            failed_recving=failed,
             invalid_block_ids=self._worker.get_block_ids_with_load_errors(),
         )
 

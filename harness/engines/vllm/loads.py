@@ -1,12 +1,13 @@
 """Loads of KV in the background: each is written early or late, and may fail; none is ordered with the passes."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, STORE_LATE, LayerGroup
+from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
 
 PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
@@ -24,13 +25,17 @@ class EndedLoads(NamedTuple):
     sent: set[str]
 
 
-def reported(connector: Any, *args: Any) -> tuple[Collection[str], Collection[str], Collection[str]]:
-    """The report of a connector's worker side: the requests that are sent, those received, those that failed."""
+def reported(connector: Any, *args: Any) -> list[list[str]]:
+    """The report of a connector's worker side: the requests that are sent, those received, those that failed.
+
+    The release has sets of texts, whose order differs from process to process; the scheduler frees in that order.
+    """
     if hasattr(connector, "get_transfer_results"):
         results = connector.get_transfer_results(*args)
-        return results.finished_sending, results.finished_recving, results.failed_recving
-    sent, received = connector.get_finished(*args)
-    return sent or (), received or (), ()
+        sets = results.finished_sending, results.finished_recving, results.failed_recving
+    else:
+        sets = *connector.get_finished(*args), ()
+    return [sorted(one or (), key=number_of) for one in sets]
 
 
 class LoadHooks(NamedTuple):
@@ -102,9 +107,9 @@ class LateLoads:
             return None
         return self._release.make(
             "KVConnectorOutput",
-            finished_sending=ended.sent,
-            finished_recving=ended.requests,
-            failed_recving=ended.failed,
+            finished_sending=sorted(ended.sent, key=number_of),
+            finished_recving=sorted(ended.requests, key=number_of),
+            failed_recving=sorted(ended.failed, key=number_of),
             invalid_block_ids=ended.unwritten,
         )
 

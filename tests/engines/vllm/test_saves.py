@@ -7,6 +7,7 @@ import pytest
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.connector import Store
 from swarden.harness.engines.vllm.device import Device
+from swarden.harness.engines.vllm.loads import reported
 from swarden.harness.engines.vllm.passes import BlockSave
 from swarden.harness.kit.tags import chain
 from swarden.invariants.events import WrongSlot
@@ -57,3 +58,13 @@ def test_first_slot_of_a_save_with_other_kv_is_named(written, wrong):
     device.memory.write([8, 9, 10, 11, 12], tags, 0)
 
     assert device.save(BlockSave("1", TOKENS, [TABLE])) == wrong
+
+
+def test_ends_of_several_transfers_are_reported_in_the_order_of_their_requests():
+    """Not in that of a set of texts, which differs from process to process."""
+    ended = {f"{number}-aaaaaaaa" for number in range(1, 30)}
+    connector = SimpleNamespace(get_finished=lambda: (ended, None))
+
+    sent, received, failed = reported(connector)
+
+    assert (sent, received, failed) == ([f"{number}-aaaaaaaa" for number in range(1, 30)], [], [])
