@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
+from os import times
 from statistics import geometric_mean
 from typing import NamedTuple
 
@@ -63,29 +64,27 @@ def _line(searches: Sequence[Search]) -> str:
 
 
 def _ours(mutant: str, seed: int) -> Search:
-    planted = ("--mutant", mutant, "--seed", str(seed))
-    return _search("swarden.harness.cli", *CAMPAIGN, *planted, found=(ExitCode.VIOLATED, ExitCode.STUCK))
+    command = ("swarden.harness.cli", *CAMPAIGN, "--mutant", mutant, "--seed", str(seed))
+    return _search(*command, found=(ExitCode.VIOLATED, ExitCode.STUCK))
 
 
 def _by_hand(mutant: str, seed: int) -> Search:
     return _search(__spec__.name, mutant, str(seed), found=(FOUND_BY_HAND,))
 
 
-def _search(module: str, *arguments: str, found: Collection[int]) -> Search:
-    """Run a module in a folder and a process of its own, which may use MOST_SECONDS of CPU."""
-    before, command = _children_seconds(), [sys.executable, "-m", module, *arguments]
+def _search(*module: str, found: Collection[int]) -> Search:
+    """Run a module with its arguments in a folder and a process of its own, which may use MOST_SECONDS of CPU."""
+    before = times()
     with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", *module]
         ended = subprocess.run(command, cwd=folder, capture_output=True, preexec_fn=_limit_cpu, check=False)
-    return Search(round(_children_seconds() - before, 2), ended.returncode in found)
+    after = times()
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    return Search(round(seconds, 2), ended.returncode in found)
 
 
 def _limit_cpu() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
-
-
-def _children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _is_found_by_hand(mutant: str, seed: int) -> bool:
