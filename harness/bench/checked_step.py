@@ -1,15 +1,17 @@
 """The cost of a checked engine step, relative to a step of an empty Hypothesis machine."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from functools import partial
+from itertools import count
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.bench.timing import Measured, paired, timed
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Op, Recipe, Step, Submit
@@ -17,7 +19,6 @@ from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import driver_of
 from swarden.invariants.view import Snapshot
 
-PAIRS = 5
 WARM_STEPS = 150
 MEASURED_STEPS = 600
 EMPTY_RULES = 10
@@ -30,137 +31,115 @@ CONFIG = EngineConfig(
     full_pages=64,
     swa_pages=24,
     sliding_window=5,
-    max_running_requests=RUNNING,
+    max_running_requests=6,
     max_context_len=256,
     chunk_len=64,
 )
 HEADER = Header(engine=OWN, configs=[CONFIG.to_mapping()])
 
 
-class StepCount:
-    """The number of executed rules."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    def empty_rule(self) -> Callable[[RuleBasedStateMachine, int], None]:
-        """A rule that draws an integer and does nothing."""
-
-        @rule(_value=st.integers())
-        def nothing(_machine: RuleBasedStateMachine, _value: int) -> None:
-            self.steps += 1
-
-        return nothing
-
-    def empty_machine(self) -> type[RuleBasedStateMachine]:
-        """A machine with empty rules only; it measures the cost of the generation."""
-        rules = {f"rule_{number}": self.empty_rule() for number in range(EMPTY_RULES)}
-        return type("EmptyMachine", (RuleBasedStateMachine,), rules)
-
-
 @dataclass(frozen=True)
 class Workload:
-    """The pinned workload as ops, and its minimum activity over the measured steps."""
+    """The pinned workload as ops, and what is checked per measured step and the minimum activity, as figures."""
 
     warm: Sequence[Op]
     measured: Sequence[Op]
-    least_running: int
-    least_used: dict[str, float]
-    least_nodes: int
-    noop_share: float
+    figures: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class CheckedStepCost:
-    """Microseconds of CPU per step, and their ratio: the median over consecutive pairs.
-
-    `invariants` are evaluated per step; `units` are captured, of all pools.
-    """
-
-    ratio: float
-    ratios: Sequence[float]
-    checked_us: float
-    empty_us: float
-    invariants: int
-    units: int
-    workload: Workload
-
-
-def measure(pairs: int = PAIRS) -> CheckedStepCost:
-    """Run the pairs in this process, each with the same ops."""
+def measure(*, pairs: int) -> Iterator[Measured]:
+    """Measure the pairs in this process, each with the same ops."""
     workload = pinned_workload()
-    invariants, units = _checked_per_step(workload)
-    measured = [(_checked_step_us(workload), _empty_step_us(pair)) for pair in range(pairs)]
-    ratios = [checked / empty for checked, empty in measured]
-    return CheckedStepCost(
-        median(ratios),
-        ratios,
-        median(checked for checked, _ in measured),
-        median(empty for _, empty in measured),
-        invariants,
-        units,
-        workload,
+    measured = paired(partial(_checked_step_us, workload), _empty_step_us, pairs=pairs)
+    checked_us, empty_us = measured.sides
+    least = workload.figures["workload"]
+    yield Measured(
+        f"checked engine step / step of an empty Hypothesis machine: {measured.ratio:.2f} "
+        f"({checked_us:.0f} us / {empty_us:.0f} us of CPU; pairs "
+        f"{', '.join(f'{ratio:.2f}' for ratio in measured.ratios)})\n"
+        f"checked per step: {workload.figures['invariants']} invariants over {workload.figures['units']} units\n"
+        f"workload at its least: {least['least_running']} running, pools used "
+        f"{', '.join(f'{name} {share:.0%}' for name, share in least['least_used'].items())}, "
+        f"{least['least_nodes']} tree nodes; {least['noop_share']:.1%} no-ops",
+        {
+            "checked_step_ratio": measured.ratio,
+            "checked_step_ratios": measured.ratios,
+            "checked_step_us": checked_us,
+            "empty_step_us": empty_us,
+        }
+        | workload.figures,
     )
 
 
 def pinned_workload() -> Workload:
     """Steps one by one, with submissions while at most `RUNNING` requests are alive, for all measured steps."""
-    driver = driver_of(HEADER)
+    driver, submissions = driver_of(HEADER), map(submission, count())
+
+    def applied() -> Op:
+        op = Step() if len(driver.snapshot().requests or ()) > RUNNING else next(submissions)
+        apply(driver, [op])
+        return op
+
     warm: list[Op] = []
-    measured: list[Op] = []
-    snapshots: list[Snapshot] = []
-    submitted = 0
+    while driver.counts.engine_steps < WARM_STEPS:
+        warm.append(applied())
+    before, measured, snapshots = _num_evaluated(driver), list[Op](), list[Snapshot]()
     while len(snapshots) < MEASURED_STEPS:
-        phase = warm if driver.counts.engine_steps < WARM_STEPS else measured
-        snapshot = driver.snapshot()
-        alive = snapshot.requests or ()
-        if len(alive) <= RUNNING:
-            op: Op = _submission(submitted)
-            submitted += 1
-        else:
-            op = Step()
-        phase.append(op)
-        driver.apply(op)
-        assert driver.failure is None, f"the pinned workload fails: {driver.failure}"
-        if phase is measured and isinstance(op, Step):
+        measured.append(applied())
+        if isinstance(measured[-1], Step):
             snapshots.append(driver.snapshot())
-    pages = [pool.name for pool in snapshots[0].pools if pool.unit == "page"]
-    return Workload(
-        warm,
-        measured,
-        min(_num_running(snapshot) for snapshot in snapshots),
-        {name: min(_used_share(snapshot, name) for snapshot in snapshots) for name in pages},
-        min(len(snapshot.nodes or ()) for snapshot in snapshots),
-        sum(driver.counts.noops.values()) / sum(driver.counts.ops.values()),
-    )
+    pools = snapshots[0].pools
+    used = {
+        pool.name: min(1 - len(snapshot.pool(pool.name).free) / pool.capacity for snapshot in snapshots)
+        for pool in pools
+        if pool.unit == "page"
+    }
+    least = {
+        "least_running": min(sum(one.place == "running" for one in snapshot.requests or ()) for snapshot in snapshots),
+        "least_used": {name: round(share, 3) for name, share in used.items()},
+        "least_nodes": min(len(snapshot.nodes or ()) for snapshot in snapshots),
+        "noop_share": round(driver.counts.noops.total() / driver.counts.ops.total(), 4),
+    }
+    invariants = round((_num_evaluated(driver) - before) / MEASURED_STEPS)
+    units = sum(pool.capacity for pool in pools)
+    return Workload(warm, measured, {"invariants": invariants, "units": units, "workload": least})
 
 
-def _submission(number: int) -> Op:
+def submission(number: int) -> Op:
     """A request; prompts share a prefix, branch at a few depths and repeat later."""
     path = (0, number % 2, number % 3, number % 5, number % 7)
-    return Submit(
-        recipe=Recipe(path=path, stretch=4, cut=number % 3), max_new_tokens=OUTPUT_LENS[number % len(OUTPUT_LENS)]
-    )
+    output_len = OUTPUT_LENS[number % len(OUTPUT_LENS)]
+    return Submit(recipe=Recipe(path=path, stretch=4, cut=number % 3), max_new_tokens=output_len)
+
+
+def apply(driver: Driver, ops: Iterable[Op]) -> None:
+    """Apply ops that must not fail."""
+    for op in ops:
+        driver.apply(op)
+    assert driver.failure is None, f"the workload fails: {driver.failure.fingerprint}"
+
+
+def _num_evaluated(driver: Driver) -> int:
+    return sum(counts.evaluated for _, counts in driver.counts.tally.items())
 
 
 def _checked_step_us(workload: Workload) -> float:
     driver = driver_of(HEADER)
-    _apply(driver, workload.warm)
-    steps = driver.counts.engine_steps
-    began = time.process_time()
-    _apply(driver, workload.measured)
-    spent = time.process_time() - began
-    return spent / (driver.counts.engine_steps - steps) * 1e6
+    apply(driver, workload.warm)
+    seconds, _ = timed(lambda: apply(driver, workload.measured))
+    return seconds / MEASURED_STEPS * 1e6
 
 
-def _apply(driver: Driver, ops: Sequence[Op]) -> None:
-    for op in ops:
-        driver.apply(op)
-    assert driver.failure is None, f"the pinned workload fails: {driver.failure}"
+def _empty_step_us() -> float:
+    """A step of a machine whose rules draw an integer and do nothing: the cost of the generation."""
+    steps = 0
 
+    def nothing(_machine: RuleBasedStateMachine, _value: int) -> None:
+        nonlocal steps
+        steps += 1
 
-def _empty_step_us(pair: int) -> float:
-    count = StepCount()
+    rules = {f"rule_{number}": rule(_value=st.integers())(nothing) for number in range(EMPTY_RULES)}
+    machine = type("EmptyMachine", (RuleBasedStateMachine,), rules)
     quiet = settings(
         max_examples=EMPTY_RUNS,
         stateful_step_count=EMPTY_STEPS_PER_RUN,
@@ -169,31 +148,5 @@ def _empty_step_us(pair: int) -> float:
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
-    began = time.process_time()
-    run_state_machine_as_test(seed(pair)(count.empty_machine()), settings=quiet)
-    return (time.process_time() - began) / count.steps * 1e6
-
-
-def _checked_per_step(workload: Workload) -> tuple[int, int]:
-    """The numbers of evaluated invariants and of captured units, per measured step."""
-    driver = driver_of(HEADER)
-    _apply(driver, workload.warm)
-    evaluated = _evaluated(driver)
-    steps = driver.counts.engine_steps
-    _apply(driver, workload.measured)
-    checked = _evaluated(driver) - evaluated
-    units = sum(pool.capacity for pool in driver.snapshot().pools)
-    return round(checked / (driver.counts.engine_steps - steps)), units
-
-
-def _evaluated(driver: Driver) -> int:
-    return sum(counts.evaluated for _, counts in driver.counts.tally.items())
-
-
-def _num_running(snapshot: Snapshot) -> int:
-    return sum(request.place == "running" for request in snapshot.requests or ())
-
-
-def _used_share(snapshot: Snapshot, name: str) -> float:
-    pool = snapshot.pool(name)
-    return 1 - len(pool.free) / pool.capacity
+    seconds, _ = timed(lambda: run_state_machine_as_test(seed(0)(machine), settings=quiet))
+    return seconds / steps * 1e6

@@ -10,19 +10,22 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
+from os import times
 from statistics import geometric_mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import hypothesis
 from hypothesis.stateful import run_state_machine_as_test
 
 from swarden.harness.bench.by_hand import DemoByHand
+from swarden.harness.bench.timing import Measured, in_turns
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.engines.demo.mutants import MUTANTS
 
-BUGS = [one.id for one in MUTANTS.all]
 SEEDS = (1, 2, 3)
+BUGS = [mutant.id for mutant in MUTANTS.all]
 CAMPAIGN = ("fuzz", "--engine", "demo", "--stop-on-first", "--workers", "1")
 MOST_SECONDS = 60  # of CPU for a process; a search that needs more counts with these
 FOUND_BY_HAND = 10  # its exit code if the machine has failed; Python ends with 1 after any other error
@@ -35,79 +38,53 @@ class Search(NamedTuple):
     is_found: bool
 
 
-class SearchPair(NamedTuple):
-    """Both searches for one bug from one seed."""
-
-    mutant: str
-    seed: int
-    ours: Search
-    by_hand: Search
-
-    @property
-    def ratio(self) -> float:
-        return self.by_hand.seconds / self.ours.seconds
-
-
-def measure(mutants: Sequence[str] = BUGS, seeds: Sequence[int] = SEEDS) -> list[SearchPair]:
-    """Search for each bug from each seed, with swarden and with the machine by hand in turn."""
-    return list(_pairs(mutants, seeds))
-
-
-def _pairs(mutants: Sequence[str], seeds: Sequence[int]) -> Iterator[SearchPair]:
+def measure(mutants: Iterable[str] = BUGS, seeds: Sequence[int] = SEEDS) -> Iterator[Measured]:
+    """Search for each bug from each seed, with swarden and with the machine by hand in turns; then the ratio of all."""
+    yield Measured("CPU from a cold start to a shrunk finding, a machine written by hand with Hypothesis / swarden:")
+    ratios: list[float] = []
     for mutant in mutants:
-        for seed in seeds:
-            planted = ("--mutant", mutant, "--seed", str(seed))
-            ours = _search("swarden.harness.cli", *CAMPAIGN, *planted, found=(ExitCode.VIOLATED, ExitCode.STUCK))
-            yield SearchPair(mutant, seed, ours, _search(__spec__.name, mutant, str(seed), found=(FOUND_BY_HAND,)))
+        pairs = [next(in_turns(partial(_ours, mutant, seed), partial(_by_hand, mutant, seed))) for seed in seeds]
+        ratios += [by_hand.seconds / ours.seconds for ours, by_hand in pairs]
+        yield Measured(
+            f"{mutant}: {_line([by_hand for _, by_hand in pairs])} / {_line([ours for ours, _ in pairs])}",
+            {
+                "from_cold": [
+                    {"mutant": mutant, "seed": seed, "ours": ours, "by_hand": by_hand}
+                    for seed, (ours, by_hand) in zip(seeds, pairs, strict=True)
+                ]
+            },
+        )
+    ratio = geometric_mean(ratios)
+    yield Measured(f"all of them: {ratio:.1f}", {"from_cold_ratio": round(ratio, 2)})
 
 
-def _search(module: str, *arguments: str, found: Collection[int]) -> Search:
-    """Run a module in a folder and a process of its own, which may use MOST_SECONDS of CPU."""
-    before, command = _children_seconds(), [sys.executable, "-m", module, *arguments]
+def _line(searches: Sequence[Search]) -> str:
+    mean = geometric_mean(search.seconds for search in searches)
+    return f"{mean:.1f} s, found {sum(search.is_found for search in searches)} of {len(searches)}"
+
+
+def _ours(mutant: str, seed: int) -> Search:
+    command = ("swarden.harness.cli", *CAMPAIGN, "--mutant", mutant, "--seed", str(seed))
+    return _search(*command, found=(ExitCode.VIOLATED, ExitCode.STUCK))
+
+
+def _by_hand(mutant: str, seed: int) -> Search:
+    return _search(__spec__.name, mutant, str(seed), found=(FOUND_BY_HAND,))
+
+
+def _search(*module: str, found: Collection[int]) -> Search:
+    """Run a module with its arguments in a folder and a process of its own, which may use MOST_SECONDS of CPU."""
+    before = times()
     with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", *module]
         ended = subprocess.run(command, cwd=folder, capture_output=True, preexec_fn=_limit_cpu, check=False)
-    return Search(_children_seconds() - before, ended.returncode in found)
+    after = times()
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    return Search(round(seconds, 2), ended.returncode in found)
 
 
 def _limit_cpu() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
-
-
-def _children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def figures(pairs: Sequence[SearchPair]) -> dict[str, Any]:
-    return {
-        "from_cold_ratio": round(geometric_mean(one.ratio for one in pairs), 2),
-        "from_cold": [
-            {
-                "mutant": one.mutant,
-                "seed": one.seed,
-                "ours": [round(one.ours.seconds, 2), one.ours.is_found],
-                "by_hand": [round(one.by_hand.seconds, 2), one.by_hand.is_found],
-            }
-            for one in pairs
-        ],
-    }
-
-
-def text(pairs: Sequence[SearchPair]) -> str:
-    """The ratio over all searches, and a line for each bug."""
-
-    def of(mutant: str, side: Callable[[SearchPair], Search]) -> str:
-        searches = [side(one) for one in pairs if one.mutant == mutant]
-        mean = geometric_mean(one.seconds for one in searches)
-        return f"{mean:.1f} s, found {sum(one.is_found for one in searches)} of {len(searches)}"
-
-    ratio = geometric_mean(one.ratio for one in pairs)
-    lines = [
-        f"{name}: {of(name, lambda one: one.by_hand)} / {of(name, lambda one: one.ours)}"
-        for name in dict.fromkeys(one.mutant for one in pairs)
-    ]
-    head = "CPU from a cold start to a shrunk finding, a machine written by hand with Hypothesis / swarden"
-    return "\n".join([f"{head}: {ratio:.1f}", *lines])
 
 
 def _is_found_by_hand(mutant: str, seed: int) -> bool:

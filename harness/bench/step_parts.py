@@ -5,16 +5,18 @@ The parts come from samples of the stack in equal intervals of CPU time, which n
 
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from time import process_time
+from itertools import product
 from types import FrameType
 from typing import Any
 
+from swarden.harness.bench.checked_step import apply, submission
+from swarden.harness.bench.timing import Measured, timed
 from swarden.harness.core import driver as driving
+from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header
-from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
+from swarden.harness.core.ops import Drain, Step
 from swarden.harness.core.origins import is_within, module_of
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
@@ -32,36 +34,7 @@ SAMPLE_S = 0.001
 CPU_SECONDS = 20.0
 REQUESTS = 40
 STEPS_PER_REQUEST = 5
-OUTPUT_LENS = (26, 22, 30)
 PAGE_SIZES = (1, 4)
-
-
-@dataclass(frozen=True, slots=True)
-class StepParts:
-    """Checked steps per second of CPU of one engine, and the microseconds of each part of a step.
-
-    ENGINE is the engine's own code, MODEL the stand-in for its model, PORT its adapter with the reports of events;
-    REST has the driver and the digests.
-    """
-
-    engine: str
-    page_size: int
-    steps: int
-    steps_per_second: float
-    us: dict[str, float]
-
-    @property
-    def added(self) -> float:
-        """The share that the harness adds to a step, relative to the engine's own step with its model."""
-        own = self.us[ENGINE] + self.us[MODEL]
-        return (sum(self.us.values()) - own) / own
-
-    def __str__(self) -> str:
-        parts = ", ".join(f"{name} {us:.0f}" for name, us in self.us.items())
-        return (
-            f"{self.engine}, pages of {self.page_size}: {self.steps_per_second:.0f} checked steps a second of CPU; "
-            f"us a step: {parts}; the harness adds {self.added:.2f} of the engine's own step"
-        )
 
 
 class Sampler:
@@ -104,63 +77,53 @@ class Sampler:
         return PORT if is_within(module, "swarden") and module != reference.__name__ else ""
 
 
-def measure(engines: Sequence[str], *, seconds: float = CPU_SECONDS) -> list[StepParts]:
+def measure(engines: Iterable[str]) -> Iterator[Measured]:
     """Measure each engine in turn, with pages of each size."""
-    return [_measured(engine, page_size, seconds) for page_size in PAGE_SIZES for engine in engines]
+    for page_size, engine in product(PAGE_SIZES, engines):
+        row = _measured(engine, page_size)
+        parts = ", ".join(f"{name} {us:.0f}" for name, us in row["us"].items())
+        yield Measured(
+            f"{engine}, pages of {page_size}: {row['steps_per_second']:.0f} checked steps a second of CPU; "
+            f"us a step: {parts}; the harness adds {row['added']:.2f} of the engine's own step",
+            {"step_parts": [row]},
+        )
 
 
-def _measured(engine: str, page_size: int, seconds: float) -> StepParts:
+def _measured(engine: str, page_size: int) -> dict[str, Any]:
+    """Checked steps per second of CPU, the microseconds of each part of a step, and the share that the harness adds.
+
+    ENGINE is the engine's own code, MODEL the stand-in for its model, PORT its adapter with the reports of events;
+    REST has the driver and the digests.
+    """
     target = target_of(engine)
     prepare(target)
     shape = Shape(page_size, (Pool("full", 128 // page_size), Pool("swa", 72 // page_size, 9)), 16, 4, 128)
     header = Header(engine=target.name, version=target.version(), configs=[target.encode(target.config_of(shape))])
     sampler, steps, spent = Sampler(target), 0, 0.0
-    _run(header)  # the first run fills caches
-    while spent < seconds:
-        began = process_time()
+    _apply_ops(header)  # the first run fills caches
+    while spent < CPU_SECONDS:
         with sampler.running():
-            steps += _run(header)
-        spent += process_time() - began
-    total = sampler.counts.total()
-    us = {name: sampler.counts[name] / total * spent / steps * 1e6 for name in (ENGINE, MODEL, *PARTS.values(), REST)}
-    return StepParts(engine, page_size, steps, steps / spent, us)
-
-
-def _run(header: Header) -> int:
-    """Run the ops once; returns the number of steps."""
-    driver = driver_of(header)
-    for op in _ops():
-        driver.apply(op)
-    assert driver.failure is None, f"{header.engine} {header.version} fails: {driver.failure.fingerprint}"
-    return driver.counts.engine_steps
-
-
-def _ops() -> Iterator[Op]:
-    """Requests at a constant rate. Prompts share a prefix, branch at a few depths and repeat later."""
-    for number in range(REQUESTS):
-        path = (0, number % 2, number % 3, number % 5, number % 7)
-        yield Submit(
-            recipe=Recipe(path=path, stretch=4, cut=number % 3), max_new_tokens=OUTPUT_LENS[number % len(OUTPUT_LENS)]
-        )
-        for _ in range(STEPS_PER_REQUEST):
-            yield Step()
-    yield Drain()
-
-
-def figures(measured: Sequence[StepParts]) -> dict[str, Any]:
+            seconds, driver = timed(lambda: _apply_ops(header))
+        spent += seconds
+        steps += driver.counts.engine_steps
+    step_us = spent / steps * 1e6
+    us = {
+        part: step_us * sampler.counts[part] / sampler.counts.total() for part in (ENGINE, MODEL, *PARTS.values(), REST)
+    }
+    own_us = us[ENGINE] + us[MODEL]
     return {
-        "step_parts": [
-            {
-                "engine": one.engine,
-                "page_size": one.page_size,
-                "steps_per_second": round(one.steps_per_second, 1),
-                "us": {name: round(us, 1) for name, us in one.us.items()},
-                "added": round(one.added, 3),
-            }
-            for one in measured
-        ]
+        "engine": engine,
+        "page_size": page_size,
+        "steps_per_second": round(steps / spent, 1),
+        "us": {part: round(part_us, 1) for part, part_us in us.items()},
+        "added": round((step_us - own_us) / own_us, 3),
     }
 
 
-def text(measured: Sequence[StepParts]) -> str:
-    return "\n".join(map(str, measured))
+def _apply_ops(header: Header) -> Driver:
+    """Submit requests at a constant rate."""
+    driver = driver_of(header)
+    for number in range(REQUESTS):
+        apply(driver, [submission(number), *[Step()] * STEPS_PER_REQUEST])
+    apply(driver, [Drain()])
+    return driver

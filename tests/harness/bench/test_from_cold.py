@@ -2,37 +2,23 @@
 
 import pytest
 
-from swarden.harness.bench.from_cold import Search, SearchPair, figures, measure, text
+from swarden.harness.bench.from_cold import measure
+from swarden.harness.bench.timing import merged
 from swarden.harness.engines.demo.mutants import MUTANTS
 from swarden.harness.search.mutants.searches import Scope, SearchJob, SearchOutcome, searched
 
 
-def test_both_find_a_bug_from_cold_processes():
-    """Both searches end with a finding, and their CPU seconds have those of the imports."""
-    [duel] = measure(["freed-twice-at-the-border"], seeds=[1])
+@pytest.mark.parametrize(
+    ("mutant", "is_found"), [("freed-twice-at-the-border", True), ("no-such-mutant", False)], ids=["bug", "no bug"]
+)
+def test_only_a_failure_of_the_machine_is_a_finding(mutant, is_found):
+    """Both search in cold processes, with the CPU seconds of the imports; a missing mutant ends both with an error."""
+    figures = merged(measure([mutant], seeds=[1]))
 
-    assert duel.ours.is_found
-    assert duel.by_hand.is_found
-    assert duel.ours.seconds > 0.1 < duel.by_hand.seconds
-
-
-def test_search_that_ends_with_another_error_has_found_nothing():
-    """A mutant that does not exist ends both searches with an error, which is no failure of the machine."""
-    [duel] = measure(["no-such-mutant"], seeds=[1])
-
-    assert not duel.ours.is_found
-    assert not duel.by_hand.is_found
-
-
-def test_figures_are_geometric_means():
-    """The mean of the ratios 2 and 8 is 4."""
-    pairs = [
-        SearchPair("a", 1, Search(1.0, True), Search(2.0, True)),
-        SearchPair("a", 2, Search(1.0, True), Search(8.0, False)),
-    ]
-
-    assert figures(pairs)["from_cold_ratio"] == 4
-    assert text(pairs).splitlines()[1] == "a: 4.0 s, found 1 of 2 / 1.0 s, found 2 of 2"
+    [search] = figures["from_cold"]
+    assert search["ours"].is_found is search["by_hand"].is_found is is_found
+    assert search["ours"].seconds > 0.1 < search["by_hand"].seconds
+    assert figures["from_cold_ratio"] == pytest.approx(search["by_hand"].seconds / search["ours"].seconds, abs=0.01)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)

@@ -1,0 +1,39 @@
+"""The figures belong to the stated load; their values are not tested."""
+
+from dataclasses import replace
+
+import pytest
+
+from swarden.harness.bench import loaded_steps
+from swarden.harness.bench.loaded_steps import ConstantLoad, LoadedEngine, measure_host, pool_growth, strict_overhead
+
+SMALL = ConstantLoad(pages=256, running=4, shared_len=64, own_len=32, max_new_tokens=40)
+
+
+@pytest.mark.parametrize("level", loaded_steps.CHECKERS)
+def test_share_is_the_part_of_the_check_in_a_step(level):
+    figures = strict_overhead(level, SMALL, cpu_seconds=0.01).figures
+
+    check_us, step_us = figures["strict_us_per_step"][level], figures["strict_step_us"][level]
+    assert figures["strict_overhead"][level] == pytest.approx(check_us / step_us, abs=0.001)
+    assert ("census_ms_per_thousand_pages" in figures) == (level == "census")
+
+
+@pytest.mark.parametrize(
+    "load",
+    [loaded_steps.USUAL_LOAD, replace(loaded_steps.GROWTH_LOAD, pages=loaded_steps.SMALL_PAGES)],
+    ids=["usual", "growth"],
+)
+def test_engine_runs_all_requests_of_its_load(load):
+    assert len(LoadedEngine(load).engine.scheduler.running) == load.running
+
+
+def test_pools_and_host_tiers_are_timed_on_both_sides():
+    [host] = measure_host(replace(SMALL, pages=2048), pairs=1)
+
+    assert min(host.figures["idle_host_us"] + pool_growth("audit", pairs=1).figures["pool_growth_us"]["audit"]) > 0
+
+
+def test_host_tier_with_copies_is_refused():
+    with pytest.raises(AssertionError, match="idle"):
+        list(measure_host(replace(SMALL, pages=64, running=2), pairs=1))
