@@ -40,7 +40,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
         "replay": "Run op-logs again; the verdict of each is FIXED, FAILED, CHANGED, FLAKY or ERROR.",
         "shrink": "Make a failing op-log smaller.",
         "repro": "Write a finding as a program that needs only the engine's package, or as an issue.",
-        "bisect": "The first version of an engine that an op-log fails on, and the first that passes again.",
+        "bisect": "The first version or commit of an engine that an op-log fails on, and the first that passes again.",
         "backtest": "How many bugs of past releases a search finds before the next release fixes them.",
         "archive": "The findings of the nights: list, show, quarantine, verify or import them.",
         "mute": "Put a known bug or a finding aside until a date, for a reason.",
