@@ -42,7 +42,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
         "repro": "Write a finding as a program that needs only the engine's package, or as an issue.",
         "bisect": "The first version or commit of an engine that an op-log fails on, and the first that passes again.",
         "backtest": "How many bugs of past releases a search finds before the next release fixes them.",
-        "archive": "The findings of the nights: list, show, quarantine, verify or import them.",
+        "archive": "The findings of the nights: list, show, quarantine, verify, import or draft them.",
         "mute": "Put a known bug or a finding aside until a date, for a reason.",
         "report": "Write one page about an archive of nights or the findings of a campaign.",
     },
