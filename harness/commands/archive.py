@@ -1,6 +1,7 @@
 """swarden archive: the findings of the nights."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -8,24 +9,27 @@ import msgspec
 import typer
 
 from swarden.harness.commands import servers
-from swarden.harness.commands.console import OUT, print_json, print_piece
+from swarden.harness.commands.console import ERR, OUT, print_json, print_piece
 from swarden.harness.commands.fuzz import STEP_TIMEOUT_S
 from swarden.harness.commands.mute import date_of
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.files import write_whole
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import Verdict
 from swarden.harness.nightly.archive import IMPORT, Archive, Archived, Sighting, Status
 from swarden.harness.nightly.shards import replay_with_story
+from swarden.harness.releases.draft import draft_of, missing_in
 from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
 from swarden.harness.search.archive_files import write
 from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.mutes import Mute, today
+from swarden.harness.search.programs import SUFFIX
 
 ARCHIVE = Path(".swarden/archive")
 ArchiveOption = Annotated[Path, typer.Option("--archive", help="folder of the archive")]
@@ -36,7 +40,7 @@ archive = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    help="The findings of the nights: list, show, quarantine, verify or import them.",
+    help="The findings of the nights: list, show, quarantine, verify, import or draft them.",
 )
 
 
@@ -157,6 +161,43 @@ def import_logs(
         )
         found.add(sighting)
         OUT.print(f"{sighting.status.value}: {name}: {found.folder}", markup=False)
+
+
+@archive.command()
+def draft(
+    finding: Annotated[str, typer.Argument(help="an op-log, or a fingerprint or folder of the archive")],
+    place: ArchiveOption = ARCHIVE,
+    *,
+    engine: Annotated[str | None, typer.Option(help="the engine; by default that of the op-log")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="NAME.toml, a new file; NAME.oplog is written beside it")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="say what is missing in NAME.toml, in place of an op-log")
+    ] = False,
+) -> None:
+    """Write the file of a known bug with all that is measured; a sentence that a person has to write is a TODO.
+
+    The op-log is replayed on each installed release. With --check the exit code is 5 if something is missing.
+    """
+    if check:
+        missing = missing_in(Path(finding))
+        for line in missing or [f"{finding}: nothing is missing"]:
+            OUT.print(line, markup=False, soft_wrap=True)
+        raise typer.Exit(ExitCode.RED if missing else ExitCode.CLEAN)
+    path = Path(finding) if finding.endswith(SUFFIX) else _the_one(Archive(place), finding).log
+    if path is None:
+        raise UsageError(f"{finding}: no sighting names an op-log; name an op-log")
+    for new in (out, out.with_suffix(SUFFIX)) if out is not None else ():
+        if new.exists():
+            raise UsageError(f"--out: {new} exists; name a new file")
+    text = draft_of(path, engine, partial(ERR.print, markup=False))
+    if out is None:
+        OUT.print(text, markup=False, highlight=False, end="", soft_wrap=True)
+        return
+    write_whole(out, text.encode())
+    load_log(path).save(out.with_suffix(SUFFIX))
+    OUT.print(f"written: {out}; fill in each TODO, then run: swarden archive draft {out} --check", markup=False)
 
 
 def _name_of_import(place: Archive) -> str:

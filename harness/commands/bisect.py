@@ -1,4 +1,4 @@
-"""swarden bisect: the first version of an engine that an op-log fails on, and the first on which it no longer does."""
+"""swarden bisect: the first version or commit of an engine that an op-log fails on, and the first that passes again."""
 
 from functools import partial
 from pathlib import Path
@@ -8,8 +8,9 @@ import typer
 
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.engines import install_release
-from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.errors import UsageError
 from swarden.harness.releases.bisect import VersionRange, bisected
+from swarden.harness.releases.commits import History, bisected_commits, described
 
 
 def bisect(
@@ -20,6 +21,10 @@ def bisect(
     newest: Annotated[str | None, typer.Option("--to", help="newest version; by default of the installed")] = None,
     install: Annotated[bool, typer.Option("--install", help="install the releases that the search needs")] = False,
     every: Annotated[bool, typer.Option("--all", help="replay on each version, also where not needed")] = False,
+    commits: Annotated[
+        tuple[Path, str, str] | None,
+        typer.Option("--git", help="search the commits of a checkout instead", metavar="DIR GOOD BAD"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on standard output")] = False,
 ) -> None:
     """Replay an op-log on versions of its engine, each in a process of its own.
@@ -28,12 +33,23 @@ def bisect(
 
     A version fails if the same law is violated or the same error is raised, wherever its code is. A version that cannot
     run the op-log (ERROR) is left out. The search assumes that the failing versions are consecutive; --all replays all.
+
+    With --git, each commit is extracted into a temporary folder; the checkout is not changed. A commit that cannot run
+    the op-log, or fails by another law or error, is left out.
     """
-    limits = VersionRange(oldest, newest, every)
-    found = bisected(path, engine, limits, partial(ERR.print, markup=False), install_release if install else None)
+    note, lines = partial(ERR.print, markup=False), list[str]()
+    if commits is None:
+        limits = VersionRange(oldest, newest, every)
+        found = bisected(path, engine, limits, note, install_release if install else None)
+    elif oldest or newest or install:
+        raise UsageError("--git: names its commits; leave out --from, --to and --install")
+    else:
+        history = History(*commits)
+        found = bisected_commits(path, engine, history, note, every=every)
+        lines = described(history, found)
     if as_json:
         figures = {"engine": found.engine, "path": str(path), "verdicts": found.verdicts}
         print_json(figures | found.boundaries._asdict())
-    else:
-        OUT.print(str(found), markup=False)
-    raise typer.Exit(ExitCode.CLEAN)
+        return
+    for line in (str(found), *lines):
+        OUT.print(line, markup=False, soft_wrap=True)

@@ -1,12 +1,9 @@
 """swarden gate: a change of an engine, judged by its base, with the changed lines that each new failure touches."""
 
 import os
-import subprocess
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -22,8 +19,8 @@ from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.fixes import import_root
 from swarden.harness.core.registry import installed
-from swarden.harness.core.releases import LINKS
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.releases.commits import extract, links
 from swarden.harness.releases.comparison import released
 from swarden.harness.releases.gate_page import GatePage
 from swarden.harness.search.campaign import Plan
@@ -105,19 +102,15 @@ def linked(base: str, head: str, engine: str | None) -> Iterator[str]:
 
     Each call has a folder of its own for the links and for what is extracted of a repository, which is removed.
     """
-    with TemporaryDirectory(prefix="swarden-gate-") as folder:
+    with links() as folder:
         trees = {
-            "--base": _tree_of("--base", base, head, Path(folder)),
-            "--head": _tree_of("--head", head, base, Path(folder)),
+            "--base": _tree_of("--base", base, head, folder),
+            "--head": _tree_of("--head", head, base, folder),
         }
         target = _target_of(trees["--head"], engine)
         for option, version in (("--base", BASE), ("--head", HEAD)):
-            target.releases.link(version, trees[option], Path(folder), option=option)
-        os.environ[LINKS] = folder
-        try:
-            yield target.name
-        finally:
-            del os.environ[LINKS]
+            target.releases.link(version, trees[option], folder, option=option)
+        yield target.name
 
 
 def _tree_of(option: str, side: str, other: str, folder: Path) -> Path:
@@ -125,15 +118,11 @@ def _tree_of(option: str, side: str, other: str, folder: Path) -> Path:
     if Path(side).is_dir():
         return Path(side)
     where, tree = Path(other if Path(other).is_dir() else "."), folder / option
-    archive = ["archive", "--format=tar", f"--output={tree}.tar", "--end-of-options", f"{side}^{{commit}}"]
     try:
-        subprocess.run(["git", "-C", str(where), *archive], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        [*_, why] = (getattr(error, "stderr", None) or str(error)).splitlines()
+        extract(where, side, tree)
+    except UsageError as error:
         what = f"{side} is neither a folder nor a git revision in {where.resolve()}"
-        raise UsageError(f"{option}: {what}; name one of them ({why})") from error
-    with tarfile.open(f"{tree}.tar") as content:
-        content.extractall(tree, filter="tar")
+        raise UsageError(f"{option}: {what}; name one of them ({error})") from error
     return tree
 
 

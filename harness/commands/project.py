@@ -21,7 +21,7 @@ OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {  # of a command, or of a com
     ("fuzz",): (*CAMPAIGN, "set", "mutes"),
     ("mute",): ("mutes",),
     ("nightly",): (*CAMPAIGN, "archive"),
-    **{("archive", name): ("archive",) for name in ("list", "show", "quarantine", "verify", "import")},
+    **{("archive", name): ("archive",) for name in ("list", "show", "quarantine", "verify", "import", "draft")},
 }
 OF_ENGINE = ("engine", "set")
 HELP = "--help"

@@ -11,10 +11,12 @@ from swarden.harness.commands.console import OUT, print_json
 from swarden.harness.commands.events import EventsOption, event_lines
 from swarden.harness.commands.help import output_option
 from swarden.harness.commands.layout import print_lines
-from swarden.harness.core.exit_codes import worst
+from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.printable import printable
 from swarden.harness.core.replay import RUNS
 from swarden.harness.search.replaying import STAND_IN, Elsewhere, Replayer
+
+GIT_SKIPS = 125  # the exit code for which git bisect run skips a commit
 
 
 def replay(
@@ -35,11 +37,15 @@ def replay(
     runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log; FLAKY if they differ")] = RUNS,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
+    for_git: Annotated[bool, typer.Option("--git-bisect", help="end with an exit code for git bisect run")] = False,
     server: servers.OfLogs = servers.NONE,
 ) -> None:
     """Run op-logs again, each with a verdict.
 
     FIXED, FAILED (the same failure), CHANGED (another failure), FLAKY (the runs differ) or ERROR (an unusable log).
+
+    With --git-bisect the exit code is 0 for FIXED, 1 for a failure by the law or error that the log expects, else 125,
+    for which git skips the commit.
     """
     server.publish()
     replays = []
@@ -53,4 +59,7 @@ def replay(
                 print_lines(OUT, replays[-1].lines)
     if as_json:
         print_json({"replays": [one.figures for one in replays]})
+    if for_git:
+        are_bad = [one.is_bad for one in replays]
+        raise typer.Exit(ExitCode.VIOLATED if True in are_bad else GIT_SKIPS if None in are_bad else ExitCode.CLEAN)
     raise typer.Exit(worst(one.code for one in replays))

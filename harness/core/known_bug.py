@@ -206,7 +206,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
 @cache
 def known_bugs_in(folder: Path) -> Mapping[str, KnownBug]:
     """The bugs in a folder by name; raises UsageError for an invalid file.  A missing folder has no bugs."""
-    bugs = {path.stem: _read(path) for path in sorted(folder.glob("*.toml"))}
+    bugs = {path.stem: read_bug(path) for path in sorted(folder.glob("*.toml"))}
     return MappingProxyType(bugs)
 
 
@@ -218,7 +218,8 @@ def folders_of_bugs(engine: Path) -> list[Path]:
     return [engine / "findings", *([Path(embargo) / engine.name] if embargo else [])]
 
 
-def _read(path: Path) -> KnownBug:
+def read_bug(path: Path) -> KnownBug:
+    """The bug in a file; raises UsageError if the file is invalid."""
     raw = read_toml(path)
     if derived := raw.keys() & {"name", "folder"}:
         raise UsageError(f"{path}: has {min(derived)}, which is that of the file; remove it")

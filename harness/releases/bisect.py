@@ -1,16 +1,15 @@
 """The first version of an engine that an op-log fails on, and the first on which it no longer does."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.process import Process
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import Releases, parsed
-from swarden.harness.core.replay import Verdict
-from swarden.harness.search.replaying import ERROR, Ended, replay_once
+from swarden.harness.search.replaying import ERROR, Ended, replay_apart
 
 Note = Callable[[str], None]  # prints a line
 Install = Callable[[str, Releases, str], object]  # installs a release, by its name, if it is missing
@@ -38,20 +37,23 @@ class VersionRange(NamedTuple):
 
 
 class Bisection(NamedTuple):
-    """The boundaries of a failure, and the verdict on each version that was replayed, of all that were searched."""
+    """The boundaries of a failure, and the verdict on each version that was replayed, of all that were searched.
+
+    `left_out` are those that are neither good nor bad.
+    """
 
     engine: str
     versions: Sequence[str]
     boundaries: Boundaries
     verdicts: Mapping[str, str]
+    left_out: Sequence[str]
 
     def __str__(self) -> str:
         first_failing, first_fixed = self.boundaries
-        judged = [version for version in self.versions if self.verdicts.get(version) != ERROR]
+        judged = [version for version in self.versions if version not in self.left_out]
         since = f"fails since {first_failing}" if first_failing else f"fails in {judged[0]} already"
         until = f"fixed in {first_fixed}" if first_fixed else f"not fixed up to {judged[-1]}"
-        left_out = [version for version in self.versions if version not in judged]
-        beside = f"; cannot run on {', '.join(left_out)}" if left_out else ""
+        beside = f"; cannot run on {', '.join(self.left_out)}" if self.left_out else ""
         return f"{self.engine}: {since}, {until}{beside}"
 
 
@@ -61,31 +63,50 @@ def bisected(
     """Replay an op-log on versions of its engine, each in a process of its own."""
     header = load_log(path).header
     name, known = engine or header.engine, header.version
-    releases = _releases_of(name)
+    releases = releases_of(name)
     versions = _range(name, known, limits, note, install=install is not None)
     if known not in versions:
         raise UsageError(f"{path}: is for {name} {known}, want that version among {', '.join(versions)}")
-    replays: dict[str, Ended] = {}
 
-    def fails(version: str) -> bool | None:
-        if version not in replays:
-            if install is not None:
-                install(f"{name}=={version}", releases, version)
-            with Process() as process:
-                replays[version] = process.call(replay_once, path, f"{name}=={version}")
-            note(f"{version}: {replays[version].text}")
-        ended = replays[version]
-        if ended.verdict == ERROR:
-            return None
-        return ended.verdict == Verdict.FAILED.value or _law_of(header.expected) in map(_law_of, ended.fingerprints)
+    def replay(version: str) -> Ended:
+        if install is not None:
+            install(f"{name}=={version}", releases, version)
+        return replay_apart(path, f"{name}=={version}")
 
-    if not fails(known):
-        raise UsageError(f"{path}: {replays[known].text} on {known}; want a log that fails there")
-    if limits.every:
-        list(map(fails, versions))
-    found = boundaries(versions, known, fails)
-    verdicts = {version: replays[version].verdict for version in versions if version in replays}
-    return Bisection(name, versions, found, verdicts)
+    def is_bad(ended: Ended) -> bool | None:
+        return None if ended.verdict == ERROR else bool(ended.is_bad)
+
+    search = Search(name, versions, replay, is_bad, note)
+    return search.around(known, path, every=limits.every)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search among versions of an engine, on which an op-log is replayed once at most."""
+
+    engine: str
+    versions: Sequence[str]
+    replay: Callable[[str], Ended]
+    is_bad: Callable[[Ended], bool | None]
+    note: Note
+    _replays: dict[str, Ended] = field(default_factory=dict)
+
+    def around(self, known: str, path: Path, *, every: bool) -> Bisection:
+        """The boundaries around a version that fails; raises UsageError if the op-log does not fail there."""
+        if not self._fails(known):
+            raise UsageError(f"{path}: {self._replays[known].text} on {known}; want a log that fails there")
+        if every:
+            list(map(self._fails, self.versions))
+        found = boundaries(self.versions, known, self._fails)
+        ended = {version: self._replays[version] for version in self.versions if version in self._replays}
+        left_out = [version for version, one in ended.items() if self.is_bad(one) is None]
+        return Bisection(self.engine, self.versions, found, {of: one.verdict for of, one in ended.items()}, left_out)
+
+    def _fails(self, version: str) -> bool | None:
+        if version not in self._replays:
+            self._replays[version] = self.replay(version)
+            self.note(f"{version}: {self._replays[version].text}")
+        return self.is_bad(self._replays[version])
 
 
 def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], bool | None]) -> Boundaries:
@@ -114,7 +135,8 @@ def _last_failing(versions: Sequence[str], fails: Callable[[str], bool | None]) 
     return judged[last], judged[end] if end < len(judged) else None
 
 
-def _releases_of(name: str) -> Releases:
+def releases_of(name: str) -> Releases:
+    """The releases of an engine; raises UsageError if it has none."""
     releases = target_of(name).releases
     if releases is None:
         raise UsageError(f"{name}: has no versions that are installed side by side; see 'swarden engines'")
@@ -123,7 +145,7 @@ def _releases_of(name: str) -> Releases:
 
 def _range(name: str, known: str, limits: VersionRange, note: Note, *, install: bool) -> list[str]:
     """The versions to search, oldest first; without `install` only installed ones, and notes which are missing."""
-    releases = _releases_of(name)
+    releases = releases_of(name)
     installed = releases.installed()
     there = sorted({*installed, *_on_index(releases, note, needed=install)}, key=parsed)
     named = there if install else installed
@@ -158,8 +180,3 @@ def _on_index(releases: Releases, note: Note, *, needed: bool) -> list[str]:
             raise
         note(f"only installed releases are known: {error}")
         return []
-
-
-def _law_of(fingerprint: str | None) -> str | None:
-    """The invariant or error that a fingerprint names first."""
-    return None if fingerprint is None else fingerprint.split("/")[0]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, Document, Fix, KnownBug, Related, Span
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Inject, Pause, Submit
 from swarden.harness.core.releases import parsed
 from swarden.harness.core.target import Target
@@ -205,7 +206,11 @@ def needs_text(bug: KnownBug, target: Target) -> str:
     if not bug.oplogs:
         return ""
     path = next(iter(bug.oplogs))
-    log = parse_log(path.read_bytes(), path)
+    return needs_of(parse_log(path.read_bytes(), path), target)
+
+
+def needs_of(log: OpLog, target: Target) -> str:
+    """What a server and its traffic have in an op-log that not all have; "" if nothing."""
     needs = []
     for setting, need in target.needs.items():
         default = target.defaults.get(setting)

@@ -11,7 +11,7 @@ from swarden.harness.core.driver import STUCK, Driver
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.process import Death, Process, ProcessDied
+from swarden.harness.core.process import BOOT_S, Death, Process, ProcessDied, ProcessLimits
 from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import Replays, Verdict, repeat
 from swarden.harness.core.versions import check_version
@@ -55,6 +55,18 @@ class Ended(NamedTuple):
     code: ExitCode
     figures: dict[str, Any]
     lines: list[StoryLine]
+    expected: str | None = None
+
+    @property
+    def is_bad(self) -> bool | None:
+        """Whether it has failed by the law or the error that the op-log expects, wherever the code of that is.
+
+        None if it has failed otherwise, which may hide that failure, or cannot be run.
+        """
+        if self.verdict == Verdict.FIXED.value:
+            return False
+        is_same = law_of(self.expected) in map(law_of, self.fingerprints)
+        return True if self.verdict == Verdict.FAILED.value or is_same else None
 
     @property
     def verdict(self) -> str:
@@ -88,7 +100,7 @@ class Replayer:
             log = self._where.load(path)
             needed = target_for(log.header).process
         except UsageError as error:
-            return _error(path, error)
+            return ended_in_error(path, error)
         self._first = self._first or needed
         if needed in ("", self._first):
             return _ended(path, log, self._where, self._runs, self._on_transition)
@@ -106,16 +118,31 @@ class Replayer:
         return ended
 
 
-def replay_once(path: Path, engine: str) -> Ended:
-    """One run of an op-log on an engine."""
+def replay_apart(path: Path, engine: str) -> Ended:
+    """One run of an op-log on an engine, in a process of its own, which is ended if it hangs."""
+    with Process(limits=ProcessLimits(BOOT_S)) as process:
+        try:
+            ended: Ended = process.call(_replay_once, path, engine)
+        except ProcessDied as error:
+            return _ended_by(error.death, path, load_log(path))
+    return ended
+
+
+def _replay_once(path: Path, engine: str) -> Ended:
     try:
         log = load_log(path, engine=engine)
     except UsageError as error:
-        return _error(path, error)
+        return ended_in_error(path, error)
     return _ended(path, log, Elsewhere(engine), 1, None)
 
 
-def _error(path: Path, error: UsageError) -> Ended:
+def law_of(fingerprint: str | None) -> str | None:
+    """The invariant or error that a fingerprint names first."""
+    return None if fingerprint is None else fingerprint.split("/")[0]
+
+
+def ended_in_error(path: Path, error: UsageError) -> Ended:
+    """The result for a log that cannot be run."""
     why = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
     figures = {"path": str(path), "verdict": ERROR, "why": why}
     return Ended(ExitCode.MISUSE, figures, [StoryLine(StoryPart.VERDICT, f"{ERROR} {why}")])
@@ -131,11 +158,11 @@ def _ended(path: Path, log: OpLog, where: Elsewhere, runs: int, on_transition: O
             return _ended_by(death, path, log)
         replays = repeat(log, runs, on_transition, tracer_of=decision_tracer)
     except UsageError as error:
-        return _error(path, error)
+        return ended_in_error(path, error)
     story = _lines_of(path, log, replays)
     if where.text:
         story.insert(1, StoryLine(StoryPart.EVIDENCE, f"replayed {where.text}"))
-    return Ended(_code(replays), _figures(path, log, replays), story)
+    return Ended(_code(replays), _figures(path, log, replays), story, log.header.expected)
 
 
 def _ended_by(death: Death, path: Path, log: OpLog) -> Ended:
@@ -151,7 +178,7 @@ def _ended_by(death: Death, path: Path, log: OpLog) -> Ended:
     ]
     story += [StoryLine(StoryPart.HEADING, heading) for heading in headings]
     figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": f"the process {death.how}"}
-    return Ended(ExitCode.VIOLATED, figures, story)
+    return Ended(ExitCode.VIOLATED, figures, story, log.header.expected)
 
 
 def _code(replays: Replays) -> ExitCode:

@@ -3,6 +3,8 @@
 import itertools
 import json
 
+import pytest
+
 from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.core.oplog import Header, OpLog
@@ -74,3 +76,22 @@ def test_json_of_a_replay_has_the_number_of_runs_and_failures(tmp_path):
     [replayed] = json.loads(result.stdout)["replays"]
     assert (replayed["verdict"], replayed["runs"], replayed["failures"]) == ("FAILED", 2, 2)
     assert (replayed["engine"], replayed["mutant"], replayed["fingerprints"]) == ("swarden", None, ["stuck/drain"])
+
+
+@pytest.mark.parametrize(
+    ("expected", "ops", "code"),
+    [("stuck/drain", [Submit()], 0), ("stuck/drain", [Submit(), Drain()], 1), ("error/x", [Submit(), Drain()], 125)],
+    ids=["good", "bad", "otherwise"],
+)
+def test_replay_for_git_bisect_tells_good_commits_from_bad_ones(tmp_path, expected, ops, code):
+    path, configs = tmp_path / "endless.oplog", [EngineConfig().to_mapping()]
+    OpLog(Header(engine=OWN, machine="engine", configs=configs, expected=expected), ops).save(path)
+
+    with ENDLESS.planted():
+        result = swarden("replay", path, "--git-bisect", cwd=tmp_path)
+
+    assert result.returncode == code, result.stdout + result.stderr
+
+
+def test_replay_for_git_bisect_skips_a_commit_that_cannot_run_the_log(tmp_path):
+    assert swarden("replay", "missing.oplog", "--git-bisect", cwd=tmp_path).returncode == 125

@@ -1,0 +1,122 @@
+"""A draft of the file of a known bug: what is measured of its op-log, with the sentences left open."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from swarden.harness.core.driver import STUCK, Failure
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.files import read_toml
+from swarden.harness.core.known_bug import read_bug
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Abort, Drain
+from swarden.harness.core.origins import places_in
+from swarden.harness.core.process import BOOT_S, Process, ProcessLimits
+from swarden.harness.core.replay import repeat, run_log
+from swarden.harness.core.target import prepare
+from swarden.harness.releases.bisect import Note, VersionRange, bisected
+from swarden.harness.report.decisions import decision_tracer
+from swarden.harness.report.heading import configuration_line, ops_line
+from swarden.harness.report.known_bug import needs_of
+from swarden.harness.report.story import StoryPart, story_lines
+from swarden.harness.search.programs import Found
+from swarden.harness.search.replaying import law_of
+
+TODO = "TODO"  # the beginning of a text that is left open
+LARGE_POOLS = {"num_blocks": 4096, "full_pages": 10000, "swa_pages": 8000}  # of a server, by the name of the setting
+NO_PROGRESS = {law_of(STUCK), "work_makes_progress"}
+MOST_PLACES, MOST_ABORTS = 5, 64
+OPEN = ("title", "effect", "cause", "searched", "verdict")
+
+
+def draft_of(path: Path, engine: str | None, note: Note) -> str:
+    """The file in TOML; raises UsageError if the op-log does not fail on the release that it names."""
+    found = bisected(path, engine, VersionRange(None, None, every=True), note)
+    judged, (since, fixed) = [one for one in found.versions if one not in found.left_out], found.boundaries
+    release = judged[judged.index(fixed) - 1] if fixed is not None else judged[-1]
+    with Process(limits=ProcessLimits(BOOT_S)) as process:
+        bug, document = process.call(_measured, Found(path.stem, path, f"{found.engine}=={release}", None))
+    span = {"first": since or judged[0], **({"fixed": fixed} if fixed is not None else {}), "tried": found.versions[-1]}
+    facts = _lines(dict.fromkeys(OPEN, TODO) | span | bug)
+    return "\n".join([*facts, "", "[document]", *_lines(document | {"code_release": release}), ""])
+
+
+def missing_in(path: Path) -> list[str]:
+    """What is missing in the file of a known bug, by key; raises UsageError for what is wrong with it."""
+    if missing := list(_open(read_toml(path), "")):
+        return missing
+    bug = read_bug(path)
+    return [*["fixes"] * (not bug.fixes), *[f"{bug.name}.oplog, beside the file"] * (not bug.oplogs)]
+
+
+def _measured(found: Found) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The facts of the file and those of its document, in a process of the release."""
+    log, target = found.load(), found.target
+    prepare(target)
+    failure = repeat(log, 1, tracer_of=decision_tracer).failure
+    assert failure is not None, "it has failed on this release"
+    story = story_lines(log.header, failure)
+    evidence = [line.text for line in story if line.part is StoryPart.EVIDENCE]
+    claim = next(line.text for line in story if line.part is StoryPart.CLAIM)
+    told = [line.text for line in story if line.part in (StoryPart.EVIDENCE, StoryPart.HISTORY)]
+    places = list(dict.fromkeys(place for text in reversed(told) for place in places_in(text)))[:MOST_PLACES]
+    pools = _large_pools(found, failure)
+    settings = "; ".join(configuration_line(log.header, engine) for engine in range(len(log.header.configs)))
+    return {"fingerprints": failure.fingerprints, **({"large_pools": pools} if pools else {})}, {
+        "environment": f"{TODO}: {settings}",
+        "flags": f"{TODO}: {needs_of(log, target)}",
+        "steps": [f"{TODO}: {step}" for step in ops_line(failure).removeprefix("ops: ").split("; ")],
+        "expected": f"{TODO}: {claim}",
+        "actual": f"{TODO}: {'; '.join(evidence[-1:] if failure.error is not None else evidence[:1])}",
+        "sizes": f"{TODO}: fails with {pools}, too" if pools else TODO,
+        "recovery": f"{TODO}: {_recovery(log, failure)}",
+        "code": [
+            {"file": f"{target.code.package}/{one.path}", "line": one.line, "name": one.function, "says": TODO}
+            for one in places
+        ],
+    }
+
+
+def _large_pools(found: Found, failure: Failure) -> Mapping[str, int]:
+    """The sizes of a server with which the op-log fails in the same way; none if it does not."""
+    settings = {name: size for name, size in LARGE_POOLS.items() if name in found.target.defaults}
+    try:
+        larger = run_log(found._replace(settings=settings).load()).failure if settings else None
+    except InvalidConfig:
+        larger = None
+    return settings if larger is not None and failure.fingerprint in larger.fingerprints else {}
+
+
+def _recovery(log: OpLog, failure: Failure) -> str:
+    """Whether an engine without progress comes to rest if all requests are aborted."""
+    if not NO_PROGRESS & set(map(law_of, failure.fingerprints)):
+        return "the engine has ended: restart" if failure.error is not None else ""
+    engines = range(len(log.header.configs))
+    ends = [
+        *(Abort(engine=one) for one in engines for _ in range(MOST_ABORTS)),
+        *(Drain(engine=one) for one in engines),
+    ]
+    end = run_log(OpLog(log.header, [*log.ops[: failure.op_index], *ends])).failure
+    return "an abort ends it" if end is None else f"after an abort of all requests: {end.fingerprint}"
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_toml(value)}" for key, value in table.items()]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(_lines(value))} }}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "".join(["[\n", *(f"    {_toml(one)},\n" for one in value), "]"])
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _open(value: Any, key: str) -> Iterator[str]:
+    """The keys whose text is open."""
+    if isinstance(value, str) and value.startswith(TODO):
+        yield key
+    elif isinstance(value, list | dict):
+        for name, one in enumerate(value) if isinstance(value, list) else value.items():
+            yield from _open(one, f"{key}.{name}".removeprefix("."))
