@@ -93,11 +93,22 @@ def fuzz(
     engines, machine = engine or [OWN], machine or (ENGINE if settings else None)
     check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())))
     chosen, seconds = PROFILES[profile], 60 * (minutes or (inf if runs else PROFILES[profile].minutes))
-    drawn_seed, processes = secrets.randbits(32) if seed is None else seed, workers or os.cpu_count() or 1
-    limits = (runs, machine, mutant, stop_on_first, out, model or "", processes)
-    shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus)
-    fixed = server.learn(settings_of(settings or [], engines), seconds + shrink_seconds, servers.note).settings
-    shared = replace(shared, settings=fixed, fixes=tuple(with_fix or ()))
+    shared = Plan(
+        engine=engines[0],
+        profile=chosen,
+        seed=secrets.randbits(32) if seed is None else seed,
+        seconds=seconds,
+        max_runs=runs,
+        machine=machine,
+        mutant=mutant,
+        stop_on_first=stop_on_first,
+        out=out,
+        model=model or "",
+        workers=workers or os.cpu_count() or 1,
+        corpus=corpus,
+        settings=server.learn(settings_of(settings or [], engines), seconds + shrink_seconds, servers.note).settings,
+        fixes=tuple(with_fix or ()),
+    )
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))

@@ -160,7 +160,14 @@ class Backtest:
         if (before := self._kept(path, Searched)) is not None:
             return before
         name, budget = f"{self.engine}=={version}", self.budget
-        plan = Plan(name, PROFILES["default"], seed, inf, budget.max_runs, out=path.parent / f"seed-{seed}")
+        plan = Plan(
+            engine=name,
+            profile=PROFILES["default"],
+            seed=seed,
+            seconds=inf,
+            max_runs=budget.max_runs,
+            out=path.parent / f"seed-{seed}",
+        )
         for _ in group.running(plan):
             is_over = group.result.cpu_seconds >= (inf if budget.cpu_seconds is None else budget.cpu_seconds)
             if is_over or len(group.result.replaced) >= MOST_DEATHS:

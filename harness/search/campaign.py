@@ -42,7 +42,7 @@ FINISHED_EVERY = 4  # one run of so many finishes its requests at the end
 KEPT = KeptParts(moments=1)  # the story of a finding comes from a run of its shrunk log
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The work of one worker of a campaign: every `workers`-th batch, starting with `first_run`.
 

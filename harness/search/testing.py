@@ -80,7 +80,15 @@ class Fuzz:
         chosen = PROFILES[self.profile]
         limit = 60 * chosen.minutes if self.runs is None else float("inf")
         seconds = self.seconds if self.seconds is not None else limit
-        return Plan(self.engine, chosen, self.seed, seconds, self.runs, self.machine, out=out)
+        return Plan(
+            engine=self.engine,
+            profile=chosen,
+            seed=self.seed,
+            seconds=seconds,
+            max_runs=self.runs,
+            machine=self.machine,
+            out=out,
+        )
 
     @property
     def command(self) -> str:

@@ -20,7 +20,9 @@ from swarden.harness.search.traffic.profiles import PROFILES
 
 LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)
-HELD = Plan(OWN, replace(SMOKE, must_evaluate=True, probe_floor=0.01), 1, 60.0, machine="pd")
+HELD = Plan(
+    engine=OWN, profile=replace(SMOKE, must_evaluate=True, probe_floor=0.01), seed=1, seconds=60.0, machine="pd"
+)
 ENOUGH = Result(Tallies(runs=10))
 
 
@@ -30,7 +32,7 @@ def report(*fingerprints: str) -> Finding:
 
 def outcome(**changes) -> Outcome:
     """A campaign with enough runs and no finding."""
-    return replace(Outcome(Plan(OWN, SMOKE, 1, 60.0), "swarden fuzz", ENOUGH), **changes)
+    return replace(Outcome(Plan(engine=OWN, profile=SMOKE, seed=1, seconds=60.0), "swarden fuzz", ENOUGH), **changes)
 
 
 @pytest.mark.parametrize(

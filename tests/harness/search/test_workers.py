@@ -22,7 +22,9 @@ from tests.harness.some_processes import processes_of, running, swarden_process,
 from tests.harness.some_targets import FIXED
 
 RUNS = 32
-PLAN = Plan("demo", PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, mutant="fixed")  # its workers need no torch
+PLAN = Plan(
+    engine="demo", profile=PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, mutant="fixed"
+)  # its workers need no torch
 LOG = OpLog(Header(engine="demo", configs=[{}]), [Submit(), Drain()])
 DYING = f"""
 {FIXED}
@@ -221,7 +223,9 @@ def test_first_crash_ends_a_campaign_that_stops_on_first(tmp_path):
 def test_death_of_an_idle_worker_loses_no_finding(tmp_path):
     """One of two workers is idle while the other reports the only finding."""
     [found] = (
-        Worker(Plan("demo", PROFILES["smoke"], 11, 60, stop_on_first=True), lambda _: None).work().findings.values()
+        Worker(Plan(engine="demo", profile=PROFILES["smoke"], seed=11, seconds=60, stop_on_first=True), lambda _: None)
+        .work()
+        .findings.values()
     )
 
     def kill_the_idle(group: WorkerGroup) -> None:

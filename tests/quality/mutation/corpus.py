@@ -43,10 +43,10 @@ def record(*, runs: int, seed: int) -> Corpus:
     corpus = Corpus()
     for machine, share, model in SOURCES:
         plan = Plan(
-            OWN,
-            PROFILES["default"],
-            seed,
-            inf,
+            engine=OWN,
+            profile=PROFILES["default"],
+            seed=seed,
+            seconds=inf,
             max_runs=max(1, round(runs * share)),
             machine=machine,
             model=model,
