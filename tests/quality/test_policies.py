@@ -1,13 +1,13 @@
 """Laws hold for engines with other policies: only contracts depend on the choices that an engine is free to make."""
 
-from dataclasses import replace
+from math import inf
 
 import pytest
 
 from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.core.registry import OWN, target_of
-from swarden.harness.search.campaign import Worker
-from swarden.harness.search.testing import Fuzz
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.invariants.catalog import CONTRACTS
 
 SCHEDULER = "swarden.engine_under_test.scheduler"
@@ -58,7 +58,16 @@ def contracts(monkeypatch):
 
 def failures(name, tmp_path, *, runs=RUNS, stop_on_first=False):
     """The fingerprints of a campaign with another policy."""
-    plan = replace(Fuzz(OWN, machine="engine", seed=SEED, runs=runs).plan(tmp_path), stop_on_first=stop_on_first)
+    plan = Plan(
+        engine=OWN,
+        profile=PROFILES["smoke"],
+        seed=SEED,
+        seconds=inf,
+        max_runs=runs,
+        machine="engine",
+        stop_on_first=stop_on_first,
+        out=tmp_path,
+    )
     with Mutant(name, "a free choice", POLICIES[name], ()).planted():
         return set(Worker(plan, lambda _: None).work().findings)
 

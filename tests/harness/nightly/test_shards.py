@@ -100,10 +100,10 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
         def __init__(self, *_, hang_seconds, memory_bytes):
             started.append(ProcessLimits(hang_seconds, memory_bytes))
 
-        def __enter__(self):
+        def start(self):
             return self
 
-        def __exit__(self, *_):
+        def close(self):
             pass
 
         def replay(self, *_, **__):
