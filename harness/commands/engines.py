@@ -160,7 +160,6 @@ def try_release(
     plan = Plan(
         engine=name,
         profile=PROFILES["smoke"],
-        seed=0,
         seconds=seconds,
         max_runs=runs,
         out=folder,

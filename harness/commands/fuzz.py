@@ -116,11 +116,6 @@ class Asked(NamedTuple):
     server: ServerOptions
     mutes: Path
 
-    @property
-    def over_http(self) -> Sequence[str]:
-        """The options of a server and its settings, without what the server reports about itself."""
-        return self.server.words
-
 
 def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: bool) -> ExitCode:
     """Run the campaigns of all engines, and print the outcome."""
@@ -241,12 +236,12 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
     options = {
         "--profile": plan.profile.name,
-        "--machine": plan.machine if not asked.over_http else None,
+        "--machine": plan.machine if not asked.server.words else None,
         "--model": plan.model if plan.model not in ("", model_of_bug) else None,
         "--mutant": plan.mutant,
         "--minutes": asked.minutes,
         "--runs": plan.max_runs,
-        "--workers": plan.workers if not asked.over_http else None,
+        "--workers": plan.workers if not asked.server.words else None,
         "--seed": plan.seed,
         "--step-timeout": asked.step_seconds if asked.step_seconds != STEP_TIMEOUT_S else None,
         "--shrink-seconds": asked.shrink_seconds if asked.shrink_seconds != SHRINK_SECONDS else None,
@@ -255,9 +250,9 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--mutes": asked.mutes if asked.mutes != MUTES else None,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    words += asked.over_http or [word for one in assignments(plan.settings) for word in ("--set", one)]
+    words += asked.server.words or [word for one in assignments(plan.settings) for word in ("--set", one)]
     words += [word for one in plan.fixes for word in ("--with-fix", one)]
-    is_named = list(engines) != [OWN] and not asked.over_http
+    is_named = list(engines) != [OWN] and not asked.server.words
     named = [word for engine in engines for word in ("--engine", engine)] if is_named else []
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 

@@ -164,7 +164,6 @@ class Backtest:
             engine=name,
             profile=PROFILES["default"],
             seed=seed,
-            seconds=inf,
             max_runs=budget.max_runs,
             out=path.parent / f"seed-{seed}",
         )

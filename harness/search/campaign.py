@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -55,8 +56,8 @@ class Plan:
 
     engine: str
     profile: Profile
-    seed: int
-    seconds: float
+    seed: int = 0
+    seconds: float = inf
     max_runs: int | None = None
     machine: str | None = None
     mutant: str | None = None

@@ -147,7 +147,7 @@ class WorkerGroup:
                 continue
             index, message = received
             if isinstance(message, Result):
-                self._note(index, message)
+                self._add(index, message)
                 if message.findings and plan.stop_on_first:
                     self.stop()
             elif isinstance(message, Death):
@@ -311,15 +311,12 @@ class WorkerGroup:
 
     # --- the result
 
-    def _note(self, index: int, result: Result) -> None:
-        """Add the result of a run, or of the boot of a worker."""
+    def _add(self, index: int, result: Result) -> None:
+        """Add the result of a run, of the boot of a worker, or of its death."""
         if result.run is not None:
             self._past.deaths[index], self._past.ended_runs[index] = 0, result.run
         elif result.boots and not self.result.boots:
             self.started_at = time.monotonic()
-        self._add(index, result)
-
-    def _add(self, index: int, result: Result) -> None:
         self.result.add(result)
         self.tallies[index].add(result.tallies)
 

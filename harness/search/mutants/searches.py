@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from math import inf
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -153,7 +152,7 @@ def searches(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterat
     A search that hangs or dies counts as found by another law.
     """
     prepare_process()
-    warm_up = Plan(engine=scope.engine, profile=PROFILES["smoke"], seed=0, seconds=inf, max_runs=4, machine=ENGINE)
+    warm_up = Plan(engine=scope.engine, profile=PROFILES["smoke"], max_runs=4, machine=ENGINE)
     Worker(warm_up, lambda _: None).work()  # Hypothesis computes its tables here, not in a search
     jobs = [SearchJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     for (mutant, seed), ended in run_jobs(jobs, partial(_search, scope=scope), workers=workers):
@@ -202,7 +201,6 @@ def searched(job: SearchJob, scope: Scope, *, limit_cpu: Callable[[float], None]
         engine=scope.engine,
         profile=PROFILES["default"],
         seed=seed,
-        seconds=inf,
         machine=mutant.machine,
         mutant=planted.id,
         model=mutant.model,

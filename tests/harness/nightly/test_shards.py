@@ -82,9 +82,8 @@ def test_search_for_a_canary_ends_with_its_time_or_its_runs(monkeypatch, runs, s
     monkeypatch.setattr(shards, "run_shard", run_shard)
     monkeypatch.setattr(shards, "_is_of_the_mutant", lambda *_: False)
 
-    found = find_canary(
-        Plan(engine=OWN, profile=PROFILES["default"], seed=7, seconds=10.0), ["B46"], ProcessLimits(60.0)
-    )
+    plan = Plan(engine=OWN, profile=PROFILES["default"], seed=7, seconds=10.0)
+    found = find_canary(plan, ["B46"], ProcessLimits(60.0))
 
     assert [(plan.seed, plan.seconds, plan.max_runs) for plan in asked] == [
         (7 + number, 10.0 - number * seconds, CANARY_RUNS - number * runs) for number in range(3)

@@ -34,7 +34,6 @@ def worked(folder, *, mutant=None, max_runs=1, seed=1):
         engine="swarden",
         profile=PROFILES["smoke"],
         seed=seed,
-        seconds=1e9,
         max_runs=max_runs,
         machine="engine",
         mutant=mutant,

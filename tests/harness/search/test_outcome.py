@@ -20,10 +20,8 @@ from swarden.harness.search.traffic.profiles import PROFILES
 
 LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)
-HELD = Plan(
-    engine=OWN, profile=replace(SMOKE, must_evaluate=True, probe_floor=0.01), seed=1, seconds=60.0, machine="pd"
-)
-PLAN, ENOUGH = Plan(engine=OWN, profile=SMOKE, seed=1, seconds=60.0), Result(Tallies(runs=10))
+HELD = Plan(engine=OWN, profile=replace(SMOKE, must_evaluate=True, probe_floor=0.01), machine="pd")
+PLAN, ENOUGH = Plan(engine=OWN, profile=SMOKE), Result(Tallies(runs=10))
 PLANTED = replace(PLAN, mutant="B18")
 
 

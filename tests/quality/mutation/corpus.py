@@ -1,7 +1,6 @@
 """Random runs of both machines, recorded on the healthy engine, to be repeated on mutated engines."""
 
 from collections.abc import Sequence
-from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +45,6 @@ def record(*, runs: int, seed: int) -> Corpus:
             engine=OWN,
             profile=PROFILES["default"],
             seed=seed,
-            seconds=inf,
             max_runs=max(1, round(runs * share)),
             machine=machine,
             model=model,
