@@ -157,7 +157,14 @@ def try_release(
     older = f"{target_name}=={compared(target, against).version}"
     folder.mkdir(parents=True, exist_ok=True)
     seconds = 60 * (minutes or (2.0 if runs is None else inf))
-    plan = Plan(name, PROFILES["smoke"], 0, seconds, runs, out=folder, workers=workers or os.cpu_count() or 1)
+    plan = Plan(
+        engine=name,
+        profile=PROFILES["smoke"],
+        seconds=seconds,
+        max_runs=runs,
+        out=folder,
+        workers=workers or os.cpu_count() or 1,
+    )
     done, why_broken = judged(plan, older, EventLines(None))
     known = KnownLogs()
     if done.head.result.tallies.runs and not done.head.is_interrupted:

@@ -1,8 +1,7 @@
 """swarden fuzz --exhaustive: all sequences of ops up to a length, on a tiny engine."""
 
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -102,23 +101,19 @@ def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, shrink_sec
     }.items():
         if value:
             raise UsageError(f"{option}: has no effect with --exhaustive, which explores one engine; leave it out")
-    with _explored(plan, depth, shrink_seconds) as found:
-        if as_json:
-            print_json(found.summary())
-        else:
-            for finding in found.findings:
-                print_lines(OUT, finding.story)
-                OUT.print("")
-            OUT.print(found.line(), markup=False)
-        return found.judgement.exit_code
+    found = _explored(plan, depth, shrink_seconds)
+    if as_json:
+        print_json(found.summary())
+    else:
+        for finding in found.findings:
+            print_lines(OUT, finding.story)
+            OUT.print("")
+        OUT.print(found.line(), markup=False)
+    return found.judgement.exit_code
 
 
-@contextmanager
-def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explored]:
-    """Search, print each level, and shrink and write the findings.
-
-    The first SIGINT or SIGTERM ends the search and the shrinking, but not the body, which prints the verdict.
-    """
+def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Explored:
+    """Search, print each level, and shrink and write the findings; the first SIGINT or SIGTERM ends this early."""
     target, machine = target_of(plan.engine), plan.machine or ENGINE
     if target.machines[machine].roles:
         raise UsageError(f"--machine: {machine} links several engines; an exhaustive search drives one")
@@ -160,7 +155,7 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explore
             ERR.print(_level_line(level, found.seconds), markup=False)
             found.findings += [report(finding, plan.out) for finding in level.findings]
     found.is_interrupted = search.is_interrupted
-    yield found
+    return found
 
 
 def _level_line(level: ExploredLength, seconds: float) -> str:

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from swarden.harness.commands import servers
-from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns, model_of_mutant, plans_for
+from swarden.harness.commands.campaigns import ended_campaigns, model_of_mutant, plans_for
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.events import EventsOption, event_lines
 from swarden.harness.commands.exhaustive import explore
@@ -92,51 +92,46 @@ def fuzz(
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     engines, machine = engine or [OWN], machine or (ENGINE if settings else None)
     check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())))
-    chosen, seconds = PROFILES[profile], 60 * (minutes or (inf if runs else PROFILES[profile].minutes))
-    drawn_seed, processes = secrets.randbits(32) if seed is None else seed, workers or os.cpu_count() or 1
-    limits = (runs, machine, mutant, stop_on_first, out, model or "", processes)
-    shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus)
+    seconds = 60 * (minutes or (inf if runs else PROFILES[profile].minutes))
+    drawn_seed = secrets.randbits(32) if seed is None else seed
     fixed = server.learn(settings_of(settings or [], engines), seconds + shrink_seconds, servers.note).settings
-    shared = replace(shared, settings=fixed, fixes=tuple(with_fix or ()))
+    shared = Plan(engine=engines[0], profile=PROFILES[profile], seed=drawn_seed, seconds=seconds, max_runs=runs)
+    shared = replace(shared, machine=machine, model=model or "", mutant=mutant, settings=fixed)
+    shared = replace(shared, workers=workers or os.cpu_count() or 1, stop_on_first=stop_on_first)
+    shared = replace(shared, fixes=tuple(with_fix or ()), out=out, corpus=corpus)
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
-    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds, mutes_of(mutes)), events, server, mutes)
+    asked = Asked(minutes, step_timeout, shrink_seconds, events, server, mutes)
     raise typer.Exit(_campaigns(shared, engines, asked, as_json=as_json))
 
 
 class Asked(NamedTuple):
-    """Options that are in no plan: the limit in minutes (None: the default), other limits, and the files.
-
-    `over_http` are the options of a server and its settings, without what the server reports about itself.
-    """
+    """Options that are in no plan; `minutes` is None for the default."""
 
     minutes: float | None
-    limits: CampaignLimits
+    step_seconds: float
+    shrink_seconds: float
     events: Path | None
     server: ServerOptions
-    mutes: Path = MUTES
-
-    @property
-    def over_http(self) -> Sequence[str]:
-        return self.server.words
+    mutes: Path
 
 
 def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: bool) -> ExitCode:
     """Run the campaigns of all engines, and print the outcome."""
-    plans = _with_folders(plans_for(engines, shared))
+    mutes, plans = mutes_of(asked.mutes), _with_folders(plans_for(engines, shared))
     command = _command(shared, engines, asked)
-    shrinking = f"findings are shrunk behind it, in at most {asked.limits.shrink_seconds:g} s (--shrink-seconds)"
+    shrinking = f"findings are shrunk behind it, in at most {asked.shrink_seconds:g} s (--shrink-seconds)"
     hint = [OWN_ENGINE] if list(engines) == [OWN] else []
     for line in (*hint, _opening(shared, plans), shrinking, *_corpora(plans)):
         ERR.print(line, markup=False)
     ERR.print(f"to run it again: {command}", markup=False, soft_wrap=True)
+    outcomes = [Outcome(plan, _command(plan, [plan.engine], asked), mutes=mutes) for plan in plans]
     with (
         event_lines(asked.events) as lines,
         asked.server.resumed(shared.settings),
-        ended_campaigns(plans, asked.limits, lines) as campaigns,
+        ended_campaigns(outcomes, lines, step_seconds=asked.step_seconds, shrink_seconds=asked.shrink_seconds),
     ):
-        outcomes = [one.outcome(_command(one.plan, [one.plan.engine], asked)) for one in campaigns]
         if not as_json:
             _print_outcomes(outcomes)
         else:
@@ -238,27 +233,26 @@ def _subject(plan: Plan) -> str:
 def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     """The line that runs the same campaigns again."""
     model_of_bug = model_of_mutant(engines[0], plan.mutant)
-    step_seconds, shrink_seconds, _ = asked.limits
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
     options = {
         "--profile": plan.profile.name,
-        "--machine": plan.machine if not asked.over_http else None,
+        "--machine": plan.machine if not asked.server.words else None,
         "--model": plan.model if plan.model not in ("", model_of_bug) else None,
         "--mutant": plan.mutant,
         "--minutes": asked.minutes,
         "--runs": plan.max_runs,
-        "--workers": plan.workers if not asked.over_http else None,
+        "--workers": plan.workers if not asked.server.words else None,
         "--seed": plan.seed,
-        "--step-timeout": step_seconds if step_seconds != STEP_TIMEOUT_S else None,
-        "--shrink-seconds": shrink_seconds if shrink_seconds != SHRINK_SECONDS else None,
+        "--step-timeout": asked.step_seconds if asked.step_seconds != STEP_TIMEOUT_S else None,
+        "--shrink-seconds": asked.shrink_seconds if asked.shrink_seconds != SHRINK_SECONDS else None,
         "--out": plan.out if plan.out != FINDINGS else None,
         "--corpus": plan.corpus,
         "--mutes": asked.mutes if asked.mutes != MUTES else None,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    words += asked.over_http or [word for one in assignments(plan.settings) for word in ("--set", one)]
+    words += asked.server.words or [word for one in assignments(plan.settings) for word in ("--set", one)]
     words += [word for one in plan.fixes for word in ("--with-fix", one)]
-    is_named = list(engines) != [OWN] and not asked.over_http
+    is_named = list(engines) != [OWN] and not asked.server.words
     named = [word for engine in engines for word in ("--engine", engine)] if is_named else []
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 

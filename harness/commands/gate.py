@@ -68,7 +68,14 @@ def gate(
         change = difference(old_root, new_root, new.code.package)
         size = workers or os.cpu_count() or 1
         plan = Plan(
-            new.process, PROFILES["default"], seed, 60 * minutes, runs, out=out, workers=size, change=change.lines
+            engine=new.process,
+            profile=PROFILES["default"],
+            seed=seed,
+            seconds=60 * minutes,
+            max_runs=runs,
+            out=out,
+            workers=size,
+            change=change.lines,
         )
         done, why_broken = judged(plan, old.process, lines, change.renamed)
         page = GatePage(new, done, why_broken, aside)

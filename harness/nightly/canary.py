@@ -25,7 +25,7 @@ def canary(night: Coordinator) -> str:
     for engine in (one.engine for one in night.night.engines if one.engine not in done):
         seed, names = night.seed_of("canary"), [one.id for one in target_of(engine).catalog if one.is_canary]
         first = seed % len(names) if names else 0
-        campaign = Plan(engine, PROFILES["default"], seed, limit_seconds(night))
+        campaign = Plan(engine=engine, profile=PROFILES["default"], seed=seed, seconds=limit_seconds(night))
         jobs.append(Job(engine, find_canary, (campaign, [*names[first:], *names[:first]], night.limits)))
     for _, found in night.jobs(jobs):
         night.night.canaries.append(found)

@@ -93,9 +93,7 @@ def run_shard(plan: Plan, limits: ProcessLimits, until: Collection[str] = ()) ->
     """Make the runs of a plan; a finding of one of the laws `until` ends them, and so does the end of the engine."""
     try:
         with _lane(plan.engine, limits) as group:
-            for _ in group.running(plan):
-                if any(finding.invariant in until for finding in group.result.findings.values()):
-                    group.stop()
+            group.run(plan, lambda result: any(one.invariant in until for one in result.findings.values()))
     except EngineGone as error:
         group.result.gone = str(error)
     return ShardResult(group.result, socket.gethostname())
@@ -189,12 +187,10 @@ def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding
     The finding is the first of the result; crashes with fixes of known bugs that were met meanwhile come after it.
     """
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
-        group.result = Result(findings={finding.fingerprint: finding})
         budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
         seconds = inf if target_for(finding.log.header).is_repeatable else SETTLE_S
-        reports = group.report_findings(Path(folder), budget, seconds=seconds)
-        found = [one for one in reports if one is not None]
-    return [_confirmed(one, limits) for one in found]
+        reports = group.report([finding], Path(folder), budget, seconds=seconds)
+    return [_confirmed(one, limits) for one in reports]
 
 
 def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
@@ -239,14 +235,7 @@ def _together(report: Finding, again: Sequence[Replays], why: str) -> Replays:
 # --- the worker processes
 
 
-class Lane(NamedTuple):
-    """The worker process of one thread, for one engine with these limits, and the resources that end with it."""
-
-    group: WorkerGroup
-    stack: ExitStack
-
-
-_LANES: dict[tuple[int, str, ProcessLimits], Lane] = {}
+_LANES: dict[tuple[int, str, ProcessLimits], WorkerGroup] = {}
 
 
 @contextmanager
@@ -254,34 +243,31 @@ def _lane(engine: str, limits: ProcessLimits) -> Iterator[WorkerGroup]:
     """The worker process of this thread for an engine with these limits; it boots once, and is closed by an error."""
     key = (threading.get_ident(), engine, limits)
     if key not in _LANES:
-        with ExitStack() as stack:
-            _LANES[key] = Lane(stack.enter_context(_group(limits)), stack.pop_all())
+        _LANES[key] = _group(limits).start()
     with ExitStack() as after_error:
-        after_error.callback(lambda: _LANES.pop(key).stack.close())
-        yield _LANES[key].group
+        after_error.callback(lambda: _LANES.pop(key).close())
+        yield _LANES[key]
         after_error.pop_all()
 
 
-@contextmanager
-def _group(limits: ProcessLimits) -> Iterator[WorkerGroup]:
-    with WorkerGroup(1, None, hang_seconds=limits.hang_seconds, memory_bytes=limits.memory_bytes) as group:
-        yield group
+def _group(limits: ProcessLimits) -> WorkerGroup:
+    return WorkerGroup(1, None, hang_seconds=limits.hang_seconds, memory_bytes=limits.memory_bytes)
 
 
 def runs_of_lanes() -> int:
     """The random runs of the worker processes of all threads of this process."""
-    return sum(tallies.runs for lane in [*_LANES.values()] for tallies in lane.group.tallies)
+    return sum(tallies.runs for lane in [*_LANES.values()] for tallies in lane.tallies)
 
 
 def interrupt_lanes() -> None:
     """End the jobs of all threads of this process early; their current runs are discarded."""
     for lane in list(_LANES.values()):
-        if not lane.group.is_interrupted:
-            lane.group.interrupt()
+        if not lane.is_interrupted:
+            lane.interrupt()
 
 
 @atexit.register
 def close_lanes() -> None:
     """End the worker processes of all threads of this process."""
     while _LANES:
-        _LANES.popitem()[1].stack.close()
+        _LANES.popitem()[1].close()

@@ -71,11 +71,11 @@ def traffic(night: Coordinator) -> str:
 def campaign_of(night: Coordinator, engine: str) -> Plan:
     """The campaign of an engine, of which the shards are parts."""
     return Plan(
-        engine,
-        night.profile,
-        night.night.seed,
-        SHARD_S,
-        night.night.runs,
+        engine=engine,
+        profile=night.profile,
+        seed=night.night.seed,
+        seconds=SHARD_S,
+        max_runs=night.night.runs,
         mutant=night.night.mutant,
         known=_known(night, engine),
         settings=night.night.settings,

@@ -27,7 +27,7 @@ from swarden.harness.core.target import Target
 from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
 from swarden.harness.search.archive_files import RecordT, read, save
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block
 from swarden.harness.search.traffic.profiles import PROFILES
@@ -92,7 +92,7 @@ class Backtest:
             search = self._searched(group, version, self.budget.seed)
             known, findings = [*search.known], []
             seen: set[str] = set()
-            for finding in self._shrunk(group, self._findings(version, search), path.parent):
+            for finding in self._shrunk(group, version, search):
                 known += finding.cause.bugs
                 if finding.path is not None and finding.is_confirmed and finding.fingerprint not in seen:
                     seen.update(finding.fingerprints)
@@ -160,12 +160,17 @@ class Backtest:
         if (before := self._kept(path, Searched)) is not None:
             return before
         name, budget = f"{self.engine}=={version}", self.budget
-        plan = Plan(name, PROFILES["default"], seed, inf, budget.max_runs, out=path.parent / f"seed-{seed}")
-        for _ in group.running(plan):
-            is_over = group.result.cpu_seconds >= (inf if budget.cpu_seconds is None else budget.cpu_seconds)
-            if is_over or len(group.result.replaced) >= MOST_DEATHS:
-                group.stop()
-        result = group.result
+        plan = Plan(
+            engine=name,
+            profile=PROFILES["default"],
+            seed=seed,
+            max_runs=budget.max_runs,
+            out=path.parent / f"seed-{seed}",
+        )
+        cpu_seconds = inf if budget.cpu_seconds is None else budget.cpu_seconds
+        result = group.run(
+            plan, lambda result: result.cpu_seconds >= cpu_seconds or len(result.replaced) >= MOST_DEATHS
+        )
         tallies = result.tallies
         deaths = {f"death {number}": text for number, text in enumerate(result.unexplained_deaths)}
         searched = Searched(
@@ -183,22 +188,14 @@ class Backtest:
         )
         return self._keep(path, searched)
 
-    def _findings(self, version: str, search: Searched) -> Mapping[str, Finding]:
-        folder = self.folder / version / f"seed-{search.seed}"
-        logs = {fingerprint: load_log(folder / name) for fingerprint, name in sorted(search.logs.items())}
-        name = f"{self.engine}=={version}"
-        return {
-            fingerprint: Finding(fingerprint, log.as_regression(fingerprint), 0.0, name)
-            for fingerprint, log in logs.items()
-        }
-
-    def _shrunk(self, group: WorkerGroup, findings: Mapping[str, Finding], out: Path) -> Sequence[Finding]:
-        group.result = Result(findings=dict(findings))
-        cpu_seconds = min(SHRINK_CPU_S, SHRINKS_CPU_S / max(1, len(findings)))
-        budget = ShrinkBudget(cpu_seconds=cpu_seconds)
+    def _shrunk(self, group: WorkerGroup, version: str, search: Searched) -> Sequence[Finding]:
+        folder, name = self.folder / version, f"{self.engine}=={version}"
+        logs = {each: load_log(folder / f"seed-{search.seed}" / log) for each, log in sorted(search.logs.items())}
+        findings = [Finding(each, log.as_regression(each), 0.0, name) for each, log in logs.items()]
+        budget = ShrinkBudget(cpu_seconds=min(SHRINK_CPU_S, SHRINKS_CPU_S / max(1, len(findings))))
         if self.budget.max_runs is not None:
             budget = ShrinkBudget(executions=SHRINK_EXECUTIONS, cpu_seconds=inf)
-        return [one for one in group.report_findings(out, budget) if one is not None]
+        return group.report(findings, folder, budget)
 
     def _of_known_bug(self, group: WorkerGroup, version: str, name: str) -> Frozen | None:
         """A known bug that the search has met, with the first of its op-logs that fails on this release, if any."""

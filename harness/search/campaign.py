@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,7 +43,7 @@ FINISHED_EVERY = 4  # one run of so many finishes its requests at the end
 KEPT = KeptParts(moments=1)  # the story of a finding comes from a run of its shrunk log
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The work of one worker of a campaign: every `workers`-th batch, starting with `first_run`.
 
@@ -55,8 +56,8 @@ class Plan:
 
     engine: str
     profile: Profile
-    seed: int
-    seconds: float
+    seed: int = 0
+    seconds: float = inf
     max_runs: int | None = None
     machine: str | None = None
     mutant: str | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
@@ -18,6 +19,7 @@ from swarden.harness.search.campaign import Plan
 from swarden.harness.search.fixed_settings import most_frequent
 from swarden.harness.search.floors import never_due, not_exercised, why_not_green
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS, Judgement, code_of_failure, judged
+from swarden.harness.search.keys import kind_of
 from swarden.harness.search.mutes import Mute, active, mute_of
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.traffic.profiles import PROFILES
@@ -27,26 +29,47 @@ PLATEAU_SHARE = 0.1  # of the runs of a campaign: if the last ones reach nothing
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
-    """A finished campaign; `command` runs it again, `not_reproduced` names the findings that did not fail again.
+    """A campaign and its end; `command` runs it again, `not_reproduced` names the findings that did not fail again.
 
-    `mutant` is the planted bug, if any; then missing coverage is not counted, and the campaign is red if it has no
-    finding.
+    With a planted bug, missing coverage is not counted, and the campaign is red if it has no finding.
     """
 
     plan: Plan
     command: str
-    result: Result
+    result: Result = field(default_factory=Result)
     findings: list[Finding] = field(default_factory=list)
     not_reproduced: list[str] = field(default_factory=list)
-    mutant: Mutant | None = None
     is_interrupted: bool = False
     mutes: Mapping[str, Mute] = field(default_factory=dict)
 
     @property
     def target(self) -> Target:
         return target_of(self.plan.engine)
+
+    @cached_property
+    def mutant(self) -> Mutant | None:
+        return mutant_of(self.target, self.plan.mutant) if self.plan.mutant is not None else None
+
+    def add(self, report: Finding) -> bool:
+        """Add the report of a finding; returns whether it is a new finding.
+
+        If the shrunk log of an earlier finding fails at the same statements, that one has the runs of both.
+        """
+        tallies, at = self.result.tallies, (report.fingerprint, report.statements)
+        same = [one for one in self.findings if report.statements and (one.fingerprint, one.statements) == at]
+        if report.cause.bugs:
+            tallies.attribute(report.fingerprint, report.cause.name)
+        elif report.why_flaky:
+            self.not_reproduced.append(report.why_flaky)
+        elif same:
+            kind = kind_of(report.fingerprint, same[0].key)
+            tallies.kinds[kind] += tallies.runs_of(report, (same[0], report))
+        else:
+            self.findings.append(report)
+            return True
+        return False
 
     @property
     def diverged(self) -> list[str]:

@@ -1,9 +1,9 @@
 """Replays and campaigns in this process: `swarden.replay` and `swarden.fuzz`, and the texts of the pytest plugin."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
@@ -18,7 +18,6 @@ from swarden.harness.search.deaths import death_of, is_expected
 from swarden.harness.search.findings import FINDINGS, report_finding
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import same_draws
-from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.traffic.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
 
@@ -55,72 +54,54 @@ def _replays(log: OpLog, path: Path | None, runs: int) -> Replays:
     return replace(replays, story=tuple(map(str, story)))
 
 
-@dataclass(frozen=True)
-class Fuzz:
-    """The options of a campaign in this process.
-
-    If `seconds` is None, the profile sets the time limit; with `runs` there is no time limit.  All findings are shrunk
-    within `shrink_seconds` behind it.
-    """
-
-    engine: str
-    profile: str = "smoke"
-    machine: str | None = None
-    seed: int = 0
-    seconds: float | None = None
-    runs: int | None = None
-    shrink_seconds: float = SHRINK_SECONDS
-
-    def plan(self, out: Path) -> Plan:
-        """The plan of one worker; raises UsageError if the engine, the profile or the machine is unknown."""
-        machines = (None, *target_of(self.engine).machines)
-        for name, value, known in (("profile", self.profile, PROFILES), ("machine", self.machine, machines)):
-            if value not in known:
-                raise UsageError(f"{name}: {value!r} is not one of {', '.join(filter(None, known))}")
-        chosen = PROFILES[self.profile]
-        limit = 60 * chosen.minutes if self.runs is None else float("inf")
-        seconds = self.seconds if self.seconds is not None else limit
-        return Plan(self.engine, chosen, self.seed, seconds, self.runs, self.machine, out=out)
-
-    @property
-    def command(self) -> str:
-        """The command line that runs the same campaign."""
-        options = {
-            "engine": self.engine,
-            "profile": self.profile,
-            "machine": self.machine,
-            "minutes": f"{self.seconds / 60:g}" if self.seconds is not None else None,
-            "runs": self.runs,
-            "seed": self.seed,
-            "shrink-seconds": f"{self.shrink_seconds:g}" if self.shrink_seconds != SHRINK_SECONDS else None,
-        }
-        given = [f"--{name} {value}" for name, value in options.items() if value is not None]
-        return f"swarden fuzz {' '.join(given)} --workers 1"
-
-
-def fuzz(engine: str, *, out: Path | str = FINDINGS, **options: Any) -> Outcome:
+def fuzz(
+    engine: str,
+    *,
+    out: Path | str = FINDINGS,
+    profile: str = "smoke",
+    machine: str | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+    runs: int | None = None,
+    shrink_seconds: float = SHRINK_SECONDS,
+) -> Outcome:
     """Fuzz an engine in this process; returns the `verdict`, the `findings`, and the figures in `summary()`.
 
-    A finding has its `fingerprint`, its `story`, and the `path` of its op-log in the folder `out`.  The options are
-    `profile` (smoke), `machine` (all), `seed` (0), `seconds` (those of the profile, or no limit if there are `runs`),
-    `runs` (no limit) and `shrink_seconds` for all findings (120).  Raises UsageError, with one line, if something that
-    they name is unknown.
+    A finding has its `fingerprint`, its `story`, and the `path` of its op-log in the folder `out`.  The limit is that
+    of the profile, or `seconds`, or `runs`; all findings are shrunk within `shrink_seconds` behind it.  Raises
+    UsageError, with one line, if something that the options name is unknown.
     """
-    asked, folder = Fuzz(engine, **options), Path(out)
-    plan = asked.plan(folder)
+    machines = (None, *target_of(engine).machines)
+    for name, value, known in (("profile", profile, PROFILES), ("machine", machine, machines)):
+        if value not in known:
+            raise UsageError(f"{name}: {value!r} is not one of {', '.join(filter(None, known))}")
+    limit = 60 * PROFILES[profile].minutes if runs is None else inf
+    plan = Plan(
+        engine=engine,
+        profile=PROFILES[profile],
+        seed=seed,
+        seconds=limit if seconds is None else seconds,
+        max_runs=runs,
+        machine=machine,
+        out=Path(out),
+    )
+    options = {
+        "engine": engine,
+        "profile": profile,
+        "machine": machine,
+        "minutes": f"{seconds / 60:g}" if seconds is not None else None,
+        "runs": runs,
+        "seed": seed,
+        "shrink-seconds": f"{shrink_seconds:g}" if shrink_seconds != SHRINK_SECONDS else None,
+    }
+    given = [f"--{name} {value}" for name, value in options.items() if value is not None]
+    outcome = Outcome(plan, f"swarden fuzz {' '.join(given)} --workers 1")
     with same_draws():
-        result = Worker(plan, lambda _: None).work()
-    findings, not_reproduced, until = list[Finding](), list[str](), monotonic() + asked.shrink_seconds
-    for finding in result.findings.values():
-        budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
-        report = report_finding(finding, folder, budget, is_stopped=lambda: monotonic() > until)
-        if report.cause.bugs:
-            result.tallies.attribute(report.fingerprint, report.cause.name)
-        elif report.why_flaky:
-            not_reproduced.append(report.why_flaky)
-        else:
-            findings.append(report)
-    return Outcome(plan, asked.command, result, findings, not_reproduced)
+        outcome.result = Worker(plan, lambda _: None).work()
+    until, budget = monotonic() + shrink_seconds, ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
+    for finding in outcome.result.findings.values():
+        outcome.add(report_finding(finding, Path(out), budget, is_stopped=lambda: monotonic() > until))
+    return outcome
 
 
 def failure_text(outcome: Outcome) -> str:

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
@@ -80,10 +80,16 @@ class WorkerGroup:
         self._interrupted_at: float | None = None
 
     def __enter__(self) -> "WorkerGroup":
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def start(self) -> "WorkerGroup":
         self.workers = [self._started(index) for index in range(len(self.tallies))]
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         for worker in self.workers:
             worker.kill()
         if self._limits.is_folder_temporary:
@@ -117,10 +123,11 @@ class WorkerGroup:
         tasks = (worker.task for worker in self.workers)
         return (task.arguments[0] for task in tasks if task is not None and task.function is report)
 
-    def run(self, plan: Plan) -> Result:
-        """Make the plan's runs, batch by batch over the workers; returns the merged result of all workers."""
+    def run(self, plan: Plan, is_over: Callable[[Result], bool] = lambda _: False) -> Result:
+        """Make the plan's runs, batch by batch over the workers, until `is_over`; returns their merged result."""
         for _ in self.running(plan):
-            pass
+            if is_over(self.result):
+                self.stop()
         return self.result
 
     def running(self, plan: Plan) -> Iterator[None]:
@@ -140,7 +147,7 @@ class WorkerGroup:
                 continue
             index, message = received
             if isinstance(message, Result):
-                self._note(index, message)
+                self._add(index, message)
                 if message.findings and plan.stop_on_first:
                     self.stop()
             elif isinstance(message, Death):
@@ -183,6 +190,13 @@ class WorkerGroup:
             raise replays
         assert replays is not None, "a worker has ended its task without a message"
         return replays
+
+    def report(
+        self, findings: Iterable[Finding], out: Path, budget: ShrinkBudget, *, seconds: float = inf
+    ) -> list[Finding]:
+        """Report these findings, as `report_findings` does, in place of an earlier result."""
+        self.result = Result(findings={one.name: one for one in findings})
+        return [one for one in self.report_findings(out, budget, seconds=seconds) if one is not None]
 
     def report_findings(self, out: Path, budget: ShrinkBudget, *, seconds: float = inf) -> Iterator[Finding | None]:
         """Report each finding of the result, shrunk within its budget, and all of them within these seconds.
@@ -297,15 +311,12 @@ class WorkerGroup:
 
     # --- the result
 
-    def _note(self, index: int, result: Result) -> None:
-        """Add the result of a run, or of the boot of a worker."""
+    def _add(self, index: int, result: Result) -> None:
+        """Add the result of a run, of the boot of a worker, or of its death."""
         if result.run is not None:
             self._past.deaths[index], self._past.ended_runs[index] = 0, result.run
         elif result.boots and not self.result.boots:
             self.started_at = time.monotonic()
-        self._add(index, result)
-
-    def _add(self, index: int, result: Result) -> None:
         self.result.add(result)
         self.tallies[index].add(result.tallies)
 

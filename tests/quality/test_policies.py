@@ -6,8 +6,8 @@ import pytest
 
 from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.core.registry import OWN, target_of
-from swarden.harness.search.campaign import Worker
-from swarden.harness.search.testing import Fuzz
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.invariants.catalog import CONTRACTS
 
 SCHEDULER = "swarden.engine_under_test.scheduler"
@@ -58,9 +58,9 @@ def contracts(monkeypatch):
 
 def failures(name, tmp_path, *, runs=RUNS, stop_on_first=False):
     """The fingerprints of a campaign with another policy."""
-    plan = replace(Fuzz(OWN, machine="engine", seed=SEED, runs=runs).plan(tmp_path), stop_on_first=stop_on_first)
+    plan = Plan(engine=OWN, profile=PROFILES["smoke"], seed=SEED, max_runs=runs, machine="engine", out=tmp_path)
     with Mutant(name, "a free choice", POLICIES[name], ()).planted():
-        return set(Worker(plan, lambda _: None).work().findings)
+        return set(Worker(replace(plan, stop_on_first=stop_on_first), lambda _: None).work().findings)
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from math import inf
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -153,7 +152,7 @@ def searches(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterat
     A search that hangs or dies counts as found by another law.
     """
     prepare_process()
-    warm_up = Plan(scope.engine, PROFILES["smoke"], 0, inf, max_runs=4, machine=ENGINE)
+    warm_up = Plan(engine=scope.engine, profile=PROFILES["smoke"], max_runs=4, machine=ENGINE)
     Worker(warm_up, lambda _: None).work()  # Hypothesis computes its tables here, not in a search
     jobs = [SearchJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     for (mutant, seed), ended in run_jobs(jobs, partial(_search, scope=scope), workers=workers):
@@ -199,10 +198,9 @@ def searched(job: SearchJob, scope: Scope, *, limit_cpu: Callable[[float], None]
     start = process_time()
     limit_cpu(scope.hang_seconds)
     plan = Plan(
-        scope.engine,
-        PROFILES["default"],
-        seed,
-        inf,
+        engine=scope.engine,
+        profile=PROFILES["default"],
+        seed=seed,
         machine=mutant.machine,
         mutant=planted.id,
         model=mutant.model,

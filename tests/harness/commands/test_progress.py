@@ -46,7 +46,7 @@ def test_line_of_rare_states_has_those_that_are_missing_and_the_plateau():
 
 @pytest.mark.parametrize(("silent_s", "is_named"), [(0.0, False), (60.0, True)])
 def test_long_boot_is_named_once_in_a_pipe(capsys, silent_s, is_named):
-    plan = Plan("demo", PROFILES["smoke"], 1, 60.0)
+    plan = Plan(engine="demo", profile=PROFILES["smoke"], seed=1, seconds=60.0)
     group = WorkerGroup(1, Path(), hang_seconds=60.0)
     group.started_at -= silent_s
     display = ProgressDisplay(plan, Progress(disable=True), EventLines(None))

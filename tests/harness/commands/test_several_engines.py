@@ -99,7 +99,8 @@ def test_engines_that_cannot_run_are_one_line_and_exit_with_two(fuzz, line, told
 
 
 def test_workers_are_divided_among_the_engines():
-    shared, engines = Plan(OWN, PROFILES["smoke"], 1, 60.0, out=Path("out"), workers=5), [OWN, "demo", "demo"]
+    shared = Plan(engine=OWN, profile=PROFILES["smoke"], out=Path("out"), workers=5)
+    engines = [OWN, "demo", "demo"]
     newest = target_of(OWN).version()
 
     assert [plan.workers for plan in plans_for(engines, shared)] == [2, 2, 1]
@@ -111,9 +112,9 @@ def test_workers_are_divided_among_the_engines():
 
 
 def test_verdict_of_several_engines_names_the_worst_first():
-    green, sick = Outcome(Plan(OWN, SMOKE, 1, 60.0), "swarden fuzz", ENOUGH), [report("a_law/page")]
+    green, sick = Outcome(Plan(engine=OWN, profile=SMOKE), "swarden fuzz", ENOUGH), [report("a_law/page")]
     newest = f"{OWN}=={target_of(OWN).version()}"
-    other = Outcome(Plan(newest, SMOKE, 1, 60.0), "swarden fuzz", ENOUGH, sick)
+    other = Outcome(Plan(engine=newest, profile=SMOKE), "swarden fuzz", ENOUGH, sick)
 
     assert verdicts_of_engines([green, other]) == f"violated: {newest}; green: {OWN}"
 

@@ -58,7 +58,7 @@ def own_mutants(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("own_mutants")
 def test_canary_is_the_first_mutant_that_fits_the_engine():
-    plan = Plan(OWN, PROFILES["default"], 7, 60.0)
+    plan = Plan(engine=OWN, profile=PROFILES["default"], seed=7, seconds=60.0)
     limits = ProcessLimits(60.0)
 
     found = find_canary(plan, ["stale", "B46"], limits)
@@ -82,7 +82,8 @@ def test_search_for_a_canary_ends_with_its_time_or_its_runs(monkeypatch, runs, s
     monkeypatch.setattr(shards, "run_shard", run_shard)
     monkeypatch.setattr(shards, "_is_of_the_mutant", lambda *_: False)
 
-    found = find_canary(Plan(OWN, PROFILES["default"], 7, 10.0), ["B46"], ProcessLimits(60.0))
+    plan = Plan(engine=OWN, profile=PROFILES["default"], seed=7, seconds=10.0)
+    found = find_canary(plan, ["B46"], ProcessLimits(60.0))
 
     assert [(plan.seed, plan.seconds, plan.max_runs) for plan in asked] == [
         (7 + number, 10.0 - number * seconds, CANARY_RUNS - number * runs) for number in range(3)
@@ -98,10 +99,10 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
         def __init__(self, *_, hang_seconds, memory_bytes):
             started.append(ProcessLimits(hang_seconds, memory_bytes))
 
-        def __enter__(self):
+        def start(self):
             return self
 
-        def __exit__(self, *_):
+        def close(self):
             pass
 
         def replay(self, *_, **__):

@@ -28,11 +28,12 @@ from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup
 from tests.harness.driving import TINY
 
+PLAN = Plan(engine=OWN, profile=TINY, seed=11, machine="engine")
+
 
 def work(**changes):
     """A worker's result after a few small runs."""
-    plan = Plan(OWN, TINY, seed=11, seconds=float("inf"), max_runs=6, machine="engine")
-    return Worker(replace(plan, **changes), lambda _: None).work()
+    return Worker(replace(PLAN, **{"max_runs": 6} | changes), lambda _: None).work()
 
 
 def test_campaigns_with_equal_seeds_make_equal_runs():
@@ -226,7 +227,7 @@ def test_finding_has_the_smallest_of_its_failing_logs(with_a_frequent_bug):
 def test_interrupted_run_is_discarded():
     """Runs that ended before the interrupt are kept; the current run is neither drained nor checked."""
     results: list[Result] = []
-    plan = Plan(OWN, TINY, seed=11, seconds=float("inf"), max_runs=6, machine="engine")
+    plan = replace(PLAN, max_runs=6)
     num_checks = count()
     worker = Worker(plan, results.append, lambda: len(results) == 2 and next(num_checks) > 5)
 
@@ -246,7 +247,7 @@ def test_failed_run_is_kept_after_an_interrupt():
             if driver.failure is not None:
                 seen.append(driver.failure.fingerprint)
 
-    plan = Plan(OWN, TINY, seed=11, seconds=60, machine="engine", mutant="B46")
+    plan = replace(PLAN, seconds=60, mutant="B46")
     result = Watching(plan, lambda _: None, lambda: bool(seen)).work()
 
     assert list(result.findings) == seen[:1]
@@ -268,7 +269,7 @@ def test_engine_interrupted_within_an_op_is_not_checked():
         if results:
             raise KeyboardInterrupt
 
-    worker = Worker(Plan(OWN, TINY, seed=11, seconds=60, machine="engine"), results.append, heartbeat=interrupt)
+    worker = Worker(replace(PLAN, seconds=60), results.append, heartbeat=interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         worker.work()
@@ -280,7 +281,7 @@ def test_skipped_runs_are_those_before_the_first_of_the_plan():
     """A replacement worker makes the same runs that the dead worker would have made next."""
     logs: dict[RunIndex, list[Result]] = {first: [] for first in (RunIndex(0), RunIndex(0, 4))}
     for first, results in logs.items():
-        plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine", first_run=first)
+        plan = replace(PLAN, max_runs=6, first_run=first)
         Worker(plan, results.append).work()
 
     whole, rest = ([(result.tallies.ops, result.tallies.steps) for result in results] for results in logs.values())
@@ -296,12 +297,7 @@ def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
         if (log := last_run(path)) is not None and log.ops:
             seen.append(log)
 
-    worker = Worker(
-        Plan(OWN, TINY, seed=11, seconds=60, max_runs=1, machine="engine"),
-        lambda _: None,
-        heartbeat=heartbeat,
-        running=RunningLog(path),
-    )
+    worker = Worker(replace(PLAN, max_runs=1), lambda _: None, heartbeat=heartbeat, running=RunningLog(path))
     result = worker.work()
 
     assert len(seen[-1].ops) == result.tallies.ops.total()
@@ -327,16 +323,14 @@ def test_fixed_settings_are_those_of_all_runs(machine):
             found.extend(header.configs)
             return super().drive(header)
 
-    result = Recorder(
-        Plan(OWN, TINY, seed=11, seconds=60, max_runs=3, machine=machine, settings=settings), lambda _: None
-    ).work()
+    result = Recorder(replace(PLAN, max_runs=3, machine=machine, settings=settings), lambda _: None).work()
 
     assert (result.tallies.runs, result.findings) == (3, {})
     assert all(settings.items() <= config.items() for config in found)
 
 
 def test_settings_that_no_configuration_can_have_end_the_campaign(tmp_path):
-    plan = Plan(OWN, TINY, seed=11, seconds=60, settings={"page_size": 3}, machine="engine")
+    plan = replace(PLAN, seconds=60, settings={"page_size": 3})
     refused = pytest.raises(UsageError, match=r"--set: the engine refuses each .*: page_size: 3 is not one of")
 
     with WorkerGroup(2, tmp_path, hang_seconds=60) as group, refused:
@@ -364,7 +358,7 @@ def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, re
 
 def test_worker_whose_draws_are_refused_is_not_silent_and_ends_when_it_is_stopped(monkeypatch, tmp_path):
     """No log of a run is left: a worker that is slow to draw the next configuration does not hang in that run."""
-    plan, left = Plan(OWN, TINY, seed=11, seconds=60, machine="engine", settings={"page_size": 2}), list[OpLog | None]()
+    plan, left = replace(PLAN, seconds=60, settings={"page_size": 2}), list[OpLog | None]()
     running = RunningLog(tmp_path / "running.oplog")
 
     def refuse(*_):

@@ -31,7 +31,13 @@ def rare(ops, features, steps):
 
 def worked(folder, *, mutant=None, max_runs=1, seed=1):
     plan = Plan(
-        "swarden", PROFILES["smoke"], seed, 1e9, max_runs=max_runs, machine="engine", mutant=mutant, corpus=folder
+        engine="swarden",
+        profile=PROFILES["smoke"],
+        seed=seed,
+        max_runs=max_runs,
+        machine="engine",
+        mutant=mutant,
+        corpus=folder,
     )
     return Worker(plan, lambda _: None).work()
 

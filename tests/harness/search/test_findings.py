@@ -26,7 +26,9 @@ KEPT = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
 @pytest.fixture
 def finding(tmp_path) -> Finding:
     """The first failure of a campaign with a planted bug."""
-    plan = Plan(OWN, TINY, 11, 60, machine="engine", mutant="B46", stop_on_first=True, out=tmp_path)
+    plan = Plan(
+        engine=OWN, profile=TINY, seed=11, seconds=60, machine="engine", mutant="B46", stop_on_first=True, out=tmp_path
+    )
     [found] = Worker(plan, lambda _: None).work().findings.values()
     return found
 
@@ -62,7 +64,7 @@ def test_finding_is_sent_before_its_log_is_shrunk(monkeypatch):
 
     monkeypatch.setattr(steering, "shrink", broken)
     with pytest.raises(ZeroDivisionError, match="of the harness"):
-        Worker(Plan("demo", TINY, 11, 60), sent.append).work()
+        Worker(Plan(engine="demo", profile=TINY, seed=11, seconds=60), sent.append).work()
 
     finding, *_ = [one for result in sent if isinstance(result, Result) for one in result.findings.values()]
     assert any(line.text.startswith(f"{finding.invariant}: ") for line in finding.story)

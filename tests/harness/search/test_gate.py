@@ -75,7 +75,7 @@ class Base:
 
 
 def run(head: Any, base: Any, out: Path, **renamed: str) -> Gate:
-    gate = Gate(Plan("demo", PROFILES["smoke"], 0, 1000.0), "demo", head, base, renamed)
+    gate = Gate(Plan(engine="demo", profile=PROFILES["smoke"], seed=0, seconds=1000.0), "demo", head, base, renamed)
     gate.run(out)
     return gate
 

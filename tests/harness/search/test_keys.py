@@ -1,7 +1,6 @@
 """Failures with one fingerprint that no fix cures are kept apart by the statements behind them."""
 
 from contextlib import ExitStack, contextmanager
-from math import inf
 
 import pytest
 
@@ -70,7 +69,7 @@ def test_key_has_no_line_number():
 
 def test_new_hang_beside_an_old_one_is_a_finding_with_its_own_log(tmp_path):
     new = Hunk(f"{ADMISSION}.plan_new", WISH, f"    if request.tokens_left % 5 == 2:\n        return None\n{WISH}")
-    plan = Plan(OWN, PROFILES["smoke"], seed=5, seconds=inf, max_runs=30, machine="engine", out=tmp_path)
+    plan = Plan(engine=OWN, profile=PROFILES["smoke"], seed=5, max_runs=30, machine="engine", out=tmp_path)
 
     with planted(KNOWN, new):
         result = Worker(plan, lambda _: None).work()

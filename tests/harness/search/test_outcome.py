@@ -20,8 +20,9 @@ from swarden.harness.search.traffic.profiles import PROFILES
 
 LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)
-HELD = Plan(OWN, replace(SMOKE, must_evaluate=True, probe_floor=0.01), 1, 60.0, machine="pd")
-ENOUGH = Result(Tallies(runs=10))
+HELD = Plan(engine=OWN, profile=replace(SMOKE, must_evaluate=True, probe_floor=0.01), machine="pd")
+PLAN, ENOUGH = Plan(engine=OWN, profile=SMOKE), Result(Tallies(runs=10))
+PLANTED = replace(PLAN, mutant="B18")
 
 
 def report(*fingerprints: str) -> Finding:
@@ -30,7 +31,7 @@ def report(*fingerprints: str) -> Finding:
 
 def outcome(**changes) -> Outcome:
     """A campaign with enough runs and no finding."""
-    return replace(Outcome(Plan(OWN, SMOKE, 1, 60.0), "swarden fuzz", ENOUGH), **changes)
+    return replace(Outcome(PLAN, "swarden fuzz", ENOUGH), **changes)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +84,9 @@ def outcome(**changes) -> Outcome:
             "red",
             id="death",
         ),
-        pytest.param({"mutant": BY_ID["B18"]}, ExitCode.RED, "red", id="missed-bug"),
+        pytest.param({"plan": PLANTED}, ExitCode.RED, "red", id="missed-bug"),
         pytest.param(
-            {"mutant": BY_ID["B18"], "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted-hunt"
+            {"plan": PLANTED, "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted-hunt"
         ),
         pytest.param(
             {"findings": [replace(report("crash/SIGKILL/step"), replays=None)]},
@@ -111,7 +112,7 @@ LISTED = BY_ID["B18"].caught_by[0]
     ids=["listed", "another-law"],
 )
 def test_planted_bug_is_found_by_any_law(further, by):
-    ended = outcome(mutant=BY_ID["B18"], findings=[report("another_law/page", *further)])
+    ended = outcome(plan=PLANTED, findings=[report("another_law/page", *further)])
 
     assert (ended.found, ended.owed, ended.verdict) == (f"mutant B18: found by {by}", [], "violated")
 

@@ -168,4 +168,4 @@ def test_error_of_the_harness_is_not_hidden_by_its_repetition(monkeypatch):
 
     monkeypatch.setattr(Worker, "on_end", broken)
     with pytest.raises(ZeroDivisionError, match="of the harness"):
-        Worker(Plan(OWN, PROFILES["smoke"], 1, 60.0, max_runs=8, machine="engine"), lambda _: None).work()
+        Worker(Plan(engine=OWN, profile=PROFILES["smoke"], max_runs=8, machine="engine"), lambda _: None).work()

@@ -65,7 +65,7 @@ def cause_of(target, tmp_path):
 @pytest.fixture(scope="module")
 def result():
     """The result of a few runs of random traffic."""
-    plan = Plan("blockserve", PROFILES["smoke"], seed=3, seconds=float("inf"), max_runs=RUNS)
+    plan = Plan(engine="blockserve", profile=PROFILES["smoke"], seed=3, max_runs=RUNS)
     return Worker(plan, lambda _: None).work()
 
 
@@ -179,7 +179,7 @@ def test_other_failure_with_the_fixes_is_revealed(cause_of, target, change):
 
 def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(target, change):
     change(target, OF_BLOCKS, after="self.no_such_attribute")
-    plan = Plan("blockserve", PROFILES["smoke"], seed=3, seconds=float("inf"), max_runs=RUNS)
+    plan = Plan(engine="blockserve", profile=PROFILES["smoke"], seed=3, max_runs=RUNS)
 
     findings = Worker(plan, lambda _: None).work().findings
 
@@ -242,7 +242,7 @@ def test_finding_whose_shrunk_log_passes_with_a_fix_is_of_the_known_bug(cause_of
 
 def test_campaign_says_what_is_new_first_and_then_what_is_known(result, tmp_path):
     finding = report_finding(result.findings[STUCK], tmp_path, ShrinkBudget(cpu_seconds=20))
-    outcome = Outcome(Plan("blockserve", PROFILES["smoke"], 3, 60.0), "swarden fuzz", result, [finding])
+    outcome = Outcome(Plan(engine="blockserve", profile=PROFILES["smoke"]), "swarden fuzz", result, [finding])
 
     new, warning, *known = outcome.causes
     runs = result.tallies.failures[STUCK]
@@ -258,7 +258,7 @@ def test_campaign_says_what_is_new_first_and_then_what_is_known(result, tmp_path
 
 
 def test_campaign_with_known_failures_alone_is_clean_and_says_so(result):
-    outcome = Outcome(Plan("blockserve", PROFILES["smoke"], 3, 60.0), "swarden fuzz", result)
+    outcome = Outcome(Plan(engine="blockserve", profile=PROFILES["smoke"]), "swarden fuzz", result)
 
     assert outcome.judgement.exit_code is ExitCode.CLEAN
     assert outcome.lines()[-1].startswith(f"failed by known bugs only ({RUNS} runs, want at least ")

@@ -22,7 +22,7 @@ from tests.harness.some_processes import processes_of, running, swarden_process,
 from tests.harness.some_targets import FIXED
 
 RUNS = 32
-PLAN = Plan("demo", PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, mutant="fixed")  # its workers need no torch
+PLAN = Plan(engine="demo", profile=PROFILES["smoke"], seed=3, max_runs=RUNS, mutant="fixed")  # it needs no torch
 LOG = OpLog(Header(engine="demo", configs=[{}]), [Submit(), Drain()])
 DYING = f"""
 {FIXED}
@@ -126,7 +126,7 @@ def test_interrupted_workers_keep_finished_runs(tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     with WorkerGroup(2, tmp_path, hang_seconds=60, on_progress=interrupt) as group, interruptible([group]):
-        result = group.run(replace(PLAN, max_runs=None, out=tmp_path))
+        result = group.run(replace(PLAN, max_runs=None, seconds=60, out=tmp_path))
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -220,9 +220,8 @@ def test_first_crash_ends_a_campaign_that_stops_on_first(tmp_path):
 
 def test_death_of_an_idle_worker_loses_no_finding(tmp_path):
     """One of two workers is idle while the other reports the only finding."""
-    [found] = (
-        Worker(Plan("demo", PROFILES["smoke"], 11, 60, stop_on_first=True), lambda _: None).work().findings.values()
-    )
+    plan = Plan(engine="demo", profile=PROFILES["smoke"], seed=11, seconds=60, stop_on_first=True)
+    [found] = Worker(plan, lambda _: None).work().findings.values()
 
     def kill_the_idle(group: WorkerGroup) -> None:
         if group.workers[1].pid == first_pid:

@@ -1,7 +1,6 @@
 """Random runs of both machines, recorded on the healthy engine, to be repeated on mutated engines."""
 
 from collections.abc import Sequence
-from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,10 +42,9 @@ def record(*, runs: int, seed: int) -> Corpus:
     corpus = Corpus()
     for machine, share, model in SOURCES:
         plan = Plan(
-            OWN,
-            PROFILES["default"],
-            seed,
-            inf,
+            engine=OWN,
+            profile=PROFILES["default"],
+            seed=seed,
             max_runs=max(1, round(runs * share)),
             machine=machine,
             model=model,
