@@ -11,6 +11,7 @@ from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.event_log import TracerOf
+from swarden.harness.core.fingerprint import is_same
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
@@ -41,6 +42,13 @@ class Verdict(Enum):
     FLAKY = "FLAKY"
 
 
+def verdict_on(fingerprints: Sequence[str], expected: Sequence[str]) -> Verdict:
+    """The verdict on a run with these fingerprints, none if it passes; `expected` are the names of the failure."""
+    if not fingerprints:
+        return Verdict.FIXED
+    return Verdict.FAILED if not expected or is_same(expected, fingerprints) else Verdict.CHANGED
+
+
 @dataclass(frozen=True)
 class Replayed:
     """One run of a log; `diverged` names the first op at which the run differs from the log.
@@ -56,9 +64,7 @@ class Replayed:
     @property
     def verdict(self) -> Verdict:
         failure, expected = self.driver.failure, self.log.header.expected
-        if failure is None:
-            return Verdict.FIXED
-        return Verdict.FAILED if expected in (None, *failure.fingerprints) else Verdict.CHANGED
+        return verdict_on(failure.fingerprints if failure is not None else (), [expected] if expected else ())
 
     @property
     def again(self) -> OpLog:
@@ -178,7 +184,7 @@ def run_log(
 def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = lambda: None) -> Failure | None:
     """Run a log; returns its failure if this is one of its fingerprints; calls `heartbeat` at each transition."""
     failure = run_log(log, observe=lambda *_: heartbeat()).failure
-    return failure if failure and fingerprint in failure.fingerprints else None
+    return failure if failure and failure.is_called(fingerprint) else None
 
 
 def replay(log: OpLog, observe: Observe | None = None, *, tracer_of: TracerOf | None = None) -> Replayed:
@@ -230,6 +236,6 @@ def _difference(log: OpLog, driver: Driver, *, before: str = "the log") -> str |
     if len(log.digests) != len(driver.digests):
         return f"op {min(len(log.digests), len(driver.digests)) + 1}: one run failed there and the other did not"
     expected, failure = log.header.expected, driver.failure
-    if expected is not None and failure is not None and expected not in failure.fingerprints:
+    if expected is not None and failure is not None and not failure.is_called(expected):
         return f"op {failure.op_index + 1}: failed with {failure.fingerprint}, {before} has {expected}"
     return None

@@ -21,13 +21,14 @@ import msgspec
 
 from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import EngineGone, UsageError
+from swarden.harness.core.fingerprint import is_same
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_for, target_of
-from swarden.harness.core.replay import RUNS, Replays, Verdict
+from swarden.harness.core.replay import RUNS, Replays, Verdict, verdict_on
 from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
@@ -131,7 +132,7 @@ def _is_of_the_mutant(finding: Finding, engine: str, limits: ProcessLimits) -> b
     """Whether the log of a finding does not fail in the same way without its mutant."""
     header = msgspec.structs.replace(finding.log.header, mutant=None)
     with _lane(engine, limits) as group:
-        return finding.fingerprint not in group.replay(OpLog(header, finding.log.ops), 1).fingerprints
+        return not is_same([finding.fingerprint], group.replay(OpLog(header, finding.log.ops), 1).fingerprints)
 
 
 def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: ProcessLimits) -> Replays | str:
@@ -148,8 +149,8 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
         with _lane(engine, limits) as group:
             replays = group.replay(of_engine, RUNS)
         if replays.verdict is Verdict.FLAKY and not target_for(log.header).is_repeatable:  # it has a rate
-            is_same = log.header.expected in (None, *replays.fingerprints)
-            return replace(replays, verdict=Verdict.FAILED if is_same else Verdict.CHANGED)
+            expected = [log.header.expected] if log.header.expected else ()
+            return replace(replays, verdict=verdict_on(replays.fingerprints, expected))
         if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
             with _group(limits) as fresh:
                 return fresh.replay(of_engine, RUNS)
@@ -212,7 +213,7 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
             return replace(report, replays=Replays(Verdict.FAILED, names, 1, 1, str(error)))
         except UsageError as error:
             return replace(report, replays=_together(report, [], str(error)))
-        if report.fingerprint not in again.fingerprints:
+        if not is_same([report.fingerprint], again.fingerprints):
             why = f"{again.verdict.value} when it was run again {', '.join(again.fingerprints)}".rstrip()
             return replace(report, replays=Replays(Verdict.FLAKY, names, 0, again.runs, why))
         return replace(report, replays=replace(again, verdict=Verdict.FAILED, fingerprints=names))

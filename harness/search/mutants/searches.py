@@ -256,7 +256,7 @@ def _fails_without(mutant: Mutant, finding: Finding) -> bool:
     header = msgspec.structs.replace(finding.log.header, mutant=None)
     with mutant.removed():
         failure = run_log(OpLog(header, finding.log.ops)).failure
-    return failure is not None and finding.fingerprint in failure.fingerprints
+    return failure is not None and failure.is_called(finding.fingerprint)
 
 
 def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:
