@@ -33,20 +33,25 @@ class Verdict(Enum):
     """The result of a replay. FIXED: no failure. FLAKY: the runs of the log differ, in digests or in their failures.
 
     FAILED: a failure with the fingerprint that the log expects, or any failure if it expects none.  CHANGED: another
-    failure.
+    failure.  ERROR: the log cannot be run.
     """
 
     FIXED = "FIXED"
     FAILED = "FAILED"
     CHANGED = "CHANGED"
     FLAKY = "FLAKY"
+    ERROR = "ERROR"
 
 
-def verdict_on(fingerprints: Sequence[str], expected: Sequence[str]) -> Verdict:
-    """The verdict on a run with these fingerprints, none if it passes; `expected` are the names of the failure."""
+def verdict_on(
+    fingerprints: Sequence[str],
+    expected: Sequence[str],
+    same: Callable[[Sequence[str], Sequence[str]], bool] = is_same,
+) -> Verdict:
+    """The verdict on a run with these fingerprints, none if it passes; `expected` are those of the failure."""
     if not fingerprints:
         return Verdict.FIXED
-    return Verdict.FAILED if not expected or is_same(expected, fingerprints) else Verdict.CHANGED
+    return Verdict.FAILED if not expected or same(expected, fingerprints) else Verdict.CHANGED
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class Replays:
 
     The fingerprints and the failure are those of the first of them.  `diverged` has the first difference of the
     runs from each other, or of that run from the log; the latter is not nondeterminism if another build wrote the log.
+    Of an ERROR it has the reason.
     `failure` stays in its process; `story` has the lines of its story, if the story was requested.  `ran` has the
     ordinals of the changed lines that ran, if these were followed.
     """
@@ -99,6 +105,10 @@ class Replays:
     @property
     def is_nondeterministic(self) -> bool:
         return bool(self.diverged) and self.is_same_build
+
+
+def not_run(why: str) -> Replays:
+    return Replays(Verdict.ERROR, (), 0, 0, why, is_same_build=False)
 
 
 def verdict_of(runs: Sequence[Replayed]) -> Replays:

@@ -28,7 +28,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_for, target_of
-from swarden.harness.core.replay import RUNS, Replays, Verdict, verdict_on
+from swarden.harness.core.replay import RUNS, Replays, Verdict, not_run, verdict_on
 from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
@@ -40,7 +40,7 @@ from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
-BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
+BADNESS = (Verdict.FIXED, Verdict.ERROR, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)
 SETTLE_S = 900.0  # of one finding of a server, whose shrink waits and uses no CPU time
 FRESH = 3  # processes in which a finding must fail before it is published
 
@@ -135,11 +135,11 @@ def _is_of_the_mutant(finding: Finding, engine: str, limits: ProcessLimits) -> b
         return not is_same([finding.fingerprint], group.replay(OpLog(header, finding.log.ops), 1).fingerprints)
 
 
-def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: ProcessLimits) -> Replays | str:
+def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: ProcessLimits) -> Replays:
     """Run the content of an op-log file on an engine, with this mutant in place of its own.
 
     A log that kills its process against expectation is run again in a fresh process, because the process may have been
-    killed from outside.  Returns a text if the log cannot be run.
+    killed from outside.
     """
     try:
         log = parse_log(content, path, engine=engine)
@@ -156,7 +156,7 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
                 return fresh.replay(of_engine, RUNS)
         return replays
     except UsageError as error:
-        return str(error)
+        return not_run(str(error))
 
 
 def replay_with_story(log: OpLog, limits: ProcessLimits) -> Replays:
@@ -167,21 +167,17 @@ def replay_with_story(log: OpLog, limits: ProcessLimits) -> Replays:
 
 def replay_logs(
     logs: Sequence[tuple[bytes, Path]], engine: str, mutant: str | None, limits: ProcessLimits
-) -> tuple[Path, Replays | str]:
+) -> tuple[Path, Replays]:
     """Replay the op-logs of one finding until one fails as it expects.
 
     Returns the path and the replays of that one, or of the first with the worst result; see replay_log.
     """
-    done: list[tuple[Path, Replays | str]] = []
+    done: list[tuple[Path, Replays]] = []
     for content, path in logs:
         done.append((path, replay_log(content, path, engine, mutant, limits)))
-        if _badness(done[-1][1]) == len(BADNESS) - 1:
+        if done[-1][1].verdict is Verdict.FAILED:
             break
-    return max(done, key=lambda one: _badness(one[1]))
-
-
-def _badness(replays: Replays | str) -> int:
-    return BADNESS.index(replays.verdict if isinstance(replays, Replays) else None)
+    return max(done, key=lambda one: BADNESS.index(one[1].verdict))
 
 
 def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding]:

@@ -12,7 +12,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, STEP_SECONDS, end_of, ending_on
+from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, STEP_SECONDS, end_of, judging
 from swarden.harness.search.findings import write_unshrunk
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding
@@ -160,7 +160,7 @@ class Gate:
 
     def _end_on_base(self, finding: Finding) -> Generator[None, None, str]:
         names = [self._on_base(name) for name in finding.fingerprints]
-        return ending_on(self._of_base, self.base, finding.log, names)
+        return end_of((yield from judging(self._of_base, finding.log, self.base, names, needs_fixes=False)))
 
     def _on_base(self, fingerprint: str) -> str:
         """The fingerprint with the names that functions have on the base."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.replay import Replays, Verdict, not_run
 from swarden.harness.search import endings
 from swarden.harness.search.result import Finding
 
@@ -40,9 +41,10 @@ def test_base_of_a_checkout_is_the_nearest_release(version, is_release, installe
     ],
 )
 def test_findings_are_replayed_on_the_base(monkeypatch, is_stopped, on_base):
-    ends = {"a": endings.FAILS, "b": "is no log", "c": endings.PASSES}
+    verdicts = {"a": Verdict.FAILED, "b": None, "c": Verdict.FIXED}
+    ends = {name: Replays(one, (), 0, 1) if one else not_run("is no log") for name, one in verdicts.items()}
     monkeypatch.setattr(endings, "WorkerGroup", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(endings, "end_on", lambda _group, _engine, _log, names: ends[names[0]])
+    monkeypatch.setattr(endings, "judge", lambda _group, _log, _release, names, **_: ends[names[0]])
     log = OpLog(Header(engine="demo", configs=[{}]), [])
     found = [Finding(name, log, 0.0, path=Path(name)) for name in ends]
 
