@@ -109,9 +109,9 @@ class Verifier:
 
     def _namesakes(self, failure: Failure) -> list[str]:
         """The bugs that this build may have with a fingerprint of the failure; those with its first one come first."""
-        version, fingerprints = self._target.version(), set(failure.fingerprints)
+        version = self._target.version()
         bugs = [bug for bug in self._bugs.values() if bug.has(version) or bug.name in self._fixes]
-        named = [bug for bug in bugs if fingerprints & {*bug.fingerprints}]
+        named = [bug for bug in bugs if bug.is_called(failure.fingerprints)]
         return [bug.name for bug in sorted(named, key=lambda bug: failure.fingerprint not in bug.fingerprints)]
 
     def _reached(self, judge: Judge, fixes: Sequence[str], left: Failure | None = None) -> list[str]:
