@@ -233,16 +233,12 @@ class Archived:
         same = [one for one in earlier if one.engine == engine]
         return (same or earlier)[-1].status if earlier else None
 
-    def status_of_failure(self, night: str, engine: str) -> Status:
-        """The status of a failure in a night, which follows from the status before it."""
+    def status_of(self, replays: Replays, night: str, engine: str) -> Status:
+        """The status by the verdict on its log in a night; that of a failure follows from the status before it."""
+        if replays.verdict is not Verdict.FAILED:
+            return Status(replays.verdict.value.lower())
         before = self.status_before(night, engine)
         return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.RECURRING)
-
-    def status_of(self, replays: Replays, night: str, engine: str) -> Status:
-        """The status by the verdict on its log in a night."""
-        if replays.verdict is Verdict.FAILED:
-            return self.status_of_failure(night, engine)
-        return Status(replays.verdict.value.lower())
 
     def summary(self) -> FindingSummary:
         failing = [one.night for one in self.sightings if one.status in FAILING]

@@ -27,7 +27,7 @@ from swarden.harness.core.target import Target
 from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
 from swarden.harness.search.archive_files import RecordT, read, save
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import judge
+from swarden.harness.search.endings import Rule, judge
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block
@@ -206,7 +206,7 @@ class Backtest:
         bug = self._known_bug(version, name)
         for path in bug.oplogs:
             name_of_log = load_log(path, engine=f"{self.engine}=={version}").header.expected
-            replays = judge(group, path, f"{self.engine}=={version}", [name_of_log or bug.fingerprints[0]])
+            replays = judge(group, path, f"{self.engine}=={version}", Rule([name_of_log or bug.fingerprints[0]]))
             if replays.verdict is Verdict.FAILED:
                 copy = self.folder / version / f"known-{path.name}"
                 write_whole(copy, path.read_bytes(), inside=self.folder.parent)
@@ -230,7 +230,7 @@ class Backtest:
             before, after = ([one.encode(one.decode(config)) for config in log.header.configs] for one in targets)
         except UsageError as error:
             return Outcome.NOT_JUDGED, str(error)
-        replays = judge(group, log, name, [finding.fingerprint])
+        replays = judge(group, log, name, Rule([finding.fingerprint]))
         if replays.verdict is Verdict.ERROR:
             return Outcome.NOT_JUDGED, replays.diverged
         if replays.verdict is Verdict.FIXED:
@@ -265,7 +265,8 @@ class Backtest:
         for version, verdict in ((old, Verdict.FAILED), (new, Verdict.FIXED)) if logs else ():
             name = f"{self.engine}=={version}"
             with self._workers(version) as group:
-                logs = [one for one in logs if judge(group, one[2], name, [one[0].fingerprint]).verdict is verdict]
+                ends = [judge(group, path, name, Rule([one.fingerprint])).verdict for one, _, path in logs]
+            logs = [one for one, end in zip(logs, ends, strict=True) if end is verdict]
         return {one.log: bug for one, bug, _ in reversed(logs)} | {one.log: one.bug for one in found if one.bug}
 
     def _workers(self, version: str) -> WorkerGroup:

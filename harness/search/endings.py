@@ -3,13 +3,13 @@
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
 from swarden.harness.core.admission import load_log, parse_log
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.fingerprint import is_same
+from swarden.harness.core.fingerprint import Same, is_same
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import run_to_end
 from swarden.harness.core.releases import parsed
@@ -23,40 +23,44 @@ OTHERWISE = f"{FAILS} with "  # other fingerprints
 STEP_SECONDS = 60.0  # until a replay without an engine step is taken for hung
 
 
-def judging(
-    group: WorkerGroup,
-    log: OpLog | Path,
-    release: str,
-    names: Sequence[str] = (),
-    *,
-    fixes: Sequence[str] = (),
-    needs_fixes: bool = True,
-    same: Callable[[Sequence[str], Sequence[str]], bool] = is_same,
-) -> Generator[None, None, Replays]:
-    """The verdict on a log, or on a file, which is run once on a release with these further fixes.
+class Rule(NamedTuple):
+    """By what a log is judged: the `names` of the failure that it expects, by default its own; what is the `same` one.
 
-    The failure that is expected has these names, or else that of the log; `same` says which other one is the same.
-    Unless it `needs_fixes`, a log whose fixes do not fit there is run without them.
+    Unless it `needs_fixes`, a log whose fixes do not fit on a release is run without them.
     """
+
+    names: Sequence[str] = ()
+    same: Same = is_same
+    needs_fixes: bool = True
+
+
+ITS_OWN = Rule()
+
+
+def judging(
+    group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN, fixes: Sequence[str] = ()
+) -> Generator[None, None, Replays]:
+    """The verdict on a log, or on a file, which is run once on a release with these further fixes."""
     try:
-        log = load_log(log, engine=release) if isinstance(log, Path) else log
-        header = log.with_fixes(fixes).header
-        own = msgspec.structs.replace(header, expected=names[0] if names else header.expected)
-        here = parse_log(OpLog(own, log.ops).to_bytes(), Path("its op-log"), engine=release)
-        replays = yield from group.replaying(here, 1)
+        log = (load_log(log, engine=release) if isinstance(log, Path) else log).with_fixes(fixes)
+        expected = rule.names[0] if rule.names else log.header.expected
+        own = OpLog(msgspec.structs.replace(log.header, expected=expected), log.ops)
+        replays = yield from group.replaying(parse_log(own.to_bytes(), Path("its op-log"), engine=release), 1)
     except UsageError as error:
-        if needs_fixes or isinstance(log, Path) or not log.header.fixes:
+        if rule.needs_fixes or isinstance(log, Path) or not log.header.fixes:
             return not_run(str(error))
         bare = OpLog(msgspec.structs.replace(log.header, fixes=()), log.ops)
-        return (yield from judging(group, bare, release, names, same=same))
+        return (yield from judging(group, bare, release, rule))
     if replays.verdict is not Verdict.CHANGED:
         return replays
-    return replace(replays, verdict=verdict_on(replays.fingerprints, names or [str(own.expected)], same))
+    return replace(replays, verdict=verdict_on(replays.fingerprints, rule.names or [str(expected)], rule.same))
 
 
-def judge(group: WorkerGroup, log: OpLog | Path, release: str, names: Sequence[str] = (), **options: Any) -> Replays:
+def judge(
+    group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN, fixes: Sequence[str] = ()
+) -> Replays:
     """The same, at once."""
-    return run_to_end(judging(group, log, release, names, **options))
+    return run_to_end(judging(group, log, release, rule, fixes))
 
 
 def end_of(replays: Replays) -> str:
@@ -87,7 +91,7 @@ def beside(findings: list[Finding], version: str, is_stopped: Callable[[], bool]
         for index, finding in enumerate(findings):
             if finding.path is not None and not finding.died and not is_stopped():
                 release = f"{finding.log.header.engine}=={version}"
-                end = end_of(judge(group, finding.log, release, finding.fingerprints, needs_fixes=False))
+                end = end_of(judge(group, finding.log, release, Rule(finding.fingerprints, needs_fixes=False)))
                 on_base = f"{end} on {version}" + (", too" if end == FAILS else "")
                 findings[index] = replace(finding, on_base=on_base)
             yield
