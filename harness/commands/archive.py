@@ -19,8 +19,7 @@ from swarden.harness.core.files import write_whole
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.replay import Verdict
-from swarden.harness.nightly.archive import IMPORT, Archive, Archived, Sighting, Status
+from swarden.harness.nightly.archive import IMPORT, Archive, Archived, Sighting, figures_of
 from swarden.harness.nightly.shards import replay_with_story
 from swarden.harness.releases.draft import draft_of, missing_in
 from swarden.harness.report.story import replay_line
@@ -146,18 +145,14 @@ def import_logs(
         if replays.story:
             story = [*replays.story, str(replay_line(copy)), ""]
             write(copy.with_suffix(".txt"), "\n".join(story).encode(), place)
-        status = {Verdict.FIXED: Status.FIXED, Verdict.CHANGED: Status.CHANGED, Verdict.FLAKY: Status.FLAKY}
         sighting = Sighting(
             night=night,
             engine=header.engine,
             version=target_for(header).version(),
             source_hash=target_for(header).source_hash(),
-            status=status.get(replays.verdict) or found.status_of_failure(night, header.engine),
-            fingerprints=list(replays.fingerprints),
-            failures=replays.failures,
-            runs=replays.runs,
+            status=found.status_of(replays, night, header.engine),
             log=copy.name,
-            why=replays.diverged,
+            **figures_of(replays),
         )
         found.add(sighting)
         OUT.print(f"{sighting.status.value}: {name}: {found.folder}", markup=False)

@@ -62,7 +62,7 @@ def shrink(
     if failure is None:
         raise UsageError(f"{path}: does not fail; there is nothing to shrink")
     expected = log.header.expected
-    fingerprint = expected if expected in failure.fingerprints else failure.fingerprint
+    fingerprint = expected if expected and failure.is_called(expected) else failure.fingerprint
     replayed = _Replays(fingerprint)
     small = make_smaller(log, replayed.still_fails, ShrinkBudget(cpu_seconds=seconds))
     smaller, driver = sealed(small.log)

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from swarden.harness.core.digest import Digest
 from swarden.harness.core.errors import RunTooLarge, text_of
 from swarden.harness.core.event_log import PassedOver
-from swarden.harness.core.fingerprint import fingerprint_of_error, fingerprints
+from swarden.harness.core.fingerprint import fingerprint_of_error, fingerprints, is_same
 from swarden.harness.core.ops import Drain, Op, Step, name_of
 from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.harness.core.system import System
@@ -69,6 +69,9 @@ class Failure:
     @property
     def fingerprint(self) -> str:
         return self.fingerprints[0]
+
+    def is_called(self, name: str) -> bool:
+        return is_same([name], self.fingerprints)
 
 
 class KeptParts(NamedTuple):

@@ -4,7 +4,7 @@ Runs that fail in the same way have the same fingerprint.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from traceback import walk_tb
 from types import FrameType
@@ -28,6 +28,17 @@ def fingerprint(violation: Violation) -> str:
 def fingerprints(violations: Iterable[Violation]) -> list[str]:
     """The distinct fingerprints in the order of the violations; the first one names the finding."""
     return list(dict.fromkeys(map(fingerprint, violations)))
+
+
+Same = Callable[[Sequence[str], Sequence[str]], bool]  # whether two failures are the same, by their fingerprints
+
+
+def is_same(names: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two failures are the same, by their fingerprints: one has the first fingerprint of the other.
+
+    A run that passes has no fingerprints, and is the same as none.
+    """
+    return bool(names and others) and (names[0] in others or others[0] in names)
 
 
 def fingerprint_of_error(error: BaseException, package: str, core: str = "") -> str:

@@ -7,7 +7,7 @@ engine below the one that SWARDEN_EMBARGO names, and a run without the variable 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import unified_diff
 from functools import cache
 from pathlib import Path
@@ -191,6 +191,10 @@ class KnownBug(Span, frozen=True, kw_only=True):
         own = sorted(Path(self.folder).glob(f"{self.name}.oplog"))
         further = sorted(Path(self.folder).glob(f"{self.name}--*.oplog"))
         return {path: self.logs.get(path.stem, Log()).releases or self for path in (*own, *further)}
+
+    def is_called(self, fingerprints: Iterable[str]) -> bool:
+        """Whether a failure has one of its fingerprints, which proves nothing."""
+        return not {*self.fingerprints}.isdisjoint(fingerprints)
 
     def patch_for(self, version: str) -> Patch | None:
         """The fix for a release; None if no fix is for it."""

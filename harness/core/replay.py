@@ -11,6 +11,7 @@ from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.event_log import TracerOf
+from swarden.harness.core.fingerprint import Same, is_same
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
@@ -32,13 +33,21 @@ class Verdict(Enum):
     """The result of a replay. FIXED: no failure. FLAKY: the runs of the log differ, in digests or in their failures.
 
     FAILED: a failure with the fingerprint that the log expects, or any failure if it expects none.  CHANGED: another
-    failure.
+    failure.  ERROR: the log cannot be run.
     """
 
     FIXED = "FIXED"
     FAILED = "FAILED"
     CHANGED = "CHANGED"
     FLAKY = "FLAKY"
+    ERROR = "ERROR"
+
+
+def verdict_on(fingerprints: Sequence[str], expected: Sequence[str], same: Same = is_same) -> Verdict:
+    """The verdict on a run with these fingerprints, none if it passes; `expected` are those of the failure."""
+    if not fingerprints:
+        return Verdict.FIXED
+    return Verdict.FAILED if not expected or same(expected, fingerprints) else Verdict.CHANGED
 
 
 @dataclass(frozen=True)
@@ -56,9 +65,7 @@ class Replayed:
     @property
     def verdict(self) -> Verdict:
         failure, expected = self.driver.failure, self.log.header.expected
-        if failure is None:
-            return Verdict.FIXED
-        return Verdict.FAILED if expected in (None, *failure.fingerprints) else Verdict.CHANGED
+        return verdict_on(failure.fingerprints if failure is not None else (), [expected] if expected else ())
 
     @property
     def again(self) -> OpLog:
@@ -76,6 +83,7 @@ class Replays:
 
     The fingerprints and the failure are those of the first of them.  `diverged` has the first difference of the
     runs from each other, or of that run from the log; the latter is not nondeterminism if another build wrote the log.
+    Of an ERROR it has the reason.
     `failure` stays in its process; `story` has the lines of its story, if the story was requested.  `ran` has the
     ordinals of the changed lines that ran, if these were followed.
     """
@@ -93,6 +101,10 @@ class Replays:
     @property
     def is_nondeterministic(self) -> bool:
         return bool(self.diverged) and self.is_same_build
+
+
+def not_run(why: str) -> Replays:
+    return Replays(Verdict.ERROR, (), 0, 0, why, is_same_build=False)
 
 
 def verdict_of(runs: Sequence[Replayed]) -> Replays:
@@ -178,7 +190,7 @@ def run_log(
 def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = lambda: None) -> Failure | None:
     """Run a log; returns its failure if this is one of its fingerprints; calls `heartbeat` at each transition."""
     failure = run_log(log, observe=lambda *_: heartbeat()).failure
-    return failure if failure and fingerprint in failure.fingerprints else None
+    return failure if failure and failure.is_called(fingerprint) else None
 
 
 def replay(log: OpLog, observe: Observe | None = None, *, tracer_of: TracerOf | None = None) -> Replayed:
@@ -230,6 +242,6 @@ def _difference(log: OpLog, driver: Driver, *, before: str = "the log") -> str |
     if len(log.digests) != len(driver.digests):
         return f"op {min(len(log.digests), len(driver.digests)) + 1}: one run failed there and the other did not"
     expected, failure = log.header.expected, driver.failure
-    if expected is not None and failure is not None and expected not in failure.fingerprints:
+    if expected is not None and failure is not None and not failure.is_called(expected):
         return f"op {failure.op_index + 1}: failed with {failure.fingerprint}, {before} has {expected}"
     return None

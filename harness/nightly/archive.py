@@ -28,6 +28,7 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
+from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.nightly.night_order import latest, positions
 from swarden.harness.nightly.night_records import Canary, PhaseRecord, ShardRecord
 from swarden.harness.search.archive_files import ArchiveError, LogName, check_inside, read, read_all, save, unreadable
@@ -74,6 +75,12 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     log: LogName = ""
     why: str = ""
     after: list[str] = []
+
+
+def figures_of(replays: Replays) -> dict[str, Any]:
+    """The fields of a sighting that come from the replays of a log."""
+    names, why = list(replays.fingerprints), replays.diverged
+    return {"fingerprints": names, "failures": replays.failures, "runs": replays.runs, "why": why}
 
 
 class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,8 +233,10 @@ class Archived:
         same = [one for one in earlier if one.engine == engine]
         return (same or earlier)[-1].status if earlier else None
 
-    def status_of_failure(self, night: str, engine: str) -> Status:
-        """The status of a failure in a night, which follows from the status before it."""
+    def status_of(self, replays: Replays, night: str, engine: str) -> Status:
+        """The status by the verdict on its log in a night; that of a failure follows from the status before it."""
+        if replays.verdict is not Verdict.FAILED:
+            return Status(replays.verdict.value.lower())
         before = self.status_before(night, engine)
         return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.RECURRING)
 

@@ -9,8 +9,16 @@ import msgspec
 
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.limits import MAX_OPLOG_BYTES
-from swarden.harness.core.replay import Replays, Verdict
-from swarden.harness.nightly.archive import Archive, Archived, FindingOfNight, Sighting, Status, name_of_engine
+from swarden.harness.core.replay import Replays, not_run
+from swarden.harness.nightly.archive import (
+    Archive,
+    Archived,
+    FindingOfNight,
+    Sighting,
+    Status,
+    figures_of,
+    name_of_engine,
+)
 from swarden.harness.nightly.events import FindingResult
 from swarden.harness.nightly.night import Coordinator
 from swarden.harness.nightly.pool import Job
@@ -48,7 +56,8 @@ def _jobs(night: Coordinator) -> Iterator[Job]:
                 for path in logs_of(archived):
                     logs.append((read_whole(path, most=MAX_OPLOG_BYTES, inside=archived.root), path))
             except OSError as error:
-                publish(night, archived, _sighting(night, subject, path, f"{path}: cannot be read: {error.strerror}"))
+                unread = not_run(f"{path}: cannot be read: {error.strerror}")
+                publish(night, archived, _sighting(night, subject, path, unread))
             else:
                 yield Job(subject, replay_logs, (logs, engine, night.night.mutant, night.limits))
         night.night.errors += archived.errors
@@ -71,29 +80,13 @@ def _size_and_name(path: Path) -> tuple[int, str]:
     return path.stat().st_size if path.exists() else 0, path.name
 
 
-def _sighting(night: Coordinator, subject: ReplaySubject, path: Path, replays: Replays | str) -> Sighting:
+def _sighting(night: Coordinator, subject: ReplaySubject, path: Path, replays: Replays) -> Sighting:
     """The sighting for the replays of the log with this path; a finding that is fixed keeps its log."""
     archived, engine = subject
     last = archived.log.name if archived.log is not None else ""
-    if isinstance(replays, str):
-        return sighting_of(night, engine, Status.ERROR, log=path.name if last else "", why=replays)
-    was_fixed = archived.status_before(night.night.name, engine) is Status.FIXED
-    status = {
-        Verdict.FIXED: Status.FIXED,
-        Verdict.FAILED: Status.REOPENED if was_fixed else Status.RECURRING,
-        Verdict.CHANGED: Status.CHANGED,
-        Verdict.FLAKY: Status.FLAKY,
-    }[replays.verdict]
-    return sighting_of(
-        night,
-        engine,
-        status,
-        fingerprints=list(replays.fingerprints),
-        failures=replays.failures,
-        runs=replays.runs,
-        log=last if status is Status.FIXED else path.name,
-        why=replays.diverged,
-    )
+    status = archived.status_of(replays, night.night.name, engine)
+    log = last if status is Status.FIXED or not last else path.name
+    return sighting_of(night, engine, status, log=log, **figures_of(replays))
 
 
 def sighting_of(night: Coordinator, engine: str, status: Status, **fields: object) -> Sighting:

@@ -134,11 +134,10 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
         write_log(settled.log, name, night.folder / "unpublished", night.archive.root, with_test=False)
         night.save()
         return
-    status = archived.status_of_failure(night.night.name, engine)
     sighting = sighting_of(
         night,
         engine,
-        status if settled.is_confirmed else Status.FLAKY,
+        archived.status_of(replays, night.night.name, engine) if settled.is_confirmed else Status.FLAKY,
         fingerprints=settled.fingerprints,
         failures=replays.failures,
         runs=replays.runs,

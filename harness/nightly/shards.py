@@ -21,13 +21,14 @@ import msgspec
 
 from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import EngineGone, UsageError
+from swarden.harness.core.fingerprint import is_same
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_for, target_of
-from swarden.harness.core.replay import RUNS, Replays, Verdict
+from swarden.harness.core.replay import RUNS, Replays, Verdict, not_run, verdict_on
 from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
@@ -39,7 +40,7 @@ from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
-BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
+BADNESS = (Verdict.FIXED, Verdict.ERROR, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)
 SETTLE_S = 900.0  # of one finding of a server, whose shrink waits and uses no CPU time
 FRESH = 3  # processes in which a finding must fail before it is published
 
@@ -129,14 +130,14 @@ def _is_of_the_mutant(finding: Finding, engine: str, limits: ProcessLimits) -> b
     """Whether the log of a finding does not fail in the same way without its mutant."""
     header = msgspec.structs.replace(finding.log.header, mutant=None)
     with _lane(engine, limits) as group:
-        return finding.fingerprint not in group.replay(OpLog(header, finding.log.ops), 1).fingerprints
+        return not is_same([finding.fingerprint], group.replay(OpLog(header, finding.log.ops), 1).fingerprints)
 
 
-def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: ProcessLimits) -> Replays | str:
+def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: ProcessLimits) -> Replays:
     """Run the content of an op-log file on an engine, with this mutant in place of its own.
 
     A log that kills its process against expectation is run again in a fresh process, because the process may have been
-    killed from outside.  Returns a text if the log cannot be run.
+    killed from outside.
     """
     try:
         log = parse_log(content, path, engine=engine)
@@ -146,14 +147,14 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
         with _lane(engine, limits) as group:
             replays = group.replay(of_engine, RUNS)
         if replays.verdict is Verdict.FLAKY and not target_for(log.header).is_repeatable:  # it has a rate
-            is_same = log.header.expected in (None, *replays.fingerprints)
-            return replace(replays, verdict=Verdict.FAILED if is_same else Verdict.CHANGED)
+            expected = [log.header.expected] if log.header.expected else ()
+            return replace(replays, verdict=verdict_on(replays.fingerprints, expected))
         if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
             with _group(limits) as fresh:
                 return fresh.replay(of_engine, RUNS)
         return replays
     except UsageError as error:
-        return str(error)
+        return not_run(str(error))
 
 
 def replay_with_story(log: OpLog, limits: ProcessLimits) -> Replays:
@@ -164,21 +165,17 @@ def replay_with_story(log: OpLog, limits: ProcessLimits) -> Replays:
 
 def replay_logs(
     logs: Sequence[tuple[bytes, Path]], engine: str, mutant: str | None, limits: ProcessLimits
-) -> tuple[Path, Replays | str]:
+) -> tuple[Path, Replays]:
     """Replay the op-logs of one finding until one fails as it expects.
 
     Returns the path and the replays of that one, or of the first with the worst result; see replay_log.
     """
-    done: list[tuple[Path, Replays | str]] = []
+    done: list[tuple[Path, Replays]] = []
     for content, path in logs:
         done.append((path, replay_log(content, path, engine, mutant, limits)))
-        if _badness(done[-1][1]) == len(BADNESS) - 1:
+        if done[-1][1].verdict is Verdict.FAILED:
             break
-    return max(done, key=lambda one: _badness(one[1]))
-
-
-def _badness(replays: Replays | str) -> int:
-    return BADNESS.index(replays.verdict if isinstance(replays, Replays) else None)
+    return max(done, key=lambda one: BADNESS.index(one[1].verdict))
 
 
 def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding]:
@@ -208,7 +205,7 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
             return replace(report, replays=Replays(Verdict.FAILED, names, 1, 1, str(error)))
         except UsageError as error:
             return replace(report, replays=_together(report, [], str(error)))
-        if report.fingerprint not in again.fingerprints:
+        if not is_same([report.fingerprint], again.fingerprints):
             why = f"{again.verdict.value} when it was run again {', '.join(again.fingerprints)}".rstrip()
             return replace(report, replays=Replays(Verdict.FLAKY, names, 0, again.runs, why))
         return replace(report, replays=replace(again, verdict=Verdict.FAILED, fingerprints=names))

@@ -27,6 +27,7 @@ from swarden.harness.core.target import Target
 from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
 from swarden.harness.search.archive_files import RecordT, read, save
 from swarden.harness.search.campaign import Plan
+from swarden.harness.search.endings import Rule, judge
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block
@@ -201,8 +202,8 @@ class Backtest:
         """A known bug that the search has met, with the first of its op-logs that fails on this release, if any."""
         bug = self._known_bug(version, name)
         for path in bug.oplogs:
-            log = load_log(path, engine=f"{self.engine}=={version}")
-            replays = group.replay(log.as_regression(log.header.expected or bug.fingerprints[0]), 1)
+            name_of_log = load_log(path, engine=f"{self.engine}=={version}").header.expected
+            replays = judge(group, path, f"{self.engine}=={version}", Rule([name_of_log or bug.fingerprints[0]]))
             if replays.verdict is Verdict.FAILED:
                 copy = self.folder / version / f"known-{path.name}"
                 write_whole(copy, path.read_bytes(), inside=self.folder.parent)
@@ -224,9 +225,11 @@ class Backtest:
             log = parse_log(content, path, engine=name)
             targets = [target_of(f"{self.engine}=={version}") for version in (old, new)]
             before, after = ([one.encode(one.decode(config)) for config in log.header.configs] for one in targets)
-            replays = group.replay(log.as_regression(finding.fingerprint), 1)
         except UsageError as error:
             return Outcome.NOT_JUDGED, str(error)
+        replays = judge(group, log, name, Rule([finding.fingerprint]))
+        if replays.verdict is Verdict.ERROR:
+            return Outcome.NOT_JUDGED, replays.diverged
         if replays.verdict is Verdict.FIXED:
             return (Outcome.FOUND, "") if before == after else (Outcome.MOVED, "its settings have other values there")
         known = "" if finding.bug else _known_cause(group, targets[1], log, replays.fingerprints)
@@ -259,7 +262,8 @@ class Backtest:
         for version, verdict in ((old, Verdict.FAILED), (new, Verdict.FIXED)) if logs else ():
             name = f"{self.engine}=={version}"
             with self._workers(version) as group:
-                logs = [one for one in logs if _verdict_of(group, one[2], name, one[0].fingerprint) is verdict]
+                ends = [judge(group, path, name, Rule([one.fingerprint])).verdict for one, _, path in logs]
+            logs = [one for one, end in zip(logs, ends, strict=True) if end is verdict]
         return {one.log: bug for one, bug, _ in reversed(logs)} | {one.log: one.bug for one in found if one.bug}
 
     def _workers(self, version: str) -> WorkerGroup:
@@ -282,14 +286,6 @@ def _frozen(path: Path, fingerprint: str, bug: str, namesakes: Sequence[str] = (
     )
 
 
-def _verdict_of(group: WorkerGroup, path: Path, engine: str, fingerprint: str) -> Verdict | None:
-    """The verdict of an op-log on a release; None if it cannot be run there."""
-    try:
-        return group.replay(load_log(path, engine=engine).as_regression(fingerprint), 1).verdict
-    except UsageError:
-        return None
-
-
 def _ends_runs(fault: str) -> bool:
     """Whether a fault of the adapter ends runs, so that these runs may miss failures; else no run has begun."""
     return not fault.startswith(BEFORE_RUNS)
@@ -298,14 +294,13 @@ def _ends_runs(fault: str) -> bool:
 def _known_cause(group: WorkerGroup, target: Target, log: OpLog, fingerprints: Sequence[str]) -> str:
     """The known bug of a release whose fix makes a log pass there; "" if there is none."""
     version, bugs = target.version(), target.known_bugs().values()
-    named = [bug for bug in bugs if bug.has(version) and {*bug.fingerprints} & {*fingerprints}]
-    for bug in [one for one in named if one.patch_for(version) is not None][:MOST_FIXES]:
-        try:
-            if group.replay(log.with_fixes([bug.name]), 1).verdict is Verdict.FIXED:
-                return bug.name
-        except UsageError:  # the fix does not fit
-            continue
-    return ""
+    named = [bug for bug in bugs if bug.has(version) and bug.is_called(fingerprints) and bug.patch_for(version)]
+    cures = (
+        bug.name
+        for bug in named[:MOST_FIXES]
+        if judge(group, log, target.process, fixes=[bug.name]).verdict is Verdict.FIXED
+    )
+    return next(cures, "")
 
 
 def adapter_hash(engine: str) -> str:

@@ -5,7 +5,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swarden.harness.core.admission import load_log
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
@@ -18,7 +17,7 @@ from swarden.harness.releases.reads import Comparison
 from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import StoryPart
 from swarden.harness.report.wording import counted
-from swarden.harness.search.endings import FAILS, PASSES, STEP_SECONDS, end_on
+from swarden.harness.search.endings import FAILS, PASSES, STEP_SECONDS, Rule, end_of, judge
 from swarden.harness.search.gate import Gate, Judged
 from swarden.harness.search.mutes import Mute, mute_of
 from swarden.harness.search.reach import Reach
@@ -50,14 +49,8 @@ def logs_of_bugs(target: Target) -> dict[str, Path]:
 
 def ends_on(engine: str, logs: Mapping[str, Path]) -> Mapping[str, str]:
     """How each of these logs ends on a release, in one process."""
-    ends = {}
     with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
-        for label, path in logs.items():
-            try:
-                ends[label] = end_on(group, engine, load_log(path, engine=engine))
-            except UsageError as error:
-                ends[label] = str(error)
-    return ends
+        return {label: end_of(judge(group, path, engine, Rule(needs_fixes=False))) for label, path in logs.items()}
 
 
 class GatePage:

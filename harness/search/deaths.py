@@ -3,7 +3,7 @@
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import CRASH, FAULT, HANG, Death, Parent, Process, ProcessDied, ProcessLimits
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.replay import run_log
+from swarden.harness.core.replay import Replays, run_log, verdict_on
 from swarden.harness.core.target import prepare
 
 HANG_SECONDS = 60.0  # without an engine step, until a log that is run again counts as hung
@@ -29,9 +29,11 @@ def death_of(log: OpLog) -> Death | None:
     return None
 
 
-def is_expected(log: OpLog, death: Death) -> bool:
-    """Whether the process died as the log's fingerprint says."""
-    return f"{log.header.expected}/".startswith(f"{death.name}/")
+def replays_of(death: Death, log: OpLog) -> Replays:
+    """The verdict on a log that has killed its process: the name of a death is the beginning of a fingerprint."""
+    expected = log.header.expected or ""
+    name = expected if f"{expected}/".startswith(f"{death.name}/") else death.name
+    return Replays(verdict_on([name], [expected] if expected else ()), (name,), 1, 1)
 
 
 def _run(parent: Parent, log: OpLog) -> None:

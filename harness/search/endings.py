@@ -1,17 +1,19 @@
-"""How logs of findings end on another release of their engine."""
+"""The judge of logs: how a log ends on a release, in a process of its own."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from swarden.harness.core.admission import parse_log
+from swarden.harness.core.admission import load_log, parse_log
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fingerprint import Same, is_same
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import run_to_end
 from swarden.harness.core.releases import parsed
-from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.core.replay import Replays, Verdict, not_run, verdict_on
 from swarden.harness.core.target import Target
 from swarden.harness.search.result import Finding
 from swarden.harness.search.workers import WorkerGroup
@@ -21,34 +23,51 @@ OTHERWISE = f"{FAILS} with "  # other fingerprints
 STEP_SECONDS = 60.0  # until a replay without an engine step is taken for hung
 
 
-def ending_on(group: WorkerGroup, engine: str, log: OpLog, names: Sequence[str] = ()) -> Generator[None, None, str]:
-    """How a log ends on a release: FAILS, PASSES, OTHERWISE, or why it cannot be run there.
+class Rule(NamedTuple):
+    """By what a log is judged: the `names` of the failure that it expects, by default its own; what is the `same` one.
 
-    It is run with its fixes, or without them if they do not fit there.  The failure that is expected has these names;
-    without names it is that of the log.
+    Unless it `needs_fixes`, a log whose fixes do not fit on a release is run without them.
     """
-    end, header = "", log.header
-    for fixes in dict.fromkeys([header.fixes, ()]):
-        own = msgspec.structs.replace(header, fixes=fixes, expected=names[0] if names else header.expected)
-        try:
-            here = parse_log(OpLog(own, log.ops).to_bytes(), Path("its op-log"), engine=engine)
-            return end_of((yield from group.replaying(here, 1)), names)
-        except UsageError as error:
-            end = str(error)
-    return end
+
+    names: Sequence[str] = ()
+    same: Same = is_same
+    needs_fixes: bool = True
 
 
-def end_on(group: WorkerGroup, engine: str, log: OpLog, names: Sequence[str] = ()) -> str:
+ITS_OWN = Rule()
+
+
+def judging(
+    group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN, fixes: Sequence[str] = ()
+) -> Generator[None, None, Replays]:
+    """The verdict on a log, or on a file, which is run once on a release with these further fixes."""
+    try:
+        log = (load_log(log, engine=release) if isinstance(log, Path) else log).with_fixes(fixes)
+        expected = rule.names[0] if rule.names else log.header.expected
+        own = OpLog(msgspec.structs.replace(log.header, expected=expected), log.ops)
+        replays = yield from group.replaying(parse_log(own.to_bytes(), Path("its op-log"), engine=release), 1)
+    except UsageError as error:
+        if rule.needs_fixes or isinstance(log, Path) or not log.header.fixes:
+            return not_run(str(error))
+        bare = OpLog(msgspec.structs.replace(log.header, fixes=()), log.ops)
+        return (yield from judging(group, bare, release, rule))
+    if replays.verdict is not Verdict.CHANGED:
+        return replays
+    return replace(replays, verdict=verdict_on(replays.fingerprints, rule.names or [str(expected)], rule.same))
+
+
+def judge(
+    group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN, fixes: Sequence[str] = ()
+) -> Replays:
     """The same, at once."""
-    return run_to_end(ending_on(group, engine, log, names))
+    return run_to_end(judging(group, log, release, rule, fixes))
 
 
-def end_of(replays: Replays, same: Sequence[str] = ()) -> str:
-    """How a log has ended: PASSES, FAILS as it expects, or OTHERWISE with the names of another failure.
-
-    `same` has further names of the failure that is expected.
-    """
-    if replays.verdict is Verdict.CHANGED and replays.fingerprints[0] not in same:
+def end_of(replays: Replays) -> str:
+    """How a log has ended: PASSES, FAILS as it expects, OTHERWISE with its names, or why it cannot be run."""
+    if replays.verdict is Verdict.ERROR:
+        return replays.diverged
+    if replays.verdict is Verdict.CHANGED:
         return f"{OTHERWISE}{', '.join(replays.fingerprints)}"
     return PASSES if replays.verdict is Verdict.FIXED else FAILS
 
@@ -71,7 +90,8 @@ def beside(findings: list[Finding], version: str, is_stopped: Callable[[], bool]
     with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
         for index, finding in enumerate(findings):
             if finding.path is not None and not finding.died and not is_stopped():
-                end = end_on(group, f"{finding.log.header.engine}=={version}", finding.log, finding.fingerprints)
+                release = f"{finding.log.header.engine}=={version}"
+                end = end_of(judge(group, finding.log, release, Rule(finding.fingerprints, needs_fixes=False)))
                 on_base = f"{end} on {version}" + (", too" if end == FAILS else "")
                 findings[index] = replace(finding, on_base=on_base)
             yield

@@ -168,9 +168,9 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, 
     for _ in range(tries):
         log, driver = sealed(bare)
         failure = driver.failure
-        if failure is not None and finding.fingerprint in failure.fingerprints:
+        if failure is not None and failure.is_called(finding.fingerprint):
             break
-    if failure is None or finding.fingerprint not in failure.fingerprints:
+    else:
         return _not_reproduced(finding, out)
     cause = Verifier(target_for(log.header), log.header.fixes, trials).cause_of(failure, log)
     if cause.bugs and not _is_known(finding, trials):
@@ -239,7 +239,7 @@ def _not_reproduced(finding: Finding, out: Path) -> Finding:
     """The finding with both logs written: the unshrunk log, and the log of the run that ended differently."""
     again = run_log(finding.log, keep_digests=True)
     kept = [_written(finding.log, finding, out)]
-    if again.failure is None or finding.fingerprint not in again.failure.fingerprints:
+    if again.failure is None or not again.failure.is_called(finding.fingerprint):
         other = log_of(finding.log.header, again)
         kept.append(_written(other, replace(finding, fingerprint=f"not {finding.fingerprint}", path=None), out))
     paths = ", ".join(str(path) for path in kept if path) or "in memory only, because they cannot be written"

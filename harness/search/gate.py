@@ -12,7 +12,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, STEP_SECONDS, end_of, ending_on
+from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, STEP_SECONDS, Rule, end_of, judging
 from swarden.harness.search.findings import write_unshrunk
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding
@@ -160,7 +160,7 @@ class Gate:
 
     def _end_on_base(self, finding: Finding) -> Generator[None, None, str]:
         names = [self._on_base(name) for name in finding.fingerprints]
-        return ending_on(self._of_base, self.base, finding.log, names)
+        return end_of((yield from judging(self._of_base, finding.log, self.base, Rule(names, needs_fixes=False))))
 
     def _on_base(self, fingerprint: str) -> str:
         """The fingerprint with the names that functions have on the base."""
@@ -182,11 +182,15 @@ class Gate:
         new = {name: one.finding for name, one in self.judged.items() if one.is_new}
         self.head.result.findings = {name: one for name, one in new.items() if not one.cause.bugs}
         reports: dict[float, Finding] = {}  # the name of a report can be another one
+        found_at = {finding.found_cpu_seconds for finding in new.values()}
         budget, shrink_s = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS), max(0.0, self.left_s - RESERVE_S)
         reporting = self.head.report_findings(out, budget, seconds=shrink_s) if not self.head.is_interrupted else ()
         for report in reporting:
-            if report is not None:
+            if report is not None and report.found_cpu_seconds in found_at:
                 reports[report.found_cpu_seconds] = report
+            elif report is not None:  # a crash with the fix of a known bug, which a verification has met
+                end = None if self._is_judging else self._in_time(self._end_on_base(report))
+                self.judged[report.name] = Judged(report, end or NOT_REPLAYED)
             if self.head.is_interrupted:
                 break
         for name, finding in new.items():

@@ -1,9 +1,9 @@
 """The judge of failures: how a log ends on this build with some fixes of known bugs planted.
 
-Two failures are the same if one has the fingerprint of the other.  Fixes cure a failure if the log passes with them,
-each of them changes a statement that the log reaches before it fails without that fix, and no request that is served
-without them is refused with them until the step of that failure.  The requests that the end of the log leaves
-unfinished are finished for that, so a fix which only delays the failure does not cure it.
+Fixes cure a failure if the log passes with them, each of them changes a statement that the log reaches before it fails
+without that fix, and no request that is served without them is refused with them until the step of that failure.  The
+requests that the end of the log leaves unfinished are finished for that, so a fix which only delays the failure does
+not cure it.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.errors import UsageError, text_of
+from swarden.harness.core.fingerprint import is_same
 from swarden.harness.core.marks import marked
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Drain
@@ -60,13 +61,6 @@ class Trials:
 NO_TRIALS = Trials()
 
 
-def is_same(failure: Failure, other: Failure | None) -> bool:
-    """Whether a failure is the same as another one: it has the fingerprint of that one, or the other way round."""
-    return other is not None and (
-        failure.fingerprint in other.fingerprints or other.fingerprint in failure.fingerprints
-    )
-
-
 class Served(NamedTuple):
     """What a client got: whether there were output tokens, why the request ended, and whether the client aborted it."""
 
@@ -88,6 +82,10 @@ class Ending:
     reached: set[str] = field(default_factory=set)
     requests: dict[tuple[int, int], Served] = field(default_factory=dict)
     transitions: int = 0
+
+    def is_of(self, failure: Failure) -> bool:
+        """Whether the log fails with this failure."""
+        return self.failure is not None and is_same(failure.fingerprints, self.failure.fingerprints)
 
     def drops(self, without: "Ending") -> bool:
         """Whether the engine ends a request unanswered that it serves in the run without, and no client aborts it."""
@@ -145,7 +143,7 @@ class Judge:
     def cures(self, fixes: Sequence[str]) -> bool:
         """Whether the log fails without these fixes, passes with them, and they drop no request, unless one may."""
         ending, without = self.ending(fixes), self.ending()
-        if not is_same(self._failure, without.failure) or ending.failure is not None:
+        if not without.is_of(self._failure) or ending.failure is not None:
             return False
         return not ending.drops(without) or any(fix in self._refusing for fix in fixes)
 
@@ -184,9 +182,10 @@ class Judge:
 
         driver = run_log(drained, observe=observe, inside=marked(others, reached))
         failure = driver.failure
-        if failure is not None and failure.op_index == len(log.ops) and not is_same(self._failure, failure):
-            failure = None  # another one, after the log
-        return Ending(failure, reached, requests or _served(driver), next(transitions) - 1)
+        ending = Ending(failure, reached, requests or _served(driver), next(transitions) - 1)
+        if failure is not None and failure.op_index == len(log.ops) and not ending.is_of(self._failure):
+            ending.failure = None  # another one, after the log
+        return ending
 
     def _can_run(self, fixes: Sequence[str]) -> bool:
         if any(bad <= {*fixes} for bad in self.errors):

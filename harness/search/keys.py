@@ -67,7 +67,7 @@ def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
                 system.log.trace(tracer_of)
 
     again = run_log(log, observe=observe).failure if target.is_repeatable else None
-    if again is None or failure.fingerprint not in again.fingerprints:
+    if again is None or not again.is_called(failure.fingerprint):
         return NO_KEY
     moments = [moment for moment in again.history if moment.system == again.engine]
     if again.frames:

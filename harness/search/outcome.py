@@ -178,7 +178,7 @@ class Outcome:
         if finding.on_base:
             yield finding.on_base
         if named := "; ".join(f"{name} ({why})" for name, why in finding.cause.namesakes.items()):
-            yield f"same name as {named}: not verified"
+            yield f"no fix cures it; same name as {named}"
         if [one.fingerprint for one in self.findings].count(finding.fingerprint) > 1:
             yield f"at {'; '.join(sorted(finding.statements or finding.key))}"
 
@@ -240,15 +240,15 @@ class Outcome:
         }
 
     def lines(self) -> list[str]:
-        """The last lines of the output: the reasons, then the verdict and the figures in one line."""
+        """The last lines of the output: what is new, the reasons, then the verdict and the figures in one line."""
         tallies, seconds = self.result.tallies, self.result.seconds
         verdict = self.verdict
         if verdict in (NOT_JUDGED, ONLY_KNOWN) and self.why_not_judged:
             verdict += f" ({self.why_not_judged})"
-        lines = [*self.result.target_faults.values(), *(f"not deterministic: {run}" for run in self.diverged)]
+        lines = [*self.causes, *self.result.target_faults.values()]
+        lines += [f"not deterministic: {run}" for run in self.diverged]
         lines += [f"red: {owed}" for owed in self.owed]
         lines += [self.found] if self.found else []
-        lines += self.causes
         if self.is_held and self.mutant is None:
             laws, faults = not_exercised(tallies, self.target)
             lines.append(f"not exercised by machine {self.plan.machine}: {len(laws)} laws, {len(faults)} faults")

@@ -124,7 +124,7 @@ def check_shows(found: Found) -> None:
     if failure is None:
         remedy = "want other values with --set" if found.settings else "name a release on which it does with --engine"
         raise UsageError(f"{found.path}: does not fail on {found.engine}; {remedy}")
-    if found.bug is not None and not {*failure.fingerprints} & {*found.bug.fingerprints}:
+    if found.bug is not None and not found.bug.is_called(failure.fingerprints):
         remedy = "other values with --set" if found.settings else "another release with --engine"
         raise UsageError(
             f"{found.name}: fails with {failure.fingerprint} on {found.engine}, not as the bug; want {remedy}"

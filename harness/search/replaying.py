@@ -18,7 +18,7 @@ from swarden.harness.core.versions import check_version
 from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import change_lines, configuration_line, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
-from swarden.harness.search.deaths import death_of, is_expected
+from swarden.harness.search.deaths import death_of, replays_of
 from swarden.invariants.transition import Transition
 
 STAND_IN = "stand-in"  # in place of a model
@@ -167,7 +167,7 @@ def _ended(path: Path, log: OpLog, where: Elsewhere, runs: int, on_transition: O
 
 def _ended_by(death: Death, path: Path, log: OpLog) -> Ended:
     """The result for a log that killed its process."""
-    verdict = (Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED).value
+    verdict = replays_of(death, log).verdict.value
     story = [
         StoryLine(StoryPart.VERDICT, f"{verdict} {path}"),
         StoryLine(StoryPart.EVIDENCE, f"run in a process of its own, which {death.how}"),
@@ -226,7 +226,7 @@ def _lines_of(path: Path, log: OpLog, replays: Replays) -> list[StoryLine]:
         lines.append(StoryLine(StoryPart.EVIDENCE, f"remark: not all of the run is in this log: {header.truncated}"))
     if failure is None:
         return [*lines, *(StoryLine(StoryPart.HEADING, line) for line in change_lines(header))]
-    if header.expected not in (None, *failure.fingerprints):
+    if header.expected and not failure.is_called(header.expected):
         lines.append(StoryLine(StoryPart.EVIDENCE, f"expected: {header.expected}"))
     lines.append(StoryLine(StoryPart.EVIDENCE, f"found: {', '.join(failure.fingerprints)}"))
     return lines + story_lines(header, failure, path)

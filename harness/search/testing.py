@@ -9,12 +9,12 @@ from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
+from swarden.harness.core.replay import RUNS, Replays, repeat
 from swarden.harness.core.versions import check_version
 from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.deaths import death_of, is_expected
+from swarden.harness.search.deaths import death_of, replays_of
 from swarden.harness.search.findings import FINDINGS, report_finding
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import same_draws
@@ -46,9 +46,8 @@ def replayed(path: Path) -> str:
 def _replays(log: OpLog, path: Path | None, runs: int) -> Replays:
     death = death_of(log)
     if death is not None:
-        verdict = Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED
         told = f"{log.header.expected}: run in a process of its own, which {death.how}"
-        return Replays(verdict, (log.header.expected or death.name,), 1, 1, story=(told,))
+        return replace(replays_of(death, log), story=(told,))
     replays = repeat(log, runs, tracer_of=decision_tracer)
     story = story_lines(log.header, replays.failure, path) if replays.failure is not None else ()
     return replace(replays, story=tuple(map(str, story)))

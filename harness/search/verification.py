@@ -24,7 +24,6 @@ from swarden.harness.search.judge import (
     NOT_REACHED,
     Judge,
     Trials,
-    is_same,
 )
 from swarden.harness.search.mutes import Mute
 
@@ -85,17 +84,17 @@ class Verifier:
             return Cause(tuple(sorted(cures)), is_either=True)
         named = together = self._together(judge)
         left = judge.ending(named).failure
-        if is_same(failure, left):
+        if is_same_left := judge.ending(named).is_of(failure):
             together = self._together(judge, named, only_named=False)
         if judge.cures(together):
             return Cause(tuple(sorted(judge.fewest(together))))
         why = {name: self._why_not(name, judge) for name in self._namesakes(failure)}
         if left is None or left.op_index != failure.op_index:  # they refuse what the log asks for, or delay it
             return Cause(namesakes=why)
-        if not is_same(failure, left):
+        if not is_same_left:
             return Cause(behind=tuple(named), revealed=left.fingerprint)
-        last = judge.ending(together).failure
-        is_last = last is not None and last.op_index == failure.op_index and is_same(failure, last)
+        last = judge.ending(together)
+        is_last = last.is_of(failure) and last.failure is not None and last.failure.op_index == failure.op_index
         return Cause(namesakes=why, behind=tuple(together if is_last else named))
 
     def _why_not(self, name: str, judge: Judge | None = None) -> str:
@@ -110,9 +109,9 @@ class Verifier:
 
     def _namesakes(self, failure: Failure) -> list[str]:
         """The bugs that this build may have with a fingerprint of the failure; those with its first one come first."""
-        version, fingerprints = self._target.version(), set(failure.fingerprints)
+        version = self._target.version()
         bugs = [bug for bug in self._bugs.values() if bug.has(version) or bug.name in self._fixes]
-        named = [bug for bug in bugs if fingerprints & {*bug.fingerprints}]
+        named = [bug for bug in bugs if bug.is_called(failure.fingerprints)]
         return [bug.name for bug in sorted(named, key=lambda bug: failure.fingerprint not in bug.fingerprints)]
 
     def _reached(self, judge: Judge, fixes: Sequence[str], left: Failure | None = None) -> list[str]:

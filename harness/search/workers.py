@@ -22,6 +22,7 @@ from swarden.harness.core.process import FAULT, POLL_S, Death, Ended, Process, P
 from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.running_log import last_run
 from swarden.harness.search.campaign import Plan
+from swarden.harness.search.deaths import replays_of
 from swarden.harness.search.findings import save_unshrunk, write_unshrunk
 from swarden.harness.search.fixed_settings import refusal
 from swarden.harness.search.judge import Trial
@@ -181,10 +182,7 @@ class WorkerGroup:
             if isinstance(message, Ended):
                 replays = message.result
             elif isinstance(message, Death):
-                expected = log.header.expected or ""
-                same = f"{expected}/".startswith(f"{message.name}/")
-                verdict = Verdict.FAILED if same or not expected else Verdict.CHANGED
-                replays = Replays(verdict, (expected if same else message.name,), 1, 1)
+                replays = replays_of(message, log)
                 self._replace(index)
         if isinstance(replays, UsageError):
             raise replays

@@ -23,7 +23,7 @@ import msgspec
 from swarden.harness.cli import app, run
 from swarden.harness.commands import report  # imported before the first case
 from swarden.harness.core.files import write_whole
-from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.core.replay import Replays, Verdict, not_run
 from swarden.harness.nightly.page import page_of
 from swarden.harness.nightly.shards import ShardResult
 from tests.harness.nightly.some_nights import DOUBLE_FREE, FAILED, FIXED, LEAK, ORDER, Table, night_of, table
@@ -38,12 +38,12 @@ SHARED_MEMORY = "/dev/shm/pym-"  # of multiprocessing
 PATHS = {"open": 1, "os.mkdir": 1, "os.remove": 1, "os.rename": 2, "os.rmdir": 1, "os.chmod": 1, "os.link": 2}
 PATHS |= {"os.symlink": 2, "os.truncate": 1, "os.utime": 1}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-REPLAYS: Mapping[str, Replays | str] = {
+REPLAYS: Mapping[str, Replays] = {
     "failed": FAILED,
     "fixed": FIXED,
     "changed": Replays(Verdict.CHANGED, (DOUBLE_FREE,), 3, 3),
     "flaky": Replays(Verdict.FLAKY, (LEAK,), 2, 3),
-    "error": "cannot be run",
+    "error": not_run("cannot be run"),
 }
 
 
@@ -88,7 +88,7 @@ def make_page(root: Path) -> None:
 FUNCTIONS: dict[str, Callable[..., int | None]] = {"make_night": make_night, "make_page": make_page}
 
 
-def _answers(replay: Replays | str) -> Table:
+def _answers(replay: Replays) -> Table:
     """Answers of a table; a night without an end is interrupted."""
     left = iter(range(MOST_SHARDS))
 

@@ -18,7 +18,7 @@ from swarden.harness.core.fingerprint import fingerprint_of_error, slug
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import run_log
+from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.target import ENGINE
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.search.campaign import Plan, Worker
@@ -253,8 +253,7 @@ def _fails_without(mutant: Mutant, finding: Finding) -> bool:
     """Whether the engine has this failure without the mutant; called while the mutant is planted."""
     header = msgspec.structs.replace(finding.log.header, mutant=None)
     with mutant.removed():
-        failure = run_log(OpLog(header, finding.log.ops)).failure
-    return failure is not None and finding.fingerprint in failure.fingerprints
+        return failure_like(OpLog(header, finding.log.ops), finding.fingerprint) is not None
 
 
 def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:

@@ -76,7 +76,7 @@ class Table(Executor):
 
 def table(
     run_shard: Callable[..., Any] = lambda *_: shard_result(),
-    replay_log: Replays | str = FIXED,
+    replay_log: Replays = FIXED,
     settle: Callable[..., Any] = lambda finding, *_: settled(finding),
     find_canary: Canary = CANARY,
 ) -> Table:

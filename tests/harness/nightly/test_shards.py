@@ -10,7 +10,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.core.replay import Replays, Verdict, not_run
 from swarden.harness.nightly import shards
 from swarden.harness.nightly.night_records import CANARY_RUNS
 from swarden.harness.nightly.shards import (
@@ -26,6 +26,7 @@ from swarden.harness.search.campaign import Plan
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.traffic.profiles import PROFILES
 
+UNREAD = not_run("no log")
 FIXED, FAILED, CHANGED = (
     Replays(verdict, ("law",), 3, 3) for verdict in (Verdict.FIXED, Verdict.FAILED, Verdict.CHANGED)
 )
@@ -124,13 +125,13 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
     [
         pytest.param("fixed failed unread", ("failed", FAILED), id="smallest-that-fails"),
         pytest.param("fixed unread changed", ("changed", CHANGED), id="changed"),
-        pytest.param("fixed unread", ("unread", "no log"), id="cannot-be-run"),
+        pytest.param("fixed unread", ("unread", UNREAD), id="cannot-be-run"),
         pytest.param("fixed fixed", ("fixed", FIXED), id="all-pass"),
     ],
 )
 def test_finding_is_fixed_if_all_its_logs_pass(monkeypatch, names, result):
     """If some of its logs fail, the result is that of a log that fails."""
-    results = {"fixed": FIXED, "failed": FAILED, "changed": CHANGED, "unread": "no log"}
+    results = {"fixed": FIXED, "failed": FAILED, "changed": CHANGED, "unread": UNREAD}
     monkeypatch.setattr(shards, "replay_log", lambda content, *_: results[content.decode()])
     logs = [(name.encode(), Path(name)) for name in names.split()]
 
@@ -148,7 +149,6 @@ def test_finding_is_fixed_if_all_its_logs_pass(monkeypatch, names, result):
 def test_log_whose_replay_dies_is_run_again_in_a_fresh_process(mutant, verdict, fingerprints):
     replays = replay_log(LOG.to_bytes(), Path("a.oplog"), DEMO, mutant, ProcessLimits(60.0))
 
-    assert isinstance(replays, Replays), replays
     assert (replays.verdict, replays.fingerprints) == (verdict, fingerprints)
 
 

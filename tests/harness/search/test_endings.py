@@ -3,13 +3,17 @@
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.replay import Replays, Verdict, not_run
 from swarden.harness.search import endings
+from swarden.harness.search.endings import Rule
 from swarden.harness.search.result import Finding
+from swarden.harness.search.workers import WorkerGroup
 
 
 @pytest.mark.parametrize(
@@ -40,9 +44,10 @@ def test_base_of_a_checkout_is_the_nearest_release(version, is_release, installe
     ],
 )
 def test_findings_are_replayed_on_the_base(monkeypatch, is_stopped, on_base):
-    ends = {"a": endings.FAILS, "b": "is no log", "c": endings.PASSES}
+    verdicts = {"a": Verdict.FAILED, "b": None, "c": Verdict.FIXED}
+    ends = {name: Replays(one, (), 0, 1) if one else not_run("is no log") for name, one in verdicts.items()}
     monkeypatch.setattr(endings, "WorkerGroup", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(endings, "end_on", lambda _group, _engine, _log, names: ends[names[0]])
+    monkeypatch.setattr(endings, "judge", lambda _group, _log, _release, rule: ends[rule.names[0]])
     log = OpLog(Header(engine="demo", configs=[{}]), [])
     found = [Finding(name, log, 0.0, path=Path(name)) for name in ends]
 
@@ -50,3 +55,30 @@ def test_findings_are_replayed_on_the_base(monkeypatch, is_stopped, on_base):
         pass
 
     assert [one.on_base for one in found] == on_base
+
+
+class Group:
+    """A worker in which each log fails with these names; a log with a fix cannot be run."""
+
+    def replaying(self, log: OpLog, _: int):
+        yield
+        if log.header.fixes:
+            raise UsageError("its fix does not fit")
+        return Replays(Verdict.CHANGED if log.header.expected != "b/law" else Verdict.FAILED, ("b/law", "a/law"), 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "fixes", "verdict"),
+    [
+        pytest.param(Rule(["b/law"]), (), Verdict.FAILED, id="same"),
+        pytest.param(Rule(["c/law", "b/law"]), (), Verdict.FAILED, id="among-its-names"),
+        pytest.param(Rule(["c/law"]), (), Verdict.CHANGED, id="another"),
+        pytest.param(Rule(["c/law"], same=lambda *_: True), (), Verdict.FAILED, id="same-by-another-rule"),
+        pytest.param(Rule(["b/law"]), ("a-fix",), Verdict.ERROR, id="with-a-fix-that-does-not-fit"),
+        pytest.param(Rule(["b/law"], needs_fixes=False), ("a-fix",), Verdict.FAILED, id="without-that-fix"),
+    ],
+)
+def test_log_is_judged_by_a_rule(rule, fixes, verdict):
+    log, group = OpLog(Header(engine="demo", configs=[{}], fixes=fixes), []), Group()
+
+    assert endings.judge(cast(WorkerGroup, group), log, "demo", rule).verdict is verdict

@@ -1,5 +1,6 @@
 """A gate with workers that only report: what is replayed on the base, shrunk and judged."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,15 @@ class Head:
     """Workers that find these failures, one in each turn, and shrink their logs to two steps."""
 
     def __init__(
-        self, *found: Finding, turns: int = 9, interrupted_at: int = -1, again: Verdict = Verdict.FAILED
+        self,
+        *found: Finding,
+        turns: int = 9,
+        interrupted_at: int = -1,
+        again: Verdict = Verdict.FAILED,
+        crashes: Sequence[Finding] = (),
     ) -> None:
         self.result, self._found, self._again = Result(), found, again
+        self._crashes = crashes
         self.shrunk: list[str] = []
         self.is_interrupted = False
         self._turns, self._interrupted_at = turns, interrupted_at
@@ -49,6 +56,7 @@ class Head:
         for one in self.result.findings.values():
             self.shrunk.append(one.fingerprint)
             yield replace(one, log=finding("", 2).log, replays=Replays(Verdict.FAILED, (one.fingerprint,), 1, 1))
+        yield from self._crashes
 
     def replaying(self, *_: object, **__: object):
         yield
@@ -144,6 +152,15 @@ def test_failure_of_a_known_bug_that_passes_on_the_base_is_new_and_not_shrunk(tm
     assert ends_of(gate) == {"old": FAILS, "a-bug": PASSES}
     assert gate.judged["a-bug"].name == "law, which the fix of a-bug cures"
     assert not head.shrunk
+
+
+@pytest.mark.parametrize("end", [PASSES, FAILS])
+def test_crash_with_the_fix_of_a_known_bug_that_a_shrink_meets_is_judged_by_the_base(tmp_path, end):
+    crash = finding("crash/SIGSEGV/with a-bug", 5)
+
+    gate = run(Head(finding("new", 4), crashes=[crash]), Base(of_4=PASSES, of_2=PASSES, of_5=end), tmp_path)
+
+    assert ends_of(gate) == {"new": PASSES, crash.name: end}
 
 
 def test_failure_is_new_by_any_of_its_logs_of_which_few_are_replayed(tmp_path):

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from swarden.harness.core.fingerprint import is_same
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step
 from swarden.harness.search import judge as judge_module
-from swarden.harness.search.judge import Ending, Judge, Served, is_same
+from swarden.harness.search.judge import Ending, Judge, Served
 from swarden.invariants.events import FinishReason
 
 NO_LOG: Any = None
@@ -172,4 +173,4 @@ def test_fixes_that_cannot_run_are_left_out_of_a_set_and_found_by_halves():
     ],
 )
 def test_failures_are_the_same_if_one_has_the_fingerprint_of_the_other(other, expected):
-    assert is_same(FAILURE, failure(*other)) is expected
+    assert is_same(FAILURE.fingerprints, other) is expected
