@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 77_060, 59_370  # lines
+PRODUCT, TESTS = 77_010, 59_530  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 740,
@@ -22,9 +22,9 @@ LINES: Mapping[str, int] = {
     "fakes": 500,
     "fakes/front": 590,
     "harness": 280,
-    "harness/bench": 1_510,
-    "harness/commands": 3_940,
-    "harness/core": 5_390,
+    "harness/bench": 1_210,
+    "harness/commands": 3_830,
+    "harness/core": 5_420,
     "harness/engines/demo": 320,
     "harness/engines/lmdeploy": 1_280,
     "harness/engines/own": 2_400,
@@ -33,13 +33,13 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_390,
     "harness/engines/sglang": 7_130,
     "harness/engines/transformers": 1_590,
-    "harness/engines/vllm": 6_070,
+    "harness/engines/vllm": 6_080,
     "harness/engines/vllm_cpu": 990,
     "harness/kit": 1_710,
-    "harness/nightly": 2_520,
-    "harness/releases": 2_270,
+    "harness/nightly": 2_510,
+    "harness/releases": 2_500,
     "harness/report": 2_460,
-    "harness/search": 7_220,
+    "harness/search": 7_310,
     "harness/strict": 1_680,
     "harness/traces": 430,
     "invariants": 3_060,
@@ -49,10 +49,10 @@ LINES: Mapping[str, int] = {
     "tests": 1_550,
     "tests/cuda": 820,
     "tests/engine_under_test": 15_090,
-    "tests/engines": 4_380,
+    "tests/engines": 4_390,
     "tests/examples": 570,
     "tests/fakes": 750,
-    "tests/harness": 22_230,
+    "tests/harness": 22_390,
     "tests/hostile": 1_040,
     "tests/invariants": 7_680,
     "tests/packaging": 130,
