@@ -240,9 +240,9 @@ def _lane(engine: str, limits: ProcessLimits) -> Iterator[WorkerGroup]:
     """The worker process of this thread for an engine with these limits; it boots once, and is closed by an error."""
     key = (threading.get_ident(), engine, limits)
     if key not in _LANES:
-        _LANES[key] = _group(limits).start()
+        _LANES[key] = _group(limits).__enter__()
     with ExitStack() as after_error:
-        after_error.callback(lambda: _LANES.pop(key).close())
+        after_error.callback(lambda: _LANES.pop(key).__exit__())
         yield _LANES[key]
         after_error.pop_all()
 
@@ -267,4 +267,4 @@ def interrupt_lanes() -> None:
 def close_lanes() -> None:
     """End the worker processes of all threads of this process."""
     while _LANES:
-        _LANES.popitem()[1].close()
+        _LANES.popitem()[1].__exit__()

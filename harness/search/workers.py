@@ -81,16 +81,10 @@ class WorkerGroup:
         self._interrupted_at: float | None = None
 
     def __enter__(self) -> "WorkerGroup":
-        return self.start()
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def start(self) -> "WorkerGroup":
         self.workers = [self._started(index) for index in range(len(self.tallies))]
         return self
 
-    def close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         for worker in self.workers:
             worker.kill()
         if self._limits.is_folder_temporary:

@@ -100,10 +100,10 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
         def __init__(self, *_, hang_seconds, memory_bytes):
             started.append(ProcessLimits(hang_seconds, memory_bytes))
 
-        def start(self):
+        def __enter__(self):
             return self
 
-        def close(self):
+        def __exit__(self, *_):
             pass
 
         def replay(self, *_, **__):
