@@ -57,7 +57,7 @@ def test_check_names_what_is_open_then_what_is_wrong(drafted):
 
 
 def test_draft_overwrites_nothing(drafted):
-    folder, swarden = drafted
+    _, swarden = drafted
 
     again = swarden("archive", "draft", "found.oplog", "--out", "leak.toml")
 
