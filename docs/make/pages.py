@@ -124,10 +124,11 @@ def backtests_row() -> str:
     found = [one.bug for pair in pairs for one in pair.judged if one.outcome is Outcome.FOUND]
     causes = found.count("") + len({*found} - {""})
     by_name = ", ".join(str(sum(pair.count(Outcome.FOUND) for pair in own)) for own in by_engine.values())
-    what = f"[{causes} causes of failures ({by_name} failures) that the next release no longer has"
+    what = f"[{len(found)} failures ({by_name}), of {causes} causes, that the next release no longer has"
+    known = len(found) - found.count("")
     return (
         f"| {ranges} | random traffic on each release: {len(pairs)} pairs, each at most {minutes} minutes of CPU "
-        f"| {what}; {len(found) - found.count('')} were known to us](docs/releases.md#what-was-found-before-its-fix) |"
+        f"| {what}; {known} of them were known to us](docs/releases.md#what-was-found-before-its-fix) |"
     )
 
 

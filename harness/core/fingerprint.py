@@ -4,7 +4,7 @@ Runs that fail in the same way have the same fingerprint.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from traceback import walk_tb
 from types import FrameType
@@ -28,9 +28,6 @@ def fingerprint(violation: Violation) -> str:
 def fingerprints(violations: Iterable[Violation]) -> list[str]:
     """The distinct fingerprints in the order of the violations; the first one names the finding."""
     return list(dict.fromkeys(map(fingerprint, violations)))
-
-
-Same = Callable[[Sequence[str], Sequence[str]], bool]  # whether two failures are the same, by their fingerprints
 
 
 def is_same(names: Sequence[str], others: Sequence[str]) -> bool:

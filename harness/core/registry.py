@@ -72,7 +72,10 @@ def bugs_by_engine() -> dict[str, list[KnownBug]]:
     found: dict[str, list[KnownBug]] = {}
     seen: set[tuple[str, str]] = set()
     for engine in sorted(installed().keys() - {OWN}, key=lambda name: (len(name), name)):
-        bugs = target_of(engine).known_bugs().values()
+        try:
+            bugs = target_of(engine).known_bugs().values()
+        except UnknownEngine:  # 'swarden engines' says why it cannot be loaded
+            continue
         found[engine] = [bug for bug in bugs if (bug.folder, bug.name) not in seen]
         seen |= {(bug.folder, bug.name) for bug in bugs}
     return dict(sorted(found.items()))

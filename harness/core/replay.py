@@ -11,7 +11,7 @@ from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.event_log import TracerOf
-from swarden.harness.core.fingerprint import Same, is_same
+from swarden.harness.core.fingerprint import is_same
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
@@ -43,11 +43,11 @@ class Verdict(Enum):
     ERROR = "ERROR"
 
 
-def verdict_on(fingerprints: Sequence[str], expected: Sequence[str], same: Same = is_same) -> Verdict:
+def verdict_on(fingerprints: Sequence[str], expected: Sequence[str]) -> Verdict:
     """The verdict on a run with these fingerprints, none if it passes; `expected` are those of the failure."""
     if not fingerprints:
         return Verdict.FIXED
-    return Verdict.FAILED if not expected or same(expected, fingerprints) else Verdict.CHANGED
+    return Verdict.FAILED if not expected or is_same(expected, fingerprints) else Verdict.CHANGED
 
 
 @dataclass(frozen=True)

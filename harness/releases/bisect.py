@@ -9,7 +9,7 @@ from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import Releases, parsed
-from swarden.harness.search.replaying import ERROR, Ended, replay_apart
+from swarden.harness.search.replaying import Ended, replay_apart
 
 Note = Callable[[str], None]  # prints a line
 Install = Callable[[str, Releases, str], object]  # installs a release, by its name, if it is missing
@@ -53,7 +53,7 @@ class Bisection(NamedTuple):
         judged = [version for version in self.versions if version not in self.left_out]
         since = f"fails since {first_failing}" if first_failing else f"fails in {judged[0]} already"
         until = f"fixed in {first_fixed}" if first_fixed else f"not fixed up to {judged[-1]}"
-        beside = f"; cannot run on {', '.join(self.left_out)}" if self.left_out else ""
+        beside = f"; cannot be judged on {', '.join(self.left_out)}" if self.left_out else ""
         return f"{self.engine}: {since}, {until}{beside}"
 
 
@@ -73,11 +73,7 @@ def bisected(
             install(f"{name}=={version}", releases, version)
         return replay_apart(path, f"{name}=={version}")
 
-    def is_bad(ended: Ended) -> bool | None:
-        return None if ended.verdict == ERROR else bool(ended.is_bad)
-
-    search = Search(name, versions, replay, is_bad, note)
-    return search.around(known, path, every=limits.every)
+    return Search(name, versions, replay, note).around(known, path, every=limits.every)
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,6 @@ class Search:
     engine: str
     versions: Sequence[str]
     replay: Callable[[str], Ended]
-    is_bad: Callable[[Ended], bool | None]
     note: Note
     _replays: dict[str, Ended] = field(default_factory=dict)
 
@@ -99,14 +94,14 @@ class Search:
             list(map(self._fails, self.versions))
         found = boundaries(self.versions, known, self._fails)
         ended = {version: self._replays[version] for version in self.versions if version in self._replays}
-        left_out = [version for version, one in ended.items() if self.is_bad(one) is None]
+        left_out = [version for version, one in ended.items() if one.is_bad is None]
         return Bisection(self.engine, self.versions, found, {of: one.verdict for of, one in ended.items()}, left_out)
 
     def _fails(self, version: str) -> bool | None:
         if version not in self._replays:
             self._replays[version] = self.replay(version)
             self.note(f"{version}: {self._replays[version].text}")
-        return self.is_bad(self._replays[version])
+        return self._replays[version].is_bad
 
 
 def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], bool | None]) -> Boundaries:
@@ -159,15 +154,16 @@ def _range(name: str, known: str, limits: VersionRange, note: Note, *, install: 
     between = [version for version in there if first <= parsed(version) <= last]
     missing = [version for version in between if version not in installed]
     if missing and not install:
-        sizes = f"{releases.release_size} each"
-        note(f"not installed: {', '.join(missing)}; --install installs those that the search needs, {sizes}")
+        each = f"those that the search needs, {releases.release_size} each"
+        note(f"not installed: {', '.join(missing)}; 'swarden bisect FILE --install' installs {each}")
     return [version for version in between if version in named]
 
 
 def _why_not(name: str, version: str, installed: Sequence[str], there: Sequence[str]) -> str:
     """The reason and the remedy for a version that cannot be searched."""
     if version in there:
-        return f"is not installed, but {', '.join(installed) or 'none'}; add --install, which installs what is missing"
+        there_is = ", ".join(installed) or "none"
+        return f"is not installed, but {there_is}; 'swarden bisect FILE --install' installs what is missing"
     return f"is no release of {name}; the newest is {there[-1]}" if there else f"no release of {name} is known"
 
 

@@ -60,7 +60,7 @@ def bisected_commits(path: Path, engine: str | None, history: History, note: Not
                 return ended_in_error(path, error)
             return replay_apart(path, f"{name}=={version}")
 
-    return Search(name, commits, replay, lambda ended: ended.is_bad, note).around(commits[-1], path, every=every)
+    return Search(name, commits, replay, note).around(commits[-1], path, every=every)
 
 
 def described(history: History, found: Bisection) -> list[str]:

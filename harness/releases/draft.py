@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from swarden.harness.core.driver import STUCK, Failure
-from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_toml
 from swarden.harness.core.known_bug import read_bug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Drain
 from swarden.harness.core.origins import places_in
-from swarden.harness.core.process import BOOT_S, Process, ProcessLimits
+from swarden.harness.core.process import BOOT_S, Process, ProcessDied, ProcessLimits
 from swarden.harness.core.replay import repeat, run_log
 from swarden.harness.core.target import prepare
 from swarden.harness.releases.bisect import Note, VersionRange, bisected
@@ -36,8 +36,11 @@ def draft_of(path: Path, engine: str | None, note: Note) -> str:
     judged, (since, fixed) = [one for one in found.versions if one not in found.left_out], found.boundaries
     release = judged[judged.index(fixed) - 1] if fixed is not None else judged[-1]
     with Process(limits=ProcessLimits(BOOT_S)) as process:
-        bug, document = process.call(_measured, Found(path.stem, path, f"{found.engine}=={release}", None))
-    span = {"first": since or judged[0], **({"fixed": fixed} if fixed is not None else {}), "tried": found.versions[-1]}
+        try:
+            bug, document = process.call(_measured, Found(path.stem, path, f"{found.engine}=={release}", None))
+        except ProcessDied as error:
+            raise UsageError(f"{path}: its process {error.death.how} on {release}; write its file by hand") from error
+    span = {"first": since or judged[0], **({"fixed": fixed} if fixed is not None else {}), "tried": judged[-1]}
     facts = _lines(dict.fromkeys(OPEN, TODO) | span | bug)
     return "\n".join([*facts, "", "[document]", *_lines(document | {"code_release": release}), ""])
 
@@ -69,8 +72,8 @@ def _measured(found: Found) -> tuple[dict[str, Any], dict[str, Any]]:
         "steps": [f"{TODO}: {step}" for step in ops_line(failure).removeprefix("ops: ").split("; ")],
         "expected": f"{TODO}: {claim}",
         "actual": f"{TODO}: {'; '.join(evidence[-1:] if failure.error is not None else evidence[:1])}",
-        "sizes": f"{TODO}: fails with {pools}, too" if pools else TODO,
-        "recovery": f"{TODO}: {_recovery(log, failure)}",
+        "sizes": f"{TODO}: fails with {', '.join(_lines(pools))}, too" if pools else TODO,
+        "recovery": f"{TODO}: {_recovery(log, failure)}".removesuffix(": "),
         "code": [
             {"file": f"{target.code.package}/{one.path}", "line": one.line, "name": one.function, "says": TODO}
             for one in places
@@ -83,7 +86,7 @@ def _large_pools(found: Found, failure: Failure) -> Mapping[str, int]:
     settings = {name: size for name, size in LARGE_POOLS.items() if name in found.target.defaults}
     try:
         larger = run_log(found._replace(settings=settings).load()).failure if settings else None
-    except InvalidConfig:
+    except UsageError:  # the engine refuses them
         larger = None
     return settings if larger is not None and failure.fingerprint in larger.fingerprints else {}
 

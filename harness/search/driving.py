@@ -1,4 +1,4 @@
-"""The one way to drive a campaign: a group of workers makes its runs, then shrinks and reports what was found."""
+"""Drives a campaign: a group of workers makes its runs, then shrinks and reports what was found."""
 
 from collections.abc import Callable, Iterator
 

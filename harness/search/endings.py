@@ -8,12 +8,11 @@ from typing import NamedTuple
 import msgspec
 
 from swarden.harness.core.admission import load_log, parse_log
-from swarden.harness.core.errors import UsageError
-from swarden.harness.core.fingerprint import Same, is_same
+from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import run_to_end
 from swarden.harness.core.releases import parsed
-from swarden.harness.core.replay import Replays, Verdict, not_run, verdict_on
+from swarden.harness.core.replay import Replays, TruncatedLog, Verdict, not_run, verdict_on
 from swarden.harness.core.target import Target
 from swarden.harness.search.result import Finding
 from swarden.harness.search.workers import WorkerGroup
@@ -24,13 +23,12 @@ STEP_SECONDS = 60.0  # until a replay without an engine step is taken for hung
 
 
 class Rule(NamedTuple):
-    """By what a log is judged: the `names` of the failure that it expects, by default its own; what is the `same` one.
+    """By what a log is judged: the `names` of the failure that it expects, by default its own.
 
     Unless it `needs_fixes`, a log whose fixes do not fit on a release is run without them.
     """
 
     names: Sequence[str] = ()
-    same: Same = is_same
     needs_fixes: bool = True
 
 
@@ -46,14 +44,16 @@ def judging(
         expected = rule.names[0] if rule.names else log.header.expected
         own = OpLog(msgspec.structs.replace(log.header, expected=expected), log.ops)
         replays = yield from group.replaying(parse_log(own.to_bytes(), Path("its op-log"), engine=release), 1)
+    except (TruncatedLog, EngineGone) as error:
+        return not_run(str(error))
     except UsageError as error:
-        if rule.needs_fixes or isinstance(log, Path) or not log.header.fixes:
+        if rule.needs_fixes or fixes or isinstance(log, Path) or not log.header.fixes:
             return not_run(str(error))
         bare = OpLog(msgspec.structs.replace(log.header, fixes=()), log.ops)
         return (yield from judging(group, bare, release, rule))
     if replays.verdict is not Verdict.CHANGED:
         return replays
-    return replace(replays, verdict=verdict_on(replays.fingerprints, rule.names or [str(expected)], rule.same))
+    return replace(replays, verdict=verdict_on(replays.fingerprints, rule.names or [str(expected)]))
 
 
 def judge(

@@ -167,7 +167,8 @@ def _ended(path: Path, log: OpLog, where: Elsewhere, runs: int, on_transition: O
 
 def _ended_by(death: Death, path: Path, log: OpLog) -> Ended:
     """The result for a log that killed its process."""
-    verdict = replays_of(death, log).verdict.value
+    replays = replays_of(death, log)
+    verdict, names = replays.verdict.value, list(replays.fingerprints)
     story = [
         StoryLine(StoryPart.VERDICT, f"{verdict} {path}"),
         StoryLine(StoryPart.EVIDENCE, f"run in a process of its own, which {death.how}"),
@@ -177,7 +178,11 @@ def _ended_by(death: Death, path: Path, log: OpLog) -> Ended:
         *(configuration_line(log.header, n) for n in range(len(log.header.configs))),
     ]
     story += [StoryLine(StoryPart.HEADING, heading) for heading in headings]
-    figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": f"the process {death.how}"}
+    figures = _figures_of(path, log, verdict) | {
+        "fingerprint": next(iter(names), None),
+        "fingerprints": names,
+        "why": f"the process {death.how}",
+    }
     return Ended(ExitCode.VIOLATED, figures, story, log.header.expected)
 
 

@@ -33,6 +33,7 @@ SKIPPED = {  # a part of a command: the reason for which it does not run here
     "swarden serve": "serves until it is interrupted; tests/harness/servers drives its front",
     " --install": "downloads releases",
     "bisect": "needs two releases; test_bisect runs it on two builds of an engine",
+    "archive draft": "needs releases; test_draft runs it on three builds of an engine",
     "blockserve": "needs a package of a user; test_your_engine installs and drives it",
     "tcp://": "needs the machines of a cluster; test_cluster runs one on loopback",
     "dask ": "starts a process of a cluster that does not end",

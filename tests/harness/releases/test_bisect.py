@@ -77,12 +77,16 @@ def test_missing_releases_are_named_and_installed_on_demand(swarden, tmp_path):
     known = swarden("bisect", "lost.oplog")
 
     assert known.stdout == "tinyserve: fails in 1.1.0 already, fixed in 1.3.0\n", known.stderr
-    assert "not installed: 1.2.0; --install installs those that the search needs, 1 kB each" in known.stderr
+    assert (
+        "not installed: 1.2.0; 'swarden bisect FILE --install' installs those that the search needs, 1 kB each"
+        in known.stderr
+    )
 
     missing = swarden("bisect", "lost.oplog", "--from", "1.0.0")
     assert (missing.returncode, missing.stderr.splitlines()[-1]) == (
         2,
-        "swarden: --from 1.0.0: is not installed, but 1.1.0, 1.3.0; add --install, which installs what is missing",
+        "swarden: --from 1.0.0: is not installed, but 1.1.0, 1.3.0; "
+        "'swarden bisect FILE --install' installs what is missing",
     )
 
     whole = swarden("bisect", "lost.oplog", "--from", "1.0.0", "--to", "1.3.0", "--install")
@@ -96,7 +100,9 @@ def test_release_that_cannot_run_the_op_log_is_named(swarden, tmp_path):
 
     run = swarden("bisect", "lost.oplog")
 
-    assert run.stdout == "tinyserve: fails in 1.1.0 already, not fixed up to 1.1.0; cannot run on 1.3.0\n", run.stderr
+    assert run.stdout == "tinyserve: fails in 1.1.0 already, not fixed up to 1.1.0; cannot be judged on 1.3.0\n", (
+        run.stderr
+    )
     assert "1.3.0: ERROR lost.oplog: block_size is 4, want 1 for tinyserve 1.3.0" in run.stderr
 
 

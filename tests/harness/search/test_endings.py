@@ -73,7 +73,6 @@ class Group:
         pytest.param(Rule(["b/law"]), (), Verdict.FAILED, id="same"),
         pytest.param(Rule(["c/law", "b/law"]), (), Verdict.FAILED, id="among-its-names"),
         pytest.param(Rule(["c/law"]), (), Verdict.CHANGED, id="another"),
-        pytest.param(Rule(["c/law"], same=lambda *_: True), (), Verdict.FAILED, id="same-by-another-rule"),
         pytest.param(Rule(["b/law"]), ("a-fix",), Verdict.ERROR, id="with-a-fix-that-does-not-fit"),
         pytest.param(Rule(["b/law"], needs_fixes=False), ("a-fix",), Verdict.FAILED, id="without-that-fix"),
     ],
