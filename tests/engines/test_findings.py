@@ -131,7 +131,7 @@ def test_diff_of_each_fix_applies_to_the_last_release_that_it_is_for(engine, tmp
 def test_every_op_log_is_of_a_known_bug(name):
     folder = ROOT / "harness/engines" / name / "findings"
 
-    assert {*folder.glob("*.oplog")} <= {shown.path for shown in op_logs_of(name)}
+    assert {*folder.glob("*.oplog")} <= {shown.path.resolve() for shown in op_logs_of(name)}
 
 
 @of_each_healthy_log
