@@ -100,7 +100,7 @@ VISIBLE |= {
     "model": ("errors", "units", "limits", "config", "ports", "sampling", "pools.kv_store", "model"),
 }
 
-MOST_LINES_OF_A_FILE = 400
+MOST_LINES_OF_A_FILE = 450
 MAY_BE_LONG = {  # with the reason
     "invariants/events.py": "one list of the types of events",
     "invariants/view.py": "one list of the parts of a snapshot",
