@@ -214,7 +214,7 @@ BROKEN = [
         "2: want swarden.harness",
     ),
     (tidy.imports_up_the_layers, "engine_under_test/helpers.py", "", "1: helpers has no layer"),
-    (tidy.long_files, ENGINE, "x = 1\n" * 401, "401: 401 lines, at most 400"),
+    (tidy.long_files, ENGINE, "x = 1\n" * 451, "451: 451 lines, at most 450"),
     (tidy.long_functions, ENGINE, LONG, "1: f has 51 lines, at most 50"),
     (tidy.many_parameters, ENGINE, f"def f({SIX}): ...", "1: f has 6 parameters, at most 5"),
     (tidy.many_parameters, ENGINE, f"class A:\n    def f(self, {SIX}): ...", "2: f has 6 parameters, at most 5"),
