@@ -263,7 +263,7 @@ def test_page_of_the_site_links_pages_and_files_of_the_site_alone():
     assert [*site.files_of(page, PurePosixPath("docs/some.md"))] == ["docs/finding.txt"]
 
 
-def test_what_a_page_loads_from_another_host_is_named():
+def test_script_or_font_of_another_host_in_a_page_is_named():
     loads = '<script src="https://a.org/x.js"></script><link href="//b.org/y.css"><img src="z.png"> url(https://c.org/f.woff)'
 
     assert site.foreign(f'<a href="https://d.org">d</a>{loads}') == [

@@ -32,10 +32,10 @@ def bisect(
     Without --install only the installed versions are searched, and those between them are named.
 
     A version fails if the same law is violated or the same error is raised, wherever its code is. A version that cannot
-    run the op-log (ERROR) is left out. The search assumes that the failing versions are consecutive; --all replays all.
+    run the op-log (ERROR), or fails otherwise, is left out. The search assumes that the failing versions are
+    consecutive; --all replays all.
 
-    With --git, each commit is extracted into a temporary folder; the checkout is not changed. A commit that cannot run
-    the op-log, or fails by another law or error, is left out.
+    With --git, each commit is extracted into a temporary folder; the checkout is not changed.
     """
     note, lines = partial(ERR.print, markup=False), list[str]()
     if commits is None:

@@ -162,8 +162,8 @@ def _range(name: str, known: str, limits: VersionRange, note: Note, *, install: 
 def _why_not(name: str, version: str, installed: Sequence[str], there: Sequence[str]) -> str:
     """The reason and the remedy for a version that cannot be searched."""
     if version in there:
-        there_is = ", ".join(installed) or "none"
-        return f"is not installed, but {there_is}; 'swarden bisect FILE --install' installs what is missing"
+        present = ", ".join(installed) or "none"
+        return f"is not installed, but {present}; 'swarden bisect FILE --install' installs what is missing"
     return f"is no release of {name}; the newest is {there[-1]}" if there else f"no release of {name} is known"
 
 

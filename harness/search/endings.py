@@ -59,7 +59,7 @@ def judging(
 def judge(
     group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN, fixes: Sequence[str] = ()
 ) -> Replays:
-    """The same, at once."""
+    """The verdict of `judging`, without turns for other campaigns."""
     return run_to_end(judging(group, log, release, rule, fixes))
 
 

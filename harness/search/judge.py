@@ -73,7 +73,7 @@ class Served(NamedTuple):
 class Ending:
     """The end of a log: its failure, the fixes that it reaches and that are not planted, and what clients got.
 
-    With fixes, it is what they got in as many `transitions` as the run without them has: what an engine refuses later,
+    With fixes, it is what they got in as many transitions as the run without them has: what an engine refuses later,
     the run without might have refused, too.  A request is named by its engine and the number of its submission: an
     engine may give a request that it rejects further ids.
     """
@@ -81,7 +81,6 @@ class Ending:
     failure: Failure | None = None
     reached: set[str] = field(default_factory=set)
     requests: dict[tuple[int, int], Served] = field(default_factory=dict)
-    transitions: int = 0
 
     def is_of(self, failure: Failure) -> bool:
         """Whether the log fails with this failure."""
@@ -173,16 +172,17 @@ class Judge:
         others, reached = [one for one in self._candidates if one.name not in fixes], set[str]()
         log = self._log.with_fixes(fixes)
         drained = OpLog(log.header, [*log.ops, *[Drain()] * bool(fixes)])
-        transitions, until, requests = count(1), self.ending().transitions if fixes else 0, {}
+        without = self.ending().failure if fixes else None
+        last, transitions, requests = len(without.history) if without is not None else 0, count(1), {}
 
         def observe(driver: Driver, _: Transition) -> None:
             self._trials.beat()
-            if next(transitions) == until:
+            if next(transitions) == last:
                 requests.update(_served(driver))
 
         driver = run_log(drained, observe=observe, inside=marked(others, reached))
         failure = driver.failure
-        ending = Ending(failure, reached, requests or _served(driver), next(transitions) - 1)
+        ending = Ending(failure, reached, requests or _served(driver))
         if failure is not None and failure.op_index == len(log.ops) and not ending.is_of(self._failure):
             ending.failure = None  # another one, after the log
         return ending
@@ -195,7 +195,7 @@ class Judge:
 
 
 def _served(driver: Driver) -> dict[tuple[int, int], Served]:
-    """What clients have got so far."""
+    """What the client of each request has got so far."""
     return {
         (engine, number): Served(len(one.tokens) > one.prompt_len, one.reason, one.is_aborted)
         for engine, system in enumerate(driver.systems)

@@ -22,7 +22,6 @@ from swarden.harness.search.deaths import death_of, replays_of
 from swarden.invariants.transition import Transition
 
 STAND_IN = "stand-in"  # in place of a model
-ERROR = "ERROR"  # the verdict for a log that cannot be used
 OnTransition = Callable[[Driver, Transition], None]
 
 
@@ -144,8 +143,8 @@ def law_of(fingerprint: str | None) -> str | None:
 def ended_in_error(path: Path, error: UsageError) -> Ended:
     """The result for a log that cannot be run."""
     why = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
-    figures = {"path": str(path), "verdict": ERROR, "why": why}
-    return Ended(ExitCode.MISUSE, figures, [StoryLine(StoryPart.VERDICT, f"{ERROR} {why}")])
+    figures = {"path": str(path), "verdict": Verdict.ERROR.value, "why": why}
+    return Ended(ExitCode.MISUSE, figures, [StoryLine(StoryPart.VERDICT, f"{Verdict.ERROR.value} {why}")])
 
 
 def _ended(path: Path, log: OpLog, where: Elsewhere, runs: int, on_transition: OnTransition | None) -> Ended:

@@ -18,7 +18,7 @@ FIXES = [f"fix-{number}" for number in range(20)]
 
 
 def failure(*fingerprints) -> Any:
-    return SimpleNamespace(fingerprint=fingerprints[0], fingerprints=fingerprints)
+    return SimpleNamespace(fingerprint=fingerprints[0], fingerprints=fingerprints, history=[None, None])
 
 
 FAILURE = failure("first/law", "second/law")

@@ -86,7 +86,7 @@ def outcome(**changes) -> Outcome:
         ),
         pytest.param({"plan": PLANTED}, ExitCode.RED, "red", id="missed-bug"),
         pytest.param(
-            {"plan": PLANTED, "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted-hunt"
+            {"plan": PLANTED, "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted-mutation-run"
         ),
         pytest.param(
             {"findings": [replace(report("crash/SIGKILL/step"), replays=None)]},
