@@ -22,7 +22,7 @@ from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, 
 from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
-from swarden.harness.search.judge import NO_TRIALS, Trials
+from swarden.harness.search.cures import NO_TRIALS, Trials
 from swarden.harness.search.keys import is_of, key_of, kind_of, leaves_out
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink

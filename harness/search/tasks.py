@@ -17,8 +17,8 @@ from swarden.harness.core.target import Target, prepare
 from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.cures import Deaths, Trials
 from swarden.harness.search.findings import report_finding
-from swarden.harness.search.judge import Deaths, Trials
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink.shrink import ShrinkBudget

@@ -15,14 +15,14 @@ from swarden.harness.core.marks import changed_functions
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.target import Target
-from swarden.harness.search.judge import (
+from swarden.harness.search.cures import (
     DOES_NOT_FIT,
     DOES_NOT_HELP,
     HAS_NO_FIX,
     IS_BROAD,
     NO_TRIALS,
     NOT_REACHED,
-    Judge,
+    FixTester,
     Trials,
 )
 from swarden.harness.search.mutes import Mute
@@ -79,33 +79,33 @@ class Verifier:
         if log.header.mutant is not None or not self._fixes:
             return Cause(namesakes={name: self._why_not(name) for name in self._namesakes(failure)})
         refusing = {name for name, bug in self._bugs.items() if bug.refuses}
-        judge = Judge(log, failure, [*self._fixes.values()], self._trials, refusing)
-        if cures := [name for name in self._reached(judge, (), failure)[:MOST_FIXES] if judge.cures([name])]:
+        tester = FixTester(log, failure, [*self._fixes.values()], self._trials, refusing)
+        if cures := [name for name in self._reached(tester, (), failure)[:MOST_FIXES] if tester.cures([name])]:
             return Cause(tuple(sorted(cures)), is_either=True)
-        named = together = self._together(judge)
-        left = judge.ending(named).failure
-        if is_same_left := judge.ending(named).is_of(failure):
-            together = self._together(judge, named, only_named=False)
-        if judge.cures(together):
-            return Cause(tuple(sorted(judge.fewest(together))))
-        why = {name: self._why_not(name, judge) for name in self._namesakes(failure)}
+        named = together = self._together(tester)
+        left = tester.ending(named).failure
+        if is_same_left := tester.ending(named).is_of(failure):
+            together = self._together(tester, named, only_named=False)
+        if tester.cures(together):
+            return Cause(tuple(sorted(tester.fewest(together))))
+        why = {name: self._why_not(name, tester) for name in self._namesakes(failure)}
         if left is None or left.op_index != failure.op_index:  # they refuse what the log asks for, or delay it
             return Cause(namesakes=why)
         if not is_same_left:
             return Cause(behind=tuple(named), revealed=left.fingerprint)
-        last = judge.ending(together)
+        last = tester.ending(together)
         is_last = last.is_of(failure) and last.failure is not None and last.failure.op_index == failure.op_index
         return Cause(namesakes=why, behind=tuple(together if is_last else named))
 
-    def _why_not(self, name: str, judge: Judge | None = None) -> str:
+    def _why_not(self, name: str, tester: FixTester | None = None) -> str:
         patch = self._fixes.get(name)
-        if patch is None or judge is None:
+        if patch is None or tester is None:
             return DOES_NOT_FIT if self._bugs[name].patch_for(self._target.version()) else HAS_NO_FIX
         if self._bugs[name].broad:
             return IS_BROAD
-        if name not in judge.ending().reached:
-            return judge.errors.get(frozenset(), NOT_REACHED if changed_functions(patch) else DOES_NOT_FIT)
-        return judge.errors.get(frozenset([name]), DOES_NOT_HELP)
+        if name not in tester.ending().reached:
+            return tester.errors.get(frozenset(), NOT_REACHED if changed_functions(patch) else DOES_NOT_FIT)
+        return tester.errors.get(frozenset([name]), DOES_NOT_HELP)
 
     def _namesakes(self, failure: Failure) -> list[str]:
         """The bugs that this build may have with a fingerprint of the failure; those with its first one come first."""
@@ -114,22 +114,22 @@ class Verifier:
         named = [bug for bug in bugs if bug.is_called(failure.fingerprints)]
         return [bug.name for bug in sorted(named, key=lambda bug: failure.fingerprint not in bug.fingerprints)]
 
-    def _reached(self, judge: Judge, fixes: Sequence[str], left: Failure | None = None) -> list[str]:
+    def _reached(self, tester: FixTester, fixes: Sequence[str], left: Failure | None = None) -> list[str]:
         """The fixes that the log reaches with these fixes, those of the namesakes of a failure, or all.
 
         A broad fix is none of them.
         """
-        names, reached = self._fixes if left is None else self._namesakes(left), judge.ending(fixes).reached
+        names, reached = self._fixes if left is None else self._namesakes(left), tester.ending(fixes).reached
         return [name for name in names if name in reached and not self._bugs[name].broad]
 
-    def _together(self, judge: Judge, fixes: Sequence[str] = (), *, only_named: bool = True) -> list[str]:
+    def _together(self, tester: FixTester, fixes: Sequence[str] = (), *, only_named: bool = True) -> list[str]:
         """These fixes, and those that the log reaches with them, and so on until it passes or reaches no further one.
 
         With `only_named`, those of the namesakes of what is left.
         """
         together = list(fixes)
-        while (left := judge.ending(together).failure) is not None:
-            extended = judge.extended(together, self._reached(judge, together, left if only_named else None))
+        while (left := tester.ending(together).failure) is not None:
+            extended = tester.extended(together, self._reached(tester, together, left if only_named else None))
             if extended == together:
                 break
             together = extended

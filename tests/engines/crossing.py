@@ -21,7 +21,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import Target
-from swarden.harness.search.judge import Judge
+from swarden.harness.search.cures import FixTester
 from swarden.harness.search.verification import Verifier
 from tests.engines.some_findings import op_logs_of
 
@@ -61,9 +61,9 @@ def foreign_cures(path: Path, engine: str, own: str) -> tuple[set[str], int]:
     with _failed(path, engine, own) as (target, log, failure):
         bugs = [bug for bug in target.known_bugs().values() if bug.name not in log.header.fixes]
         patches = [patch for patch in (patch_of(target, bug) for bug in bugs) if patch is not None]
-        judge = Judge(log, failure, patches, refusing={bug.name for bug in bugs if bug.refuses})
-        reached = judge.ending().reached
-        return {fix for fix in reached - {own} if judge.cures([fix])}, len(reached)
+        tester = FixTester(log, failure, patches, refusing={bug.name for bug in bugs if bug.refuses})
+        reached = tester.ending().reached
+        return {fix for fix in reached - {own} if tester.cures([fix])}, len(reached)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from docs.make.pages import ROOT
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.nightly.journal import FindingFile
-from swarden.harness.search.judge import DOES_NOT_HELP
+from swarden.harness.search.cures import DOES_NOT_HELP
 from swarden.harness.search.keys import BEFORE_HASH
 from swarden.harness.search.result import Finding
 from swarden.harness.search.verification import Cause

@@ -13,8 +13,8 @@ from swarden.harness.core.registry import OWN, UnknownEngine
 from swarden.harness.report.story import StoryPart
 from swarden.harness.search import steering
 from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.cures import Trial
 from swarden.harness.search.findings import report_finding, write, write_unshrunk
-from swarden.harness.search.judge import Trial
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.driving import TINY

@@ -14,8 +14,7 @@ from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import replay, run_log
 from swarden.harness.report.vulnerability import WARNING
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.findings import report_finding
-from swarden.harness.search.judge import (
+from swarden.harness.search.cures import (
     DOES_NOT_FIT,
     DOES_NOT_HELP,
     IS_BROAD,
@@ -23,9 +22,10 @@ from swarden.harness.search.judge import (
     NOT_REACHED,
     NOT_TRIED,
     Ending,
-    Judge,
+    FixTester,
     Trials,
 )
+from swarden.harness.search.findings import report_finding
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.shrink.shrink import ShrinkBudget
@@ -156,10 +156,10 @@ def test_fix_that_breaks_the_capture_could_not_be_tried(cause_of, target, change
 
 
 def test_log_is_not_behind_fixes_that_delay_its_failure_until_behind_its_end(cause_of, monkeypatch):
-    def delayed(judge, fixes):
-        return Ending(replace(judge._failure, op_index=judge._failure.op_index + bool(fixes)), {OF_BLOCKS} - {*fixes})
+    def delayed(tester, fixes):
+        return Ending(replace(tester._failure, op_index=tester._failure.op_index + bool(fixes)), {OF_BLOCKS} - {*fixes})
 
-    monkeypatch.setattr(Judge, "_run", delayed)
+    monkeypatch.setattr(FixTester, "_run", delayed)
 
     assert cause_of(LONG).behind == ()
 

@@ -1,4 +1,4 @@
-"""The judge says which fixes cure a failure, and what the same failure is."""
+"""Which fixes cure a failure, and what the same failure is."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,8 +9,8 @@ import pytest
 from swarden.harness.core.fingerprint import is_same
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step
-from swarden.harness.search import judge as judge_module
-from swarden.harness.search.judge import Ending, Judge, Served
+from swarden.harness.search import cures
+from swarden.harness.search.cures import Ending, FixTester, Served
 from swarden.invariants.events import FinishReason
 
 NO_LOG: Any = None
@@ -24,8 +24,8 @@ def failure(*fingerprints) -> Any:
 FAILURE = failure("first/law", "second/law")
 
 
-class Judged(Judge):
-    """A judge of a log that ends as `ends` says for each set of fixes."""
+class FakeTester(FixTester):
+    """The tests of a log that ends as `ends` says for each set of fixes."""
 
     def __init__(self, ends):
         super().__init__(NO_LOG, FAILURE, ())
@@ -45,23 +45,23 @@ class Judged(Judge):
     ],
 )
 def test_fewest_fixes_are_those_that_the_log_needs(needed, most_runs):
-    judge = Judged(lambda fixes: Ending(None if needed <= fixes else FAILURE))
+    tester = FakeTester(lambda fixes: Ending(None if needed <= fixes else FAILURE))
 
-    assert {*judge.fewest(FIXES)} == needed
-    assert judge.num_runs <= most_runs
+    assert {*tester.fewest(FIXES)} == needed
+    assert tester.num_runs <= most_runs
 
 
 def test_fix_that_only_undoes_another_one_is_not_needed():
     """One fix cures the log, a second one spoils it, and a third one makes up for that."""
-    judge = Judged(lambda fixes: Ending(None if "b" in fixes and ("c" not in fixes or "a" in fixes) else FAILURE))
+    tester = FakeTester(lambda fixes: Ending(None if "b" in fixes and ("c" not in fixes or "a" in fixes) else FAILURE))
 
-    assert judge.fewest(["a", "b", "c"]) == ["b"]
+    assert tester.fewest(["a", "b", "c"]) == ["b"]
 
 
 def test_log_that_passes_when_it_is_run_again_is_cured_by_nothing():
-    judge = Judged(lambda _: Ending())
+    tester = FakeTester(lambda _: Ending())
 
-    assert not judge.cures(["fix"])
+    assert not tester.cures(["fix"])
 
 
 def ending(reason, *, has_outputs=True, is_aborted=False):
@@ -86,9 +86,9 @@ ABORTED = ending(FinishReason.ABORT, is_aborted=True)
     ],
 )
 def test_fix_that_drops_a_request_which_was_served_cures_nothing(without, with_fix, is_cured):
-    judge = Judged(lambda fixes: with_fix if fixes else replace(without, failure=FAILURE))
+    tester = FakeTester(lambda fixes: with_fix if fixes else replace(without, failure=FAILURE))
 
-    assert judge.cures(["fix"]) is is_cured
+    assert tester.cures(["fix"]) is is_cured
 
 
 FAILED: Any = SimpleNamespace(**vars(FAILURE), op_index=0)
@@ -114,9 +114,9 @@ def test_fix_that_only_delays_a_failure_until_behind_the_log_does_not_cure_it(mo
         at = len(with_fixes.ops) - 1
         return SimpleNamespace(systems=[], failure=ended and SimpleNamespace(**vars(ended), op_index=at))
 
-    monkeypatch.setattr(judge_module, "run_log", run)
+    monkeypatch.setattr(cures, "run_log", run)
 
-    assert Judge(log, FAILURE, ()).cures(["fix"]) is is_cured
+    assert FixTester(log, FAILURE, ()).cures(["fix"]) is is_cured
 
 
 def test_request_is_the_same_if_the_ids_of_those_before_it_differ(monkeypatch):
@@ -128,9 +128,9 @@ def test_request_is_the_same_if_the_ids_of_those_before_it_differ(monkeypatch):
         system = SimpleNamespace(reference=SimpleNamespace(expectations=of_id))
         return SimpleNamespace(systems=[system], failure=None if log.header.fixes else FAILED)
 
-    monkeypatch.setattr(judge_module, "run_log", run)
+    monkeypatch.setattr(cures, "run_log", run)
 
-    assert not Judge(log, FAILURE, ()).cures(["fix"])
+    assert not FixTester(log, FAILURE, ()).cures(["fix"])
 
 
 @pytest.mark.parametrize(
@@ -150,17 +150,17 @@ def test_request_that_is_refused_after_the_step_of_the_failure_is_not_dropped(mo
         driver.failure = None if log.header.fixes else FAILED
         return driver
 
-    monkeypatch.setattr(judge_module, "run_log", run)
+    monkeypatch.setattr(cures, "run_log", run)
 
-    assert Judge(log, FAILURE, ()).cures(["fix"]) is is_cured
+    assert FixTester(log, FAILURE, ()).cures(["fix"]) is is_cured
 
 
 def test_fixes_that_cannot_run_are_left_out_of_a_set_and_found_by_halves():
-    judge = Judged(lambda _: Ending())
-    judge.errors |= {frozenset([one]): "dies" for one in ("fix-3", "fix-12")}
+    tester = FakeTester(lambda _: Ending())
+    tester.errors |= {frozenset([one]): "dies" for one in ("fix-3", "fix-12")}
 
-    assert judge.extended(["fix-0"], FIXES[1:]) == [one for one in FIXES if one not in ("fix-3", "fix-12")]
-    assert judge.num_runs <= 12
+    assert tester.extended(["fix-0"], FIXES[1:]) == [one for one in FIXES if one not in ("fix-3", "fix-12")]
+    assert tester.num_runs <= 12
 
 
 @pytest.mark.parametrize(

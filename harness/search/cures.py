@@ -1,4 +1,4 @@
-"""The judge of failures: how a log ends on this build with some fixes of known bugs planted.
+"""Which fixes of known bugs cure a failure: how a log ends on this build with some of them planted.
 
 Fixes cure a failure if the log passes with them, each of them changes a statement that the log reaches before it fails
 without that fix, and no request that is served without them is refused with them until the step of that failure.  The
@@ -97,8 +97,8 @@ class Ending:
         return any(one.reason not in (None, *ANSWERED) and not one.is_aborted for one in ends)
 
 
-class Judge:
-    """Judges one failing log: each set of fixes is tried once.  `errors` has, by fixes, why a log cannot be run.
+class FixTester:
+    """Tests which fixes cure a failing log, each set of fixes once.  `errors` has, by fixes, why it cannot be run.
 
     `candidates` are the patches for which it is noted whether the log reaches them; `refusing` are the fixes that may
     refuse what is served without them.
