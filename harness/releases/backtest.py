@@ -27,7 +27,7 @@ from swarden.harness.core.target import Target
 from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
 from swarden.harness.search.archive_files import RecordT, read, save
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import Rule, judge
+from swarden.harness.search.judge import Rule, judge
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block

@@ -17,8 +17,8 @@ from swarden.harness.releases.reads import Comparison
 from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import StoryPart
 from swarden.harness.report.wording import counted
-from swarden.harness.search.endings import FAILS, PASSES, STEP_SECONDS, Rule, end_of, judge
 from swarden.harness.search.gate import Gate, Judged
+from swarden.harness.search.judge import FAILS, PASSES, STEP_SECONDS, Rule, end_of, judge
 from swarden.harness.search.mutes import Mute, mute_of
 from swarden.harness.search.reach import Reach
 from swarden.harness.search.verification import known_lines

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from swarden.harness.search.corpus import rarest_first, write
-from swarden.harness.search.endings import base_of, beside
+from swarden.harness.search.judge import base_of, beside
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget

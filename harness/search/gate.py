@@ -12,8 +12,8 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, STEP_SECONDS, Rule, end_of, judging
 from swarden.harness.search.findings import write_unshrunk
+from swarden.harness.search.judge import FAILS, OTHERWISE, PASSES, STEP_SECONDS, Rule, end_of, judging
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget

@@ -12,8 +12,8 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.releases.gate_page import GatePage, KnownLogs, touched
 from swarden.harness.report.story import StoryLine, StoryPart
-from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES
 from swarden.harness.search.gate import NOT_REPLAYED, Judged
+from swarden.harness.search.judge import FAILS, OTHERWISE, PASSES
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.verification import UNKNOWN, Cause
 

@@ -11,8 +11,8 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.endings import FAILS, PASSES
 from swarden.harness.search.gate import MOST_LOGS, NOT_REPLAYED, RESERVE_S, Gate
+from swarden.harness.search.judge import FAILS, PASSES
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.verification import Cause

@@ -10,8 +10,8 @@ import pytest
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.replay import Replays, Verdict, not_run
-from swarden.harness.search import endings
-from swarden.harness.search.endings import Rule
+from swarden.harness.search import judge as judge_module
+from swarden.harness.search.judge import Rule
 from swarden.harness.search.result import Finding
 from swarden.harness.search.workers import WorkerGroup
 
@@ -31,7 +31,7 @@ def test_base_of_a_checkout_is_the_nearest_release(version, is_release, installe
     releases, sources = SimpleNamespace(installed=lambda: installed), SimpleNamespace(is_release=is_release)
     target: Any = SimpleNamespace(releases=releases, sources=sources, version=lambda: version)
 
-    assert endings.base_of(target) == base
+    assert judge_module.base_of(target) == base
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_base_of_a_checkout_is_the_nearest_release(version, is_release, installe
 def test_findings_are_replayed_on_the_base(monkeypatch, is_stopped, on_base):
     verdicts = {"a": Verdict.FAILED, "b": None, "c": Verdict.FIXED}
     ends = {name: Replays(one, (), 0, 1) if one else not_run("is no log") for name, one in verdicts.items()}
-    monkeypatch.setattr(endings, "WorkerGroup", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(endings, "judge", lambda _group, _log, _release, rule: ends[rule.names[0]])
+    monkeypatch.setattr(judge_module, "WorkerGroup", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(judge_module, "judge", lambda _group, _log, _release, rule: ends[rule.names[0]])
     log = OpLog(Header(engine="demo", configs=[{}]), [])
     found = [Finding(name, log, 0.0, path=Path(name)) for name in ends]
 
-    for _ in endings.beside(found, "1.0", lambda: is_stopped):
+    for _ in judge_module.beside(found, "1.0", lambda: is_stopped):
         pass
 
     assert [one.on_base for one in found] == on_base
@@ -80,4 +80,4 @@ class Group:
 def test_log_is_judged_by_a_rule(rule, fixes, verdict):
     log, group = OpLog(Header(engine="demo", configs=[{}], fixes=fixes), []), Group()
 
-    assert endings.judge(cast(WorkerGroup, group), log, "demo", rule).verdict is verdict
+    assert judge_module.judge(cast(WorkerGroup, group), log, "demo", rule).verdict is verdict
