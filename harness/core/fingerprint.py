@@ -30,6 +30,11 @@ def fingerprints(violations: Iterable[Violation]) -> list[str]:
     return list(dict.fromkeys(map(fingerprint, violations)))
 
 
+def law_of(fingerprint: str) -> str:
+    """The invariant or the error that a fingerprint names first."""
+    return fingerprint.partition("/")[0]
+
+
 def is_same(names: Sequence[str], others: Sequence[str]) -> bool:
     """Whether two failures are the same, by their fingerprints: one has the first fingerprint of the other.
 

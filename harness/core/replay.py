@@ -11,7 +11,7 @@ from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.event_log import TracerOf
-from swarden.harness.core.fingerprint import is_same
+from swarden.harness.core.fingerprint import is_same, law_of
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
@@ -43,11 +43,17 @@ class Verdict(Enum):
     ERROR = "ERROR"
 
 
-def verdict_on(fingerprints: Sequence[str], expected: Sequence[str]) -> Verdict:
-    """The verdict on a run with these fingerprints, none if it passes; `expected` are those of the failure."""
+def verdict_on(fingerprints: Sequence[str], expected: Sequence[str], *, by_law: bool = False) -> Verdict:
+    """The verdict on a run with these fingerprints, none if it passes; `expected` are those of the failure.
+
+    With `by_law` the failure is the expected one if it has one of its laws or errors, wherever the code of that is.
+    """
     if not fingerprints:
         return Verdict.FIXED
-    return Verdict.FAILED if not expected or is_same(expected, fingerprints) else Verdict.CHANGED
+    if not expected or is_same(expected, fingerprints):
+        return Verdict.FAILED
+    has_law = by_law and not {*map(law_of, expected)}.isdisjoint(map(law_of, fingerprints))
+    return Verdict.FAILED if has_law else Verdict.CHANGED
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,12 @@ class Replays:
     @property
     def is_nondeterministic(self) -> bool:
         return bool(self.diverged) and self.is_same_build
+
+    @property
+    def text(self) -> str:
+        """The verdict with the fingerprints, or with the reason of an ERROR."""
+        why = self.diverged if self.verdict is Verdict.ERROR else ", ".join(self.fingerprints)
+        return f"{self.verdict.value} {why}".rstrip()
 
 
 def not_run(why: str) -> Replays:

@@ -1,7 +1,6 @@
 """The first version of an engine that an op-log fails on, and the first on which it no longer does."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,10 +8,12 @@ from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import Releases, parsed
-from swarden.harness.search.replaying import Ended, replay_apart
+from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.search.judge import BY_LAW, judge_alone
 
 Note = Callable[[str], None]  # prints a line
 Install = Callable[[str, Releases, str], object]  # installs a release, by its name, if it is missing
+IS_BAD = {Verdict.FIXED: False, Verdict.FAILED: True}  # all others may hide the failure
 
 
 class Boundaries(NamedTuple):
@@ -68,40 +69,44 @@ def bisected(
     if known not in versions:
         raise UsageError(f"{path}: is for {name} {known}, want that version among {', '.join(versions)}")
 
-    def replay(version: str) -> Ended:
+    def replay(version: str) -> Replays:
         if install is not None:
             install(f"{name}=={version}", releases, version)
-        return replay_apart(path, f"{name}=={version}")
+        return judge_alone(path, f"{name}=={version}", BY_LAW)
 
-    return Search(name, versions, replay, note).around(known, path, every=limits.every)
+    return searched(name, versions, known, path, replay, note, every=limits.every)
 
 
-@dataclass(frozen=True)
-class Search:
-    """A search among versions of an engine, on which an op-log is replayed once at most."""
+def searched(
+    engine: str,
+    versions: Sequence[str],
+    known: str,
+    path: Path,
+    replay: Callable[[str], Replays],
+    note: Note,
+    *,
+    every: bool,
+) -> Bisection:
+    """The boundaries around a version that fails; raises UsageError if the op-log does not fail there.
 
-    engine: str
-    versions: Sequence[str]
-    replay: Callable[[str], Ended]
-    note: Note
-    _replays: dict[str, Ended] = field(default_factory=dict)
+    `replay` is called once at most for each version.
+    """
+    ends: dict[str, Replays] = {}
 
-    def around(self, known: str, path: Path, *, every: bool) -> Bisection:
-        """The boundaries around a version that fails; raises UsageError if the op-log does not fail there."""
-        if not self._fails(known):
-            raise UsageError(f"{path}: {self._replays[known].text} on {known}; want a log that fails there")
-        if every:
-            list(map(self._fails, self.versions))
-        found = boundaries(self.versions, known, self._fails)
-        ended = {version: self._replays[version] for version in self.versions if version in self._replays}
-        left_out = [version for version, one in ended.items() if one.is_bad is None]
-        return Bisection(self.engine, self.versions, found, {of: one.verdict for of, one in ended.items()}, left_out)
+    def fails(version: str) -> bool | None:
+        if version not in ends:
+            ends[version] = replay(version)
+            note(f"{version}: {ends[version].text}")
+        return IS_BAD.get(ends[version].verdict)
 
-    def _fails(self, version: str) -> bool | None:
-        if version not in self._replays:
-            self._replays[version] = self.replay(version)
-            self.note(f"{version}: {self._replays[version].text}")
-        return self._replays[version].is_bad
+    if not fails(known):
+        raise UsageError(f"{path}: {ends[known].text} on {known}; want a log that fails there")
+    if every:
+        list(map(fails, versions))
+    found = boundaries(versions, known, fails)
+    asked = [(version, fails(version)) for version in versions if version in ends]
+    verdicts = {version: ends[version].verdict.value for version, _ in asked}
+    return Bisection(engine, versions, found, verdicts, [version for version, is_bad in asked if is_bad is None])
 
 
 def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], bool | None]) -> Boundaries:

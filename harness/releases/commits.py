@@ -13,8 +13,9 @@ from typing import NamedTuple
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.releases import CHECKOUT, LINKS, Releases
-from swarden.harness.releases.bisect import Bisection, Note, Search, releases_of
-from swarden.harness.search.replaying import Ended, ended_in_error, replay_apart
+from swarden.harness.core.replay import Replays, not_run
+from swarden.harness.releases.bisect import Bisection, Note, releases_of, searched
+from swarden.harness.search.judge import BY_LAW, judge_alone
 
 GIT_S = 300.0  # of one call of git
 NAME = "--abbrev=12"  # of a commit
@@ -50,17 +51,17 @@ def bisected_commits(path: Path, engine: str | None, history: History, note: Not
     name = engine or load_log(path).header.engine
     releases, commits = releases_of(name), history.commits
 
-    def replay(commit: str) -> Ended:
+    def replay(commit: str) -> Replays:
         version = f"{CHECKOUT}-{commit}"
         with links() as folder:
             try:
                 extract(history.checkout, commit, folder / "tree", releases)
                 releases.link(version, folder / "tree", folder, option="--git")
             except UsageError as error:
-                return ended_in_error(path, error)
-            return replay_apart(path, f"{name}=={version}")
+                return not_run(str(error))
+            return judge_alone(path, f"{name}=={version}", BY_LAW)
 
-    return Search(name, commits, replay, note).around(commits[-1], path, every=every)
+    return searched(name, commits, commits[-1], path, replay, note, every=every)
 
 
 def described(history: History, found: Bisection) -> list[str]:

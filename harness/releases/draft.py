@@ -8,6 +8,7 @@ from typing import Any
 from swarden.harness.core.driver import STUCK, Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_toml
+from swarden.harness.core.fingerprint import law_of
 from swarden.harness.core.known_bug import read_bug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Drain
@@ -21,7 +22,6 @@ from swarden.harness.report.heading import configuration_line, ops_line
 from swarden.harness.report.known_bug import needs_of
 from swarden.harness.report.story import StoryPart, story_lines
 from swarden.harness.search.programs import Found
-from swarden.harness.search.replaying import law_of
 
 TODO = "TODO"  # the beginning of a text that is left open
 LARGE_POOLS = {"num_blocks": 4096, "full_pages": 10000, "swa_pages": 8000}  # of a server, by the name of the setting

@@ -18,11 +18,10 @@ from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import StoryPart
 from swarden.harness.report.wording import counted
 from swarden.harness.search.gate import Gate, Judged
-from swarden.harness.search.judge import FAILS, PASSES, STEP_SECONDS, Rule, end_of, judge
+from swarden.harness.search.judge import FAILS, PASSES, Rule, end_of, judge, worker_alone
 from swarden.harness.search.mutes import Mute, mute_of
 from swarden.harness.search.reach import Reach
 from swarden.harness.search.verification import known_lines
-from swarden.harness.search.workers import WorkerGroup
 
 MOST_LINES = 8  # of the change, for one failure
 FAILURE = ("failure of the head", "op-log", "on the base")  # the heads of a table
@@ -49,7 +48,7 @@ def logs_of_bugs(target: Target) -> dict[str, Path]:
 
 def ends_on(engine: str, logs: Mapping[str, Path]) -> Mapping[str, str]:
     """How each of these logs ends on a release, in one process."""
-    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+    with worker_alone() as group:
         return {label: end_of(judge(group, path, engine, Rule(needs_fixes=False))) for label, path in logs.items()}
 
 

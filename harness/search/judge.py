@@ -25,14 +25,16 @@ STEP_SECONDS = 60.0  # until a replay without an engine step is taken for hung
 class Rule(NamedTuple):
     """By what a log is judged: the `names` of the failure that it expects, by default its own.
 
-    Unless it `needs_fixes`, a log whose fixes do not fit on a release is run without them.
+    Unless it `needs_fixes`, a log whose fixes do not fit on a release is run without them.  With `by_law` a failure by
+    the same law or error is the same one, wherever its code is: releases move their code.
     """
 
     names: Sequence[str] = ()
     needs_fixes: bool = True
+    by_law: bool = False
 
 
-ITS_OWN = Rule()
+ITS_OWN, BY_LAW = Rule(), Rule(by_law=True)
 
 
 def judging(
@@ -53,7 +55,7 @@ def judging(
         return (yield from judging(group, bare, release, rule))
     if replays.verdict is not Verdict.CHANGED:
         return replays
-    return replace(replays, verdict=verdict_on(replays.fingerprints, rule.names or [str(expected)]))
+    return replace(replays, verdict=verdict_on(replays.fingerprints, rule.names or [str(expected)], by_law=rule.by_law))
 
 
 def judge(
@@ -61,6 +63,17 @@ def judge(
 ) -> Replays:
     """The verdict of `judging`, without turns for other campaigns."""
     return run_to_end(judging(group, log, release, rule, fixes))
+
+
+def judge_alone(log: OpLog | Path, release: str, rule: Rule = ITS_OWN) -> Replays:
+    """The verdict of a worker that is for this release alone."""
+    with worker_alone() as group:
+        return judge(group, log, release, rule)
+
+
+def worker_alone() -> WorkerGroup:
+    """A worker process for logs on one release, without a folder."""
+    return WorkerGroup(1, None, hang_seconds=STEP_SECONDS)
 
 
 def end_of(replays: Replays) -> str:
@@ -87,7 +100,7 @@ def base_of(target: Target) -> str:
 def beside(findings: list[Finding], version: str, is_stopped: Callable[[], bool]) -> Iterator[None]:
     """Give each finding of a checkout how its log ends on a release, in place; those that pass there come first."""
     ranks = {f"{PASSES} on {version}": 0, f"{FAILS} on {version}, too": 2}
-    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+    with worker_alone() as group:
         for index, finding in enumerate(findings):
             if finding.path is not None and not finding.died and not is_stopped():
                 release = f"{finding.log.header.engine}=={version}"

@@ -1,7 +1,8 @@
 """Op-logs that are run again, here or elsewhere: each with its verdict, its figures and its story."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,9 @@ from swarden.harness.core.driver import STUCK, Driver
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.process import BOOT_S, Death, Process, ProcessDied, ProcessLimits
+from swarden.harness.core.process import Death, Process, ProcessDied
 from swarden.harness.core.registry import target_for, target_of
-from swarden.harness.core.replay import Replays, Verdict, repeat
+from swarden.harness.core.replay import Replays, Verdict, not_run, repeat, verdict_on
 from swarden.harness.core.versions import check_version
 from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import change_lines, configuration_line, opening_lines
@@ -49,36 +50,22 @@ class Elsewhere(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The result of the replay of one op-log: its exit code, its figures for scripts, and its lines for people."""
+    """The end of one op-log: its exit code, its replays, its figures for scripts, and its lines for people."""
 
     code: ExitCode
+    replays: Replays
     figures: dict[str, Any]
     lines: list[StoryLine]
     expected: str | None = None
 
     @property
     def is_bad(self) -> bool | None:
-        """Whether it has failed by the law or the error that the op-log expects, wherever the code of that is.
-
-        None if it has failed otherwise, which may hide that failure, or cannot be run.
-        """
-        if self.verdict == Verdict.FIXED.value:
+        """Whether it has failed by the law or the error that the op-log expects; None if that cannot be known."""
+        if self.replays.verdict is Verdict.FIXED:
             return False
-        is_same = law_of(self.expected) in map(law_of, self.fingerprints)
-        return True if self.verdict == Verdict.FAILED.value or is_same else None
-
-    @property
-    def verdict(self) -> str:
-        return str(self.figures["verdict"])
-
-    @property
-    def fingerprints(self) -> list[str]:
-        return [*self.figures.get("fingerprints", ())]
-
-    @property
-    def text(self) -> str:
-        """The verdict with its reason. ERROR is mostly a configuration that the version does not support."""
-        return f"{self.verdict} {self.figures.get('why') or self.figures.get('fingerprint') or ''}".rstrip()
+        names, expected = self.replays.fingerprints, [self.expected] if self.expected else []
+        is_bad = bool(names) and verdict_on(names, expected, by_law=True) is Verdict.FAILED
+        return True if is_bad else None
 
 
 class Replayer:
@@ -113,38 +100,33 @@ class Replayer:
             ended: Ended = self._others[needed].call(_ended, path, log, self._where, self._runs, None)
         except ProcessDied as error:
             del self._others[needed]
-            return _ended_by(error.death, path, log)
+            return _end(path, log, self._where, *_died(error.death, log))
         return ended
-
-
-def replay_apart(path: Path, engine: str) -> Ended:
-    """One run of an op-log on an engine, in a process of its own, which is ended if it hangs."""
-    with Process(limits=ProcessLimits(BOOT_S)) as process:
-        try:
-            ended: Ended = process.call(_replay_once, path, engine)
-        except ProcessDied as error:
-            return _ended_by(error.death, path, load_log(path))
-    return ended
-
-
-def _replay_once(path: Path, engine: str) -> Ended:
-    try:
-        log = load_log(path, engine=engine)
-    except UsageError as error:
-        return ended_in_error(path, error)
-    return _ended(path, log, Elsewhere(engine), 1, None)
-
-
-def law_of(fingerprint: str | None) -> str | None:
-    """The invariant or error that a fingerprint names first."""
-    return None if fingerprint is None else fingerprint.split("/")[0]
 
 
 def ended_in_error(path: Path, error: UsageError) -> Ended:
     """The result for a log that cannot be run."""
     why = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
-    figures = {"path": str(path), "verdict": Verdict.ERROR.value, "why": why}
-    return Ended(ExitCode.MISUSE, figures, [StoryLine(StoryPart.VERDICT, f"{Verdict.ERROR.value} {why}")])
+    replays = not_run(why)
+    figures = {"path": str(path), "verdict": replays.verdict.value, "why": why}
+    return Ended(ExitCode.MISUSE, replays, figures, [StoryLine(StoryPart.VERDICT, replays.text)])
+
+
+def replayed(
+    log: OpLog, path: Path | None, runs: int, on_transition: OnTransition | None = None
+) -> tuple[Replays, list[StoryLine]]:
+    """Run a log in this process, with the story of its failure; one that expects a death, in a process of its own."""
+    death = death_of(log)
+    if death is not None:
+        return _died(death, log)
+    replays = repeat(log, runs, on_transition, tracer_of=decision_tracer)
+    return replays, story_lines(log.header, replays.failure, path) if replays.failure is not None else []
+
+
+def _died(death: Death, log: OpLog) -> tuple[Replays, list[StoryLine]]:
+    replays = replays_of(death, log)
+    how = f"{replays.fingerprints[0]}: run in a process of its own, which {death.how}"
+    return replays, [StoryLine(StoryPart.EVIDENCE, how)]
 
 
 def _ended(path: Path, log: OpLog, where: Elsewhere, runs: int, on_transition: OnTransition | None) -> Ended:
@@ -152,71 +134,48 @@ def _ended(path: Path, log: OpLog, where: Elsewhere, runs: int, on_transition: O
         if where.engine is None:
             here = f"give --engine {log.header.engine} to replay it on the installed version"
             check_version(path, log.header, or_else=here)
-        death = death_of(log)
-        if death is not None:
-            return _ended_by(death, path, log)
-        replays = repeat(log, runs, on_transition, tracer_of=decision_tracer)
+        replays, story = replayed(log, path, runs, on_transition)
     except UsageError as error:
         return ended_in_error(path, error)
-    story = _lines_of(path, log, replays)
+    return _end(path, log, where, replays, story)
+
+
+def _end(path: Path, log: OpLog, where: Elsewhere, replays: Replays, story: Sequence[StoryLine]) -> Ended:
+    lines, figures = _lines_of(path, log, replays, story), _figures(path, log, replays, story)
     if where.text:
-        story.insert(1, StoryLine(StoryPart.EVIDENCE, f"replayed {where.text}"))
-    return Ended(_code(replays), _figures(path, log, replays), story, log.header.expected)
-
-
-def _ended_by(death: Death, path: Path, log: OpLog) -> Ended:
-    """The result for a log that killed its process."""
-    replays = replays_of(death, log)
-    verdict, names = replays.verdict.value, list(replays.fingerprints)
-    story = [
-        StoryLine(StoryPart.VERDICT, f"{verdict} {path}"),
-        StoryLine(StoryPart.EVIDENCE, f"run in a process of its own, which {death.how}"),
-    ]
-    headings = [
-        *opening_lines(log.header),
-        *(configuration_line(log.header, n) for n in range(len(log.header.configs))),
-    ]
-    story += [StoryLine(StoryPart.HEADING, heading) for heading in headings]
-    figures = _figures_of(path, log, verdict) | {
-        "fingerprint": next(iter(names), None),
-        "fingerprints": names,
-        "why": f"the process {death.how}",
-    }
-    return Ended(ExitCode.VIOLATED, figures, story, log.header.expected)
+        lines.insert(1, StoryLine(StoryPart.EVIDENCE, f"replayed {where.text}"))
+    return Ended(_code(replays), replace(replays, failure=None), figures, lines, log.header.expected)
 
 
 def _code(replays: Replays) -> ExitCode:
     if replays.is_nondeterministic:
         return ExitCode.NONDETERMINISTIC
-    if replays.failure is None:
+    if not replays.failures:
         return ExitCode.CLEAN
-    return ExitCode.STUCK if replays.failure.fingerprint == STUCK else ExitCode.VIOLATED
+    return ExitCode.STUCK if replays.fingerprints[0] == STUCK else ExitCode.VIOLATED
 
 
-def _figures(path: Path, log: OpLog, replays: Replays) -> dict[str, Any]:
+def _figures(path: Path, log: OpLog, replays: Replays, story: Sequence[StoryLine]) -> dict[str, Any]:
     """The figures of one op-log for scripts; `fingerprint` is the expected one if it was found."""
-    found, expected = list(replays.fingerprints), log.header.expected
-    return _figures_of(path, log, replays.verdict.value) | {
-        "runs": replays.runs,
-        "failures": replays.failures,
-        "fingerprint": expected if expected in found else next(iter(found), None),
-        "fingerprints": found,
-        "diverged": replays.diverged or None,
-    }
-
-
-def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
+    found, header = list(replays.fingerprints), log.header
+    has_died = replays.failures and replays.failure is None
     return {
         "path": str(path),
-        "verdict": verdict,
-        "engine": log.header.engine,
-        "version": target_for(log.header).version(),
-        "model": log.header.model or None,
-        "mutant": log.header.mutant,
+        "verdict": replays.verdict.value,
+        "engine": header.engine,
+        "version": target_for(header).version(),
+        "model": header.model or None,
+        "mutant": header.mutant,
+        "runs": replays.runs,
+        "failures": replays.failures,
+        "fingerprint": header.expected if header.expected in found else next(iter(found), None),
+        "fingerprints": found,
+        "diverged": replays.diverged or None,
+        **({"why": story[0].text} if has_died else {}),
     }
 
 
-def _lines_of(path: Path, log: OpLog, replays: Replays) -> list[StoryLine]:
+def _lines_of(path: Path, log: OpLog, replays: Replays, story: Sequence[StoryLine]) -> list[StoryLine]:
     header, failure, verdict = log.header, replays.failure, replays.verdict
     is_rate = verdict is Verdict.FLAKY or not target_for(header).is_repeatable
     counts = f": failed {replays.failures} of {replays.runs} runs" if is_rate else ""
@@ -229,8 +188,10 @@ def _lines_of(path: Path, log: OpLog, replays: Replays) -> list[StoryLine]:
     if header.truncated:
         lines.append(StoryLine(StoryPart.EVIDENCE, f"remark: not all of the run is in this log: {header.truncated}"))
     if failure is None:
-        return [*lines, *(StoryLine(StoryPart.HEADING, line) for line in change_lines(header))]
+        configurations = (configuration_line(header, engine) for engine in range(len(header.configs)))
+        headings = [*opening_lines(header), *configurations] if story else change_lines(header)
+        return [*lines, *story, *(StoryLine(StoryPart.HEADING, line) for line in headings)]
     if header.expected and not failure.is_called(header.expected):
         lines.append(StoryLine(StoryPart.EVIDENCE, f"expected: {header.expected}"))
     lines.append(StoryLine(StoryPart.EVIDENCE, f"found: {', '.join(failure.fingerprints)}"))
-    return lines + story_lines(header, failure, path)
+    return [*lines, *story]

@@ -9,15 +9,13 @@ from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import RUNS, Replays, repeat
+from swarden.harness.core.replay import RUNS, Replays
 from swarden.harness.core.versions import check_version
-from swarden.harness.report.decisions import decision_tracer
-from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.deaths import death_of, replays_of
 from swarden.harness.search.findings import FINDINGS, report_finding
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import same_draws
+from swarden.harness.search.replaying import replayed as in_this_process
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.traffic.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
 
@@ -44,12 +42,7 @@ def replayed(path: Path) -> str:
 
 
 def _replays(log: OpLog, path: Path | None, runs: int) -> Replays:
-    death = death_of(log)
-    if death is not None:
-        told = f"{log.header.expected}: run in a process of its own, which {death.how}"
-        return replace(replays_of(death, log), story=(told,))
-    replays = repeat(log, runs, tracer_of=decision_tracer)
-    story = story_lines(log.header, replays.failure, path) if replays.failure is not None else ()
+    replays, story = in_this_process(log, path, runs)
     return replace(replays, story=tuple(map(str, story)))
 
 

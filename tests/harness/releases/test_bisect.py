@@ -14,12 +14,14 @@ VERSIONS = [str(number) for number in range(1, 12)]
 TARGET = f"""
 from swarden.harness.core.errors import InvalidConfig
 {FIXED}
+RAISE = Hunk(LEAK.at, LEAK.before, "request.no_blocks")
+OTHERWISE = Mutant("otherwise", "an abort raises an error", (RAISE,), ("stuck",))
 {TINYSERVE}
     def systems(self, machine, configs, model):
         if self.release == "1.3.0" and Path("unsupported").exists():
             raise InvalidConfig("block_size is 4, want 1 for tinyserve 1.3.0")
         if self.release not in ("1.1.0", "1.2.0"):
-            PLANTED.enter_context(FIXED.planted())
+            PLANTED.enter_context((OTHERWISE if Path("otherwise").exists() else FIXED).planted())
         return super().systems(machine, configs, model)
 """
 
@@ -58,7 +60,8 @@ def installed(tmp_path_factory):
     wheel(folder, "helper", "4.0.0")
     for version in ("1.0.0", "1.1.0", "1.2.0", "1.3.0"):
         wheel(folder, "tinyserve", version)
-    header = Header(engine="tinyserve", version="1.1.0", configs=[{}])
+    leaked = "unit_has_one_owner/blocks block/leaked"
+    header = Header(engine="tinyserve", version="1.1.0", configs=[{}], expected=leaked)
     OpLog(header, [Submit(max_new_tokens=2), Step(), Abort()]).save(folder / "lost.oplog")
     run = swarden_with(folder, TARGET, {"tinyserve": "TinyTarget"})
     assert run("engines", "install", "tinyserve==1.1.0", "tinyserve==1.3.0").returncode == 0
@@ -95,15 +98,22 @@ def test_missing_releases_are_named_and_installed_on_demand(swarden, tmp_path):
     assert (tmp_path / "engines/1.0.0").is_dir()
 
 
-def test_release_that_cannot_run_the_op_log_is_named(swarden, tmp_path):
-    (tmp_path / "unsupported").touch()
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        pytest.param("unsupported", "ERROR block_size is 4, want 1 for tinyserve 1.3.0", id="cannot-run-it"),
+        pytest.param("otherwise", "CHANGED AttributeError/", id="fails-otherwise"),
+    ],
+)
+def test_release_that_cannot_be_judged_is_named(swarden, tmp_path, how, text):
+    (tmp_path / how).touch()
 
     run = swarden("bisect", "lost.oplog")
 
     assert run.stdout == "tinyserve: fails in 1.1.0 already, not fixed up to 1.1.0; cannot be judged on 1.3.0\n", (
         run.stderr
     )
-    assert "1.3.0: ERROR lost.oplog: block_size is 4, want 1 for tinyserve 1.3.0" in run.stderr
+    assert f"1.3.0: {text}" in run.stderr
 
 
 def test_installed_releases_are_searched_if_the_index_cannot_be_read(swarden, tmp_path):

@@ -84,7 +84,7 @@ def test_commits_are_data_for_scripts(swarden, history):
     run = swarden("bisect", "lost.oplog", "--git", "checkout", *commits, "--all", "--json")
 
     assert json.loads(run.stdout)["first_failing"] == commits[1], run.stderr
-    assert json.loads(run.stdout)["verdicts"] == dict(zip(commits, ("FIXED", "CHANGED"), strict=True))
+    assert json.loads(run.stdout)["verdicts"] == dict(zip(commits, ("FIXED", "FAILED"), strict=True))
 
 
 @pytest.mark.parametrize(
