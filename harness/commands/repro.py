@@ -10,7 +10,7 @@ from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.search.programs import Form, Ran, check_shows, engines_to_run, find, run_program, written_of
+from swarden.harness.search.programs import Form, Ran, engines_to_run, find, run_program, shown, written_of
 
 
 def repro(
@@ -46,7 +46,7 @@ def repro(
     found = find(finding, engine, needs_release=form is not Form.ISSUE)
     found = found._replace(settings=settings_of(settings or [], [found.engine]))
     if found.bug is None or found.settings:
-        check_shows(found)
+        shown(found)
     if with_fix and found.bug is None:
         raise UsageError(f"--with-fix: {finding} is no known bug; name one")
     written = written_of(found, form)

@@ -74,39 +74,35 @@ def bisected(
             install(f"{name}=={version}", releases, version)
         return judge_alone(path, f"{name}=={version}", BY_LAW)
 
-    return searched(name, versions, known, path, replay, note, every=limits.every)
+    return Search(name, versions, replay, note).around(known, path, every=limits.every)
 
 
-def searched(
-    engine: str,
-    versions: Sequence[str],
-    known: str,
-    path: Path,
-    replay: Callable[[str], Replays],
-    note: Note,
-    *,
-    every: bool,
-) -> Bisection:
-    """The boundaries around a version that fails; raises UsageError if the op-log does not fail there.
+class Search(NamedTuple):
+    """A search among versions of an engine; `replay` is called once at most for each of them."""
 
-    `replay` is called once at most for each version.
-    """
-    ends: dict[str, Replays] = {}
+    engine: str
+    versions: Sequence[str]
+    replay: Callable[[str], Replays]
+    note: Note
 
-    def fails(version: str) -> bool | None:
-        if version not in ends:
-            ends[version] = replay(version)
-            note(f"{version}: {ends[version].text}")
-        return IS_BAD.get(ends[version].verdict)
+    def around(self, known: str, path: Path, *, every: bool) -> Bisection:
+        """The boundaries around a version that fails; raises UsageError if the op-log does not fail there."""
+        ends: dict[str, Replays] = {}
 
-    if not fails(known):
-        raise UsageError(f"{path}: {ends[known].text} on {known}; want a log that fails there")
-    if every:
-        list(map(fails, versions))
-    found = boundaries(versions, known, fails)
-    asked = [(version, fails(version)) for version in versions if version in ends]
-    verdicts = {version: ends[version].verdict.value for version, _ in asked}
-    return Bisection(engine, versions, found, verdicts, [version for version, is_bad in asked if is_bad is None])
+        def fails(version: str) -> bool | None:
+            if version not in ends:
+                ends[version] = self.replay(version)
+                self.note(f"{version}: {ends[version].text}")
+            return IS_BAD.get(ends[version].verdict)
+
+        if not fails(known):
+            raise UsageError(f"{path}: {ends[known].text} on {known}; want a log that fails there")
+        if every:
+            list(map(fails, self.versions))
+        found = boundaries(self.versions, known, fails)
+        verdicts = {version: ends[version].verdict for version in self.versions if version in ends}
+        left_out = [version for version, verdict in verdicts.items() if verdict not in IS_BAD]
+        return Bisection(self.engine, self.versions, found, {of: one.value for of, one in verdicts.items()}, left_out)
 
 
 def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], bool | None]) -> Boundaries:

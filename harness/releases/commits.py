@@ -14,7 +14,7 @@ from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.releases import CHECKOUT, LINKS, Releases
 from swarden.harness.core.replay import Replays, not_run
-from swarden.harness.releases.bisect import Bisection, Note, releases_of, searched
+from swarden.harness.releases.bisect import Bisection, Note, Search, releases_of
 from swarden.harness.search.judge import BY_LAW, judge_alone
 
 GIT_S = 300.0  # of one call of git
@@ -61,7 +61,7 @@ def bisected_commits(path: Path, engine: str | None, history: History, note: Not
                 return not_run(str(error))
             return judge_alone(path, f"{name}=={version}", BY_LAW)
 
-    return searched(name, commits, commits[-1], path, replay, note, every=every)
+    return Search(name, commits, replay, note).around(commits[-1], path, every=every)
 
 
 def described(history: History, found: Bisection) -> list[str]:

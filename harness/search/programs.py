@@ -4,6 +4,7 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -19,16 +20,16 @@ from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
 from swarden.harness.core.registry import installed, target_for, target_of
-from swarden.harness.core.replay import run_log
+from swarden.harness.core.replay import Verdict
 from swarden.harness.core.target import Target, prepare
 from swarden.harness.core.versions import check_version
-from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
-from swarden.harness.report.story import story_lines
+from swarden.harness.report.story import StoryLine
 from swarden.harness.report.vulnerability import WARNING, may_be_vulnerability
 from swarden.harness.search.findings import test_text
 from swarden.harness.search.fixed_settings import Settings, with_settings
+from swarden.harness.search.replaying import replayed
 
 SUFFIX = ".oplog"
 BUG = "BUG: "  # how a program begins the line that says what it has shown
@@ -118,17 +119,20 @@ def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Fou
     return Found(finding, path, engine or f"{name}=={having[-1]}", bug)
 
 
-def check_shows(found: Found) -> None:
-    """Raises UsageError for an op-log that does not fail, or not as the known bug that it is to show."""
-    failure = run_log(found.load()).failure
-    if failure is None:
+def shown(found: Found) -> tuple[str, Sequence[StoryLine]]:
+    """The failure of an op-log, and its story.
+
+    Raises UsageError if the op-log does not fail, or not as the known bug that it is to show.
+    """
+    replays, story = replayed(found.load(), None, 1)
+    if replays.verdict is Verdict.FIXED:
         remedy = "want other values with --set" if found.settings else "name a release on which it does with --engine"
         raise UsageError(f"{found.path}: does not fail on {found.engine}; {remedy}")
-    if found.bug is not None and not found.bug.is_called(failure.fingerprints):
+    fingerprint, *_ = replays.fingerprints
+    if found.bug is not None and not found.bug.is_called(replays.fingerprints):
         remedy = "other values with --set" if found.settings else "another release with --engine"
-        raise UsageError(
-            f"{found.name}: fails with {failure.fingerprint} on {found.engine}, not as the bug; want {remedy}"
-        )
+        raise UsageError(f"{found.name}: fails with {fingerprint} on {found.engine}, not as the bug; want {remedy}")
+    return fingerprint, story
 
 
 def written_of(found: Found, form: Form) -> Written:
@@ -164,14 +168,11 @@ def _program_of_issue(found: Found, forms: list[Form]) -> str:
 
 def _issue_of_log(found: Found, program: str) -> str:
     """The issue for an op-log without a known bug: its failure, its settings and its program."""
-    log = found.load()
-    failure = run_log(log, tracer_of=decision_tracer).failure
-    if failure is None:
-        raise UsageError(f"{found.path}: does not fail on {found.engine}, so it is no issue")
-    story = "\n".join(map(str, story_lines(log.header, failure)))
-    shown = f"\n```python\n{program}```\n" if program else ""
-    warning = f"**{WARNING}.**\n\n" if may_be_vulnerability(failure.fingerprint, log.ops) else ""
-    return f"{warning}# {failure.fingerprint}\n\nOn {found.engine}.\n\n```\n{story}\n```\n{shown}"
+    fingerprint, lines = shown(found)
+    story = "\n".join(map(str, lines))
+    folded = f"\n```python\n{program}```\n" if program else ""
+    warning = f"**{WARNING}.**\n\n" if may_be_vulnerability(fingerprint, found.load().ops) else ""
+    return f"{warning}# {fingerprint}\n\nOn {found.engine}.\n\n```\n{story}\n```\n{folded}"
 
 
 def engines_to_run(found: Found) -> list[str]:
