@@ -129,6 +129,12 @@ class OpLog:
         """The log as a regression case, which expects this fingerprint: without digests, and not sealed."""
         return OpLog(msgspec.structs.replace(self.header, expected=expected), self.ops)
 
+    def with_mutant(self, mutant: str | None) -> "OpLog":
+        """The log with this mutant in place of its own, and therefore without digests, unless it is its own."""
+        if mutant == self.header.mutant:
+            return self
+        return OpLog(msgspec.structs.replace(self.header, mutant=mutant), self.ops)
+
     def with_fixes(self, names: Sequence[str]) -> "OpLog":
         """The log with further fixes, and therefore without digests; the log itself if no fix is given."""
         if not names:

@@ -91,7 +91,7 @@ class Replays:
     runs from each other, or of that run from the log; the latter is not nondeterminism if another build wrote the log.
     Of an ERROR it has the reason.
     `failure` stays in its process; `story` has the lines of its story, if the story was requested.  `ran` has the
-    ordinals of the changed lines that ran, if these were followed.
+    ordinals of the changed lines that ran, if these were followed, `known` the known bugs whose fixes cure the failure.
     """
 
     verdict: Verdict
@@ -103,6 +103,7 @@ class Replays:
     failure: Failure | None = None
     story: tuple[str, ...] = ()
     ran: frozenset[int] = frozenset()
+    known: str = ""
 
     @property
     def is_nondeterministic(self) -> bool:

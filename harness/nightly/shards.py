@@ -17,8 +17,6 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.fingerprint import is_same
@@ -28,11 +26,12 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_for, target_of
-from swarden.harness.core.replay import RUNS, Replays, Verdict, not_run, verdict_on
+from swarden.harness.core.replay import RUNS, Replays, Verdict, not_run
 from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
 from swarden.harness.search.deaths import is_death
+from swarden.harness.search.judge import Rule, judge
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.run import RunIndex
 from swarden.harness.search.shrink.shrink import ShrinkBudget
@@ -42,6 +41,7 @@ from swarden.harness.search.workers import WorkerGroup
 BATCHES = 4  # of a shard
 BADNESS = (Verdict.FIXED, Verdict.ERROR, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)
 SETTLE_S = 900.0  # of one finding of a server, whose shrink waits and uses no CPU time
+REPEATED = Rule(runs=RUNS)
 FRESH = 3  # processes in which a finding must fail before it is published
 
 
@@ -128,9 +128,9 @@ def _searched(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
 
 def _is_of_the_mutant(finding: Finding, engine: str, limits: ProcessLimits) -> bool:
     """Whether the log of a finding does not fail in the same way without its mutant."""
-    header = msgspec.structs.replace(finding.log.header, mutant=None)
     with _lane(engine, limits) as group:
-        return not is_same([finding.fingerprint], group.replay(OpLog(header, finding.log.ops), 1).fingerprints)
+        without = judge(group, finding.log.with_mutant(None), engine, Rule([finding.fingerprint]))
+    return without.verdict in (Verdict.FIXED, Verdict.CHANGED)
 
 
 def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: ProcessLimits) -> Replays:
@@ -140,21 +140,15 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
     killed from outside.
     """
     try:
-        log = parse_log(content, path, engine=engine)
-        header = msgspec.structs.replace(log.header, mutant=mutant)
-        digests = log.digests if mutant == log.header.mutant else None  # of other code
-        of_engine = OpLog(header, log.ops, digests)
-        with _lane(engine, limits) as group:
-            replays = group.replay(of_engine, RUNS)
-        if replays.verdict is Verdict.FLAKY and not target_for(log.header).is_repeatable:  # it has a rate
-            expected = [log.header.expected] if log.header.expected else ()
-            return replace(replays, verdict=verdict_on(replays.fingerprints, expected))
-        if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
-            with _group(limits) as fresh:
-                return fresh.replay(of_engine, RUNS)
-        return replays
+        log = parse_log(content, path, engine=engine).with_mutant(mutant)
     except UsageError as error:
         return not_run(str(error))
+    with _lane(engine, limits) as group:
+        replays = judge(group, log, engine, REPEATED)
+    if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
+        with _group(limits) as fresh:
+            return judge(fresh, log, engine, REPEATED)
+    return replays
 
 
 def replay_with_story(log: OpLog, limits: ProcessLimits) -> Replays:

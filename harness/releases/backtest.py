@@ -19,11 +19,9 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, write_whole
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.limits import MAX_OPLOG_BYTES
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import Verdict
 from swarden.harness.core.sources import hash_of
-from swarden.harness.core.target import Target
 from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
 from swarden.harness.search.archive_files import RecordT, read, save
 from swarden.harness.search.campaign import Plan
@@ -32,7 +30,7 @@ from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block
 from swarden.harness.search.traffic.profiles import PROFILES
-from swarden.harness.search.verification import MOST_FIXES, names_in
+from swarden.harness.search.verification import names_in
 from swarden.harness.search.workers import WorkerGroup
 
 HANG_S = 60.0
@@ -125,9 +123,8 @@ class Backtest:
             outcomes = {one.log: self._outcome_of_log(group, old.version, new, one, bugs) for one in old.findings}
             passing = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
             for finding, block in product(passing, filter(None, [older_defaults])):
-                log = load_log(self.folder / old.version / finding.log, engine=f"{self.engine}=={new}")
-                again = group.replay(log.as_regression(finding.fingerprint), 1, block=block)
-                if again.verdict is Verdict.FAILED:
+                log, rule = self.folder / old.version / finding.log, Rule([finding.fingerprint], block=block)
+                if judge(group, log, f"{self.engine}=={new}", rule).verdict is Verdict.FAILED:
                     outcomes[finding.log] = Outcome.MOVED, f"its log fails with the older defaults: {older_defaults}"
             if any(outcome is Outcome.FOUND for outcome, _ in outcomes.values()):
                 searches = [self._searched(group, new, seed) for seed in seeds]
@@ -226,14 +223,14 @@ class Backtest:
             before, after = ([one.encode(one.decode(config)) for config in log.header.configs] for one in targets)
         except UsageError as error:
             return Outcome.NOT_JUDGED, str(error)
-        replays = judge(group, log, name, Rule([finding.fingerprint]))
+        replays = judge(group, log, name, Rule([finding.fingerprint], finds_cures=not finding.bug))
         if replays.verdict is Verdict.ERROR:
             return Outcome.NOT_JUDGED, replays.diverged
         if replays.verdict is Verdict.FIXED:
             return (Outcome.FOUND, "") if before == after else (Outcome.MOVED, "its settings have other values there")
-        known = "" if finding.bug else _known_cause(group, targets[1], log, replays.fingerprints)
-        bugs |= {finding.log: known or finding.bug}
-        why = f"fails there with {', '.join(replays.fingerprints)}" + (f", known as {known}" if known else "")
+        bugs[finding.log] = replays.known or finding.bug
+        known = f", known as {replays.known}" if replays.known else ""
+        why = f"fails there with {', '.join(replays.fingerprints)}{known}"
         return Outcome.STILL if replays.verdict is Verdict.FAILED else Outcome.MOVED, why
 
     def _outcome_of_searches(
@@ -288,18 +285,6 @@ def _frozen(path: Path, fingerprint: str, bug: str, namesakes: Sequence[str] = (
 def _ends_runs(fault: str) -> bool:
     """Whether a fault of the adapter ends runs, so that these runs may miss failures; else no run has begun."""
     return not fault.startswith(BEFORE_RUNS)
-
-
-def _known_cause(group: WorkerGroup, target: Target, log: OpLog, fingerprints: Sequence[str]) -> str:
-    """The known bug of a release whose fix makes a log pass there; "" if there is none."""
-    version, bugs = target.version(), target.known_bugs().values()
-    named = [bug for bug in bugs if bug.has(version) and bug.is_called(fingerprints) and bug.patch_for(version)]
-    cures = (
-        bug.name
-        for bug in named[:MOST_FIXES]
-        if judge(group, log, target.process, fixes=[bug.name]).verdict is Verdict.FIXED
-    )
-    return next(cures, "")
 
 
 def adapter_hash(engine: str) -> str:

@@ -207,21 +207,14 @@ class Gate:
             end = None if self._is_judging else self._in_time(self._end_on_base(report))
             why = f"its shrunk op-log {end or NOT_REPLAYED} on the base" if end != PASSES else ""
         shown = report if report is not None and not why else finding
-        try:
-            replaying = self.head.replaying(
-                shown.log.as_regression(shown.fingerprint),
-                1,
-                with_story=True,
-                block=partial(following, self.plan.change),
-            )
-            replays = self._in_time(replaying)
-        except UsageError as error:  # such as a fault of the target
-            replays, why = None, f"{why}; when it is repeated: {error}"
+        rule = Rule([shown.fingerprint], with_story=True, block=partial(following, self.plan.change))
+        replays = self._in_time(judging(self.head, shown.log, self.plan.engine, rule))
         is_failing = replays is not None and replays.verdict is Verdict.FAILED
         ran = replays.ran if replays is not None and is_failing else None
         if shown is report:
             return Judged(report, PASSES, ran)
         story = [StoryLine(StoryPart.HISTORY, line) for line in (replays.story if replays is not None else ())]
-        why += f"; when it is repeated, it {end_of(replays)}" if replays is not None and not is_failing else ""
-        shown = write_unshrunk(replace(finding, story=story or finding.story), out, f"not shrunk: {why}", replays)
+        why += f"; when it is repeated: {end_of(replays)}" if replays is not None and not is_failing else ""
+        again = None if replays is None or replays.verdict is Verdict.ERROR else replays
+        shown = write_unshrunk(replace(finding, story=story or finding.story), out, f"not shrunk: {why}", again)
         return Judged(shown, PASSES, ran)

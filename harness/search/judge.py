@@ -1,6 +1,7 @@
 """The judge of logs: how a log ends on a release, in a process of its own."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,10 +12,12 @@ from swarden.harness.core.admission import load_log, parse_log
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import run_to_end
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.releases import parsed
 from swarden.harness.core.replay import Replays, TruncatedLog, Verdict, not_run, verdict_on
 from swarden.harness.core.target import Target
 from swarden.harness.search.result import Finding
+from swarden.harness.search.tasks import Block, known_bugs_of
 from swarden.harness.search.workers import WorkerGroup
 
 FAILS, PASSES = "fails", "passes"
@@ -23,15 +26,21 @@ STEP_SECONDS = 60.0  # until a replay without an engine step is taken for hung
 
 
 class Rule(NamedTuple):
-    """By what a log is judged: the `names` of the failure that it expects, by default its own.
+    """How a log is run and judged: the `names` of the failure that it expects, by default its own.
 
     Unless it `needs_fixes`, a log whose fixes do not fit on a release is run without them.  With `by_law` a failure by
-    the same law or error is the same one, wherever its code is: releases move their code.
+    the same law or error is the same one, wherever its code is: releases move their code.  `runs`, `with_story` and
+    `block` are those of `WorkerGroup.replay`.  With `finds_cures` the verdict on a failure has the known bugs whose
+    fixes cure it; there are none if the process dies with a fix.
     """
 
     names: Sequence[str] = ()
     needs_fixes: bool = True
     by_law: bool = False
+    runs: int = 1
+    with_story: bool = False
+    block: Block = nullcontext
+    finds_cures: bool = False
 
 
 ITS_OWN, BY_LAW = Rule(), Rule(by_law=True)
@@ -40,12 +49,17 @@ ITS_OWN, BY_LAW = Rule(), Rule(by_law=True)
 def judging(
     group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN, fixes: Sequence[str] = ()
 ) -> Generator[None, None, Replays]:
-    """The verdict on a log, or on a file, which is run once on a release with these further fixes."""
+    """The verdict on a log, or on a file, which is run on a release with these further fixes.
+
+    A log of an engine that is not repeatable has a rate: it fails if one of its runs does.
+    """
     try:
         log = (load_log(log, engine=release) if isinstance(log, Path) else log).with_fixes(fixes)
         expected = rule.names[0] if rule.names else log.header.expected
-        own = OpLog(msgspec.structs.replace(log.header, expected=expected), log.ops)
-        replays = yield from group.replaying(parse_log(own.to_bytes(), Path("its op-log"), engine=release), 1)
+        digests = log.digests if rule.runs > 1 else None  # compared only where a log is repeated
+        own = OpLog(msgspec.structs.replace(log.header, expected=expected), log.ops, digests)
+        own = parse_log(own.to_bytes(), Path("its op-log"), engine=release)
+        replays = yield from group.replaying(own, rule.runs, with_story=rule.with_story, block=rule.block)
     except (TruncatedLog, EngineGone) as error:
         return not_run(str(error))
     except UsageError as error:
@@ -53,9 +67,14 @@ def judging(
             return not_run(str(error))
         bare = OpLog(msgspec.structs.replace(log.header, fixes=()), log.ops)
         return (yield from judging(group, bare, release, rule))
-    if replays.verdict is not Verdict.CHANGED:
+    if rule.finds_cures and replays.failures:
+        known = yield from group.calling(known_bugs_of, own)
+        replays = replace(replays, known=known if isinstance(known, str) else "")
+    has_rate = replays.verdict is Verdict.FLAKY and not target_for(own.header).is_repeatable
+    if replays.verdict is not Verdict.CHANGED and not has_rate:
         return replays
-    return replace(replays, verdict=verdict_on(replays.fingerprints, rule.names or [str(expected)], by_law=rule.by_law))
+    names = rule.names or ([expected] if expected else [])
+    return replace(replays, verdict=verdict_on(replays.fingerprints, names, by_law=rule.by_law))
 
 
 def judge(

@@ -11,7 +11,7 @@ from swarden.harness.core.counters import Counters
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import Parent
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.replay import Replays, Verdict, repeat
+from swarden.harness.core.replay import Replays, Verdict, repeat, run_log
 from swarden.harness.core.running_log import RunningLog
 from swarden.harness.core.target import Target, prepare
 from swarden.harness.report.decisions import decision_tracer
@@ -22,6 +22,7 @@ from swarden.harness.search.findings import report_finding
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink.shrink import ShrinkBudget
+from swarden.harness.search.verification import Verifier
 
 Block = Callable[[Target], AbstractContextManager[object]]  # such as one that changes the engine
 
@@ -53,6 +54,15 @@ def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool, block: B
     if replays.is_nondeterministic:
         return replace(replays, verdict=Verdict.FLAKY)
     return replace(replays, diverged="")
+
+
+def known_bugs_of(parent: Parent, log: OpLog) -> str:
+    """The known bugs whose fixes cure the failure of a log, as in a campaign; "" if there are none."""
+    failure = run_log(log, observe=_boot(parent, log)).failure
+    if failure is None:
+        return ""
+    verifier = Verifier(target_for(log.header), log.header.fixes, Trials(parent.beat, parent.send))
+    return verifier.cause_of(failure, log).name
 
 
 def following(change: Sequence[ChangedLine], _: Target) -> AbstractContextManager[Counters]:

@@ -166,22 +166,26 @@ class WorkerGroup:
         self, log: OpLog, runs: int = RUNS, *, with_story: bool = False, block: Block = nullcontext
     ) -> Generator[None, None, Replays]:
         """The same as an iterator, whose result are the replays."""
-        self.workers[0].give(replay_log, log, runs, with_story, block)
-        replays: Replays | UsageError | None = None
+        result = yield from self.calling(replay_log, log, runs, with_story, block)
+        return replays_of(result, log) if isinstance(result, Death) else result
+
+    def calling(self, function: Callable[..., Any], *arguments: Any) -> Generator[None, None, Any]:
+        """An iterator whose result is that of a task in the first worker, or the worker's Death."""
+        self.workers[0].give(function, *arguments)
+        result: Any = None
         for received in self._messages():
             if received is None:
                 yield
                 continue
             index, message = received
             if isinstance(message, Ended):
-                replays = message.result
+                result = message.result
             elif isinstance(message, Death):
-                replays = replays_of(message, log)
+                result = message
                 self._replace(index)
-        if isinstance(replays, UsageError):
-            raise replays
-        assert replays is not None, "a worker has ended its task without a message"
-        return replays
+        if isinstance(result, UsageError):
+            raise result
+        return result
 
     def report(
         self, findings: Iterable[Finding], out: Path, budget: ShrinkBudget, *, seconds: float = inf

@@ -1,10 +1,7 @@
 """The laws that detect a planted bug in an op-log."""
 
-from collections.abc import Sequence
-
-import msgspec
-
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.fingerprint import law_of
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import run_log
@@ -26,10 +23,9 @@ def detecting_laws(mutant: Mutant, log: OpLog) -> list[str]:
 
 def violated_laws(log: OpLog, mutant: str | None) -> list[str]:
     """The laws violated at the first failure of a log, with this mutant instead of its own; empty if the log passes."""
-    failure = run_log(OpLog(msgspec.structs.replace(log.header, mutant=mutant), log.ops)).failure
+    failure = run_log(log.with_mutant(mutant)).failure
     return _laws_of(failure) if failure is not None else []
 
 
 def _laws_of(failure: Failure) -> list[str]:
-    names: Sequence[str] = [fingerprint.split("/")[0] for fingerprint in failure.fingerprints]
-    return sorted(dict.fromkeys(names), key=lambda name: ORDER.get(name, len(ORDER)))
+    return sorted({*map(law_of, failure.fingerprints)}, key=lambda name: ORDER.get(name, len(ORDER)))

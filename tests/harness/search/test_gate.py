@@ -72,7 +72,7 @@ class Base:
     def __init__(self, **ends: str) -> None:
         self._ends, self.replayed = ends, list[int]()
 
-    def replaying(self, log: OpLog, _: int):
+    def replaying(self, log: OpLog, *_: object, **__: object):
         count = len(log.ops)
         self.replayed.append(count)
         yield

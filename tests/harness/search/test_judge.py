@@ -60,7 +60,7 @@ def test_findings_are_replayed_on_the_base(monkeypatch, is_stopped, on_base):
 class Group:
     """A worker in which each log fails with these names; a log with a fix cannot be run."""
 
-    def replaying(self, log: OpLog, _: int):
+    def replaying(self, log: OpLog, *_: object, **__: object):
         yield
         if log.header.fixes:
             raise UsageError("its fix does not fit")
