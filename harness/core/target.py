@@ -140,6 +140,7 @@ class Target(Protocol):
     settings. `main_settings` are shown in a story even where they have their default. `releases` are what
     `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants. `needs` has, by
     setting, what a server has with it and not without; a setting that is no text counts if it is on, by default, too.
+    `large_pools` are the sizes of a server's pools, by setting: a draft of a known bug tries them.
     With `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
     """
 
@@ -171,6 +172,7 @@ class Target(Protocol):
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
     needs: Mapping[str, str] = {}
+    large_pools: Mapping[str, int] = {}
     releases: Releases | None = None
     catalog: Sequence[Mutant] = ()
     is_repeatable: bool = True

@@ -24,7 +24,6 @@ from swarden.harness.report.story import StoryPart, story_lines
 from swarden.harness.search.programs import Found
 
 TODO = "TODO"  # the beginning of a text that is left open
-LARGE_POOLS = {"num_blocks": 4096, "full_pages": 10000, "swa_pages": 8000}  # of a server, by the name of the setting
 NO_PROGRESS = {law_of(STUCK), "work_makes_progress"}
 MOST_PLACES, MOST_ABORTS = 5, 64
 OPEN = ("title", "effect", "cause", "searched", "verdict")
@@ -83,7 +82,7 @@ def _measured(found: Found) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _large_pools(found: Found, failure: Failure) -> Mapping[str, int]:
     """The sizes of a server with which the op-log fails in the same way; none if it does not."""
-    settings = {name: size for name, size in LARGE_POOLS.items() if name in found.target.defaults}
+    settings = found.target.large_pools
     try:
         larger = run_log(found._replace(settings=settings).load()).failure if settings else None
     except UsageError:  # the engine refuses them

@@ -44,6 +44,7 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
     load = boot
     config_type = LmdeployConfig
     catalog = MUTANTS.all
+    large_pools: Mapping[str, int] = {"num_blocks": 4096}
     needs: Mapping[str, str] = {"window": "windowed model", "states": "recurrent states"}
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[LmdeployConfig]:

@@ -57,6 +57,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     load = boot
     config_type = SglangConfig
     catalog = MUTANTS.all
+    large_pools: Mapping[str, int] = {"full_pages": 10000, "swa_pages": 8000}
     needs: Mapping[str, str] = {
         "role": "P/D",
         "sliding_window": "windowed model",

@@ -47,6 +47,7 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     load = boot
     config_type = TransformersConfig
     catalog = MUTANTS.all
+    large_pools: Mapping[str, int] = {"num_blocks": 4096}
     needs: Mapping[str, str] = {"sliding_layers": "windowed model", "cpu_blocks": "host tier"}
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[TransformersConfig]:

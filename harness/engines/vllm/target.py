@@ -60,6 +60,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     load = boot
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
+    large_pools: Mapping[str, int] = {"num_blocks": 4096}
     needs: Mapping[str, str] = {
         "role": "P/D",
         "windows": "windowed model",

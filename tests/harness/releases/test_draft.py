@@ -5,10 +5,13 @@ import tomllib
 import pytest
 
 from swarden.harness.core.oplog import Header, OpLog
-from tests.harness.commands.test_gate import FIXED, OPS, SOURCE, TARGET
+from tests.harness.commands.test_gate import BROKEN, FIXED, LEAK, OPS, SOURCE, TARGET
 from tests.harness.some_targets import swarden_with
 from tests.harness.some_wheels import wheel
 
+LEAKED, KILLED = "unit_has_one_owner/blocks block/leaked", "crash/SIGKILL"
+DEADLY = SOURCE.replace(LEAK, "__import__('os').kill(__import__('os').getpid(), 9))")
+RELEASES = {"1.0.0": SOURCE, "1.1.0": SOURCE, "1.2.0": FIXED, "1.3.0": SOURCE.replace(*BROKEN), "1.4.0": DEADLY}
 OPEN = ["title", "effect", "cause", "searched", "verdict"]
 
 
@@ -18,11 +21,14 @@ def drafted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("draft")
     (folder / "packages.txt").write_text("helper==4.0.0\n")
     wheel(folder, "helper", "4.0.0")
-    for version, source in {"1.0.0": SOURCE, "1.1.0": SOURCE, "1.2.0": FIXED}.items():
+    for version, source in RELEASES.items():
         wheel(folder, "tinyserve", version, files={"engine.py": source})
-    OpLog(Header(engine="tinyserve", version="1.0.0", configs=[{}]), OPS).save(folder / "found.oplog")
-    swarden = swarden_with(folder, TARGET, {"tinyserve": "TinyTarget"})
-    installed = swarden("engines", "install", *(f"tinyserve=={version}" for version in ("1.0.0", "1.1.0", "1.2.0")))
+    for name, version, expected in (("found", "1.0.0", LEAKED), ("deadly", "1.4.0", KILLED)):
+        header = Header(engine="tinyserve", version=version, configs=[{}], expected=expected)
+        OpLog(header, OPS).save(folder / f"{name}.oplog")
+    pools = f'{TARGET}    large_pools = {{"num_blocks": 64}}\n'
+    swarden = swarden_with(folder, pools, {"tinyserve": "TinyTarget"})
+    installed = swarden("engines", "install", *(f"tinyserve=={version}" for version in RELEASES))
     assert installed.returncode == 0, installed.stderr
     run = swarden("archive", "draft", "found.oplog", "--out", "leak.toml")
     assert run.returncode == 0, run.stderr
@@ -30,12 +36,14 @@ def drafted(tmp_path_factory):
 
 
 def test_draft_has_what_is_measured_and_the_op_log_beside_it(drafted):
+    """Releases that cannot run the op-log, or that it kills, are not among those that are tried."""
     folder, _ = drafted
 
     bug = tomllib.loads((folder / "leak.toml").read_text())
 
     assert (bug["first"], bug["fixed"], bug["tried"]) == ("1.0.0", "1.2.0", "1.2.0")
-    assert "unit_has_one_owner/blocks block/leaked" in bug["fingerprints"]
+    assert LEAKED in bug["fingerprints"]
+    assert bug["large_pools"] == {"num_blocks": 64}
     assert bug["document"]["code_release"] == "1.1.0"
     assert bug["document"]["code"][0]["file"] == "tinyserve/engine.py"
     assert (folder / "leak.oplog").read_bytes() == (folder / "found.oplog").read_bytes()
@@ -63,3 +71,12 @@ def test_draft_overwrites_nothing(drafted):
 
     assert again.returncode == 2
     assert "--out: leak.toml exists; name a new file" in again.stderr
+
+
+def test_draft_of_a_log_that_kills_its_process_is_refused(drafted):
+    _, swarden = drafted
+
+    run = swarden("archive", "draft", "deadly.oplog")
+
+    assert run.returncode == 2
+    assert "deadly.oplog: its process was killed by SIGKILL on 1.4.0; write its file by hand" in run.stderr
