@@ -221,7 +221,7 @@ def test_each_text_of_the_outbox_has_one_place_in_the_order_of_posting():
 def test_text_of_the_outbox_is_short_and_has_no_word_of_ours():
     names = {bug.name for engine in pages.ENGINES for bug in pages.own_bugs(engine)}
     ours = re.compile(rf"\b(recorded run|this log|op-logs?|fingerprints?|{'|'.join(names)})\b")
-    programs = {name: f"{CASE}calls" * (shown["program"] != "none") for name, shown in outbox.results().items()}
+    programs = {name: f"{CASE}calls" * (shown["program"] != "none") for name, shown in pages.results().items()}
     texts = {name: issue(bug, target_of(engine), programs[name]) for name, (bug, engine) in outbox.posted().items()}
     words = {name: len(NOT_COUNTED.sub("", text).split()) for name, text in texts.items()}
 
@@ -230,7 +230,7 @@ def test_text_of_the_outbox_is_short_and_has_no_word_of_ours():
 
 
 def test_output_in_a_text_of_the_outbox_is_that_of_the_run_of_its_program():
-    shown = outbox.results()
+    shown = pages.results()
     texts = {name: bug.document for name, (bug, _) in outbox.posted().items() if bug.document is not None}
     printed = {name: about.prints for name, about in texts.items() if about.prints and not about.proof}
 

@@ -4,7 +4,6 @@ A bug that has no document is not posted.  order.toml has the order of posting, 
 programs of the findings have shown, as `swarden repro NAME --as script --run` printed it.
 """
 
-import json
 import tomllib
 from collections import Counter
 
@@ -18,7 +17,6 @@ NOT_WORTH = "not worth posting"
 HOLD = "hold"  # in the order of posting: not before its reason is gone
 ORDER = OUTBOX / "order.toml"
 TABLE = OUTBOX / "README.md"
-PROGRAMS = OUTBOX / "programs.json"
 HEAD = """# Outbox
 
 What a person can post, in the order of `order.toml`: one text for each engine and day, by somebody
@@ -63,12 +61,6 @@ def where_of(bug: KnownBug, home: Home) -> str:
 
 def is_for_outbox(bug: KnownBug) -> bool:
     return bug.document is not None and bug.verdict not in (NOT_WORTH, PRIVATE)
-
-
-def results() -> dict[str, dict[str, str]]:
-    """What the programs have shown, by the name of the finding."""
-    shown: dict[str, dict[str, str]] = json.loads(PROGRAMS.read_text())
-    return shown
 
 
 if __name__ == "__main__":

@@ -100,9 +100,15 @@ def is_fixed_by_another(bug: KnownBug) -> bool:
     return any(why != "broad" and not why.startswith("needed with ") for why in reasons)
 
 
+def results() -> dict[str, dict[str, str]]:
+    """What the programs of the outbox have shown, by the name of the finding."""
+    shown: dict[str, dict[str, str]] = json.loads((FINDINGS / "outbox/programs.json").read_text())
+    return shown
+
+
 def is_shown_for_real(bug: KnownBug) -> bool:
     """Whether a program of the outbox, or a worker of the CPU, has shown it with all packages of the release."""
-    run = json.loads((FINDINGS / "outbox/programs.json").read_text()).get(bug.name, {}).get("run", "")
+    run = results().get(bug.name, {}).get("run", "")
     return Path(bug.folder).parent.name == "vllm_cpu" or run.startswith(("ran for real ", "ran on the server "))
 
 

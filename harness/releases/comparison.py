@@ -48,14 +48,14 @@ def compared(target: ReleasedTarget[Any], against: str | None = None) -> Compari
     return Comparison(adapter_of(target), definitions_of(old), definitions_of(target), old.version())
 
 
-def has_unknown_owner(fingerprint: str, target: ReleasedTarget[Any], comparison: Comparison) -> bool:
-    """Whether a failure can come from an owner that is new to the adapter.
+def may_have_new_owner(target: ReleasedTarget[Any], comparison: Comparison) -> bool:
+    """Whether a leak can come from an owner that is new to the adapter.
 
     The release is newer than all on which known bugs were tried, and has names that the adapter does not read.
     """
     tried = [parsed(bug.tried) for bug in target.known_bugs().values()]
     is_newer = parsed(target.version()) > max(tried, default=())
-    return is_leak(fingerprint) and is_newer and any(one.kind == NEW for one in comparison.differences)
+    return is_newer and any(one.kind == NEW for one in comparison.differences)
 
 
 def is_leak(fingerprint: str) -> bool:

@@ -12,7 +12,7 @@ from swarden.harness.core.origins import places_in
 from swarden.harness.core.printable import printable
 from swarden.harness.core.target import Target
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.releases.comparison import compared, has_unknown_owner, is_leak, lines_of
+from swarden.harness.releases.comparison import compared, is_leak, lines_of, may_have_new_owner
 from swarden.harness.releases.reads import Comparison
 from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import StoryPart
@@ -178,8 +178,7 @@ class GatePage:
         return one.is_flaky or self._has_new_owner(one)
 
     def _has_new_owner(self, one: Judged) -> bool:
-        name = one.finding.fingerprint
-        return is_leak(name) and has_unknown_owner(name, self._target, self._comparison)
+        return is_leak(one.finding.fingerprint) and may_have_new_owner(self._target, self._comparison)
 
     @cached_property
     def _comparison(self) -> Comparison:

@@ -1,18 +1,42 @@
-"""Drives a campaign: a group of workers makes its runs, then shrinks and reports what was found."""
+"""Drives a campaign: workers make its runs, then shrink and report what was found."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
 
+from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.corpus import rarest_first, write
+from swarden.harness.search.findings import report_finding
 from swarden.harness.search.judge import base_of, beside
 from swarden.harness.search.outcome import Outcome
-from swarden.harness.search.result import Finding
+from swarden.harness.search.process import same_draws
+from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.workers import WorkerGroup
 
 
+class InProcess:
+    """The workers of a campaign in this process: one, which no interrupt ends early."""
+
+    is_interrupted = False
+
+    def __init__(self) -> None:
+        self.result = Result()
+
+    def running(self, plan: Plan) -> Iterator[None]:
+        with same_draws():
+            self.result = Worker(plan, lambda _: None).work()
+        yield
+
+    def report_findings(self, out: Path, budget: ShrinkBudget, *, seconds: float) -> Iterator[Finding]:
+        until = monotonic() + seconds
+        for finding in self.result.findings.values():
+            yield report_finding(finding, out, budget, is_stopped=lambda: monotonic() > until)
+
+
 def driving(
-    outcome: Outcome, group: WorkerGroup, *, shrink_seconds: float, on_finding: Callable[[Finding], None]
+    outcome: Outcome, group: WorkerGroup | InProcess, *, shrink_seconds: float, on_finding: Callable[[Finding], None]
 ) -> Iterator[None]:
     """Make the runs of a plan, then shrink all findings within `shrink_seconds`; completes the outcome.
 

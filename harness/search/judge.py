@@ -123,7 +123,8 @@ def beside(findings: list[Finding], version: str, is_stopped: Callable[[], bool]
         for index, finding in enumerate(findings):
             if finding.path is not None and not finding.died and not is_stopped():
                 release = f"{finding.log.header.engine}=={version}"
-                end = end_of(judge(group, finding.log, release, Rule(finding.fingerprints, needs_fixes=False)))
+                rule = Rule(finding.fingerprints, needs_fixes=False)
+                end = end_of((yield from judging(group, finding.log, release, rule)))
                 on_base = f"{end} on {version}" + (", too" if end == FAILS else "")
                 findings[index] = replace(finding, on_base=on_base)
             yield

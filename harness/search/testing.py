@@ -3,7 +3,6 @@
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from time import monotonic
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
@@ -11,13 +10,12 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays
 from swarden.harness.core.versions import check_version
-from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.findings import FINDINGS, report_finding
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.driving import InProcess, driving
+from swarden.harness.search.findings import FINDINGS
 from swarden.harness.search.outcome import Outcome
-from swarden.harness.search.process import same_draws
 from swarden.harness.search.replaying import replayed as in_this_process
-from swarden.harness.search.shrink.shrink import ShrinkBudget
-from swarden.harness.search.traffic.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
+from swarden.harness.search.traffic.profiles import PROFILES, SHRINK_SECONDS
 
 
 def replay(log: Path | str | OpLog, *, engine: str | None = None, runs: int = RUNS) -> Replays:
@@ -88,11 +86,8 @@ def fuzz(
     }
     given = [f"--{name} {value}" for name, value in options.items() if value is not None]
     outcome = Outcome(plan, f"swarden fuzz {' '.join(given)} --workers 1")
-    with same_draws():
-        outcome.result = Worker(plan, lambda _: None).work()
-    until, budget = monotonic() + shrink_seconds, ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
-    for finding in outcome.result.findings.values():
-        outcome.add(report_finding(finding, Path(out), budget, is_stopped=lambda: monotonic() > until))
+    for _ in driving(outcome, InProcess(), shrink_seconds=shrink_seconds, on_finding=lambda _: None):
+        pass
     return outcome
 
 

@@ -47,7 +47,12 @@ def test_findings_are_replayed_on_the_base(monkeypatch, is_stopped, on_base):
     verdicts = {"a": Verdict.FAILED, "b": None, "c": Verdict.FIXED}
     ends = {name: Replays(one, (), 0, 1) if one else not_run("is no log") for name, one in verdicts.items()}
     monkeypatch.setattr(judge_module, "WorkerGroup", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(judge_module, "judge", lambda _group, _log, _release, rule: ends[rule.names[0]])
+
+    def judging(_group, _log, _release, rule):
+        yield
+        return ends[rule.names[0]]
+
+    monkeypatch.setattr(judge_module, "judging", judging)
     log = OpLog(Header(engine="demo", configs=[{}]), [])
     found = [Finding(name, log, 0.0, path=Path(name)) for name in ends]
 
