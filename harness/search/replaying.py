@@ -1,7 +1,7 @@
 """Op-logs that are run again, here or elsewhere: each with its verdict, its figures and its story."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,17 +11,20 @@ from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.driver import STUCK, Driver
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.fingerprint import law_of
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.process import Death, Process, ProcessDied
+from swarden.harness.core.process import CRASH, HANG, Death, Process, ProcessDied, ProcessLimits
 from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import Replays, Verdict, not_run, repeat, verdict_on
 from swarden.harness.core.versions import check_version
 from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import change_lines, configuration_line, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
-from swarden.harness.search.deaths import death_of, replays_of
+from swarden.harness.search.deaths import replays_of
+from swarden.harness.search.tasks import replay_log
 from swarden.invariants.transition import Transition
 
+HANG_SECONDS = 60.0  # without an engine step, until a log that is run again counts as hung
 STAND_IN = "stand-in"  # in place of a model
 OnTransition = Callable[[Driver, Transition], None]
 
@@ -116,9 +119,12 @@ def replayed(
     log: OpLog, path: Path | None, runs: int, on_transition: OnTransition | None = None
 ) -> tuple[Replays, list[StoryLine]]:
     """Run a log in this process, with the story of its failure; one that expects a death, in a process of its own."""
-    death = death_of(log)
-    if death is not None:
-        return _died(death, log)
+    if law_of(log.header.expected or "") in (CRASH, HANG):
+        with Process(limits=ProcessLimits(HANG_SECONDS)) as process:
+            try:
+                [_] = process.stream(replay_log, log, 1, False, nullcontext)
+            except ProcessDied as error:
+                return _died(error.death, log)
     replays = repeat(log, runs, on_transition, tracer_of=decision_tracer)
     return replays, story_lines(log.header, replays.failure, path) if replays.failure is not None else []
 
