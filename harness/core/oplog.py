@@ -127,20 +127,17 @@ class OpLog:
 
     def as_regression(self, expected: str) -> "OpLog":
         """The log as a regression case, which expects this fingerprint: without digests, and not sealed."""
-        return OpLog(msgspec.structs.replace(self.header, expected=expected), self.ops)
-
-    def with_mutant(self, mutant: str | None) -> "OpLog":
-        """The log with this mutant in place of its own, and therefore without digests, unless it is its own."""
-        if mutant == self.header.mutant:
-            return self
-        return OpLog(msgspec.structs.replace(self.header, mutant=mutant), self.ops)
+        return self.with_header(expected=expected)
 
     def with_fixes(self, names: Sequence[str]) -> "OpLog":
         """The log with further fixes, and therefore without digests; the log itself if no fix is given."""
         if not names:
             return self
-        fixes = tuple(dict.fromkeys((*self.header.fixes, *names)))
-        return OpLog(msgspec.structs.replace(self.header, fixes=fixes), self.ops)
+        return self.with_header(fixes=tuple(dict.fromkeys((*self.header.fixes, *names))))
+
+    def with_header(self, **fields: Any) -> "OpLog":
+        """The log with other values of some fields of its header, and therefore without digests."""
+        return OpLog(msgspec.structs.replace(self.header, **fields), self.ops)
 
 
 class NumberedLine(NamedTuple):

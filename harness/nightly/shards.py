@@ -129,7 +129,7 @@ def _searched(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
 def _is_of_the_mutant(finding: Finding, engine: str, limits: ProcessLimits) -> bool:
     """Whether the log of a finding does not fail in the same way without its mutant."""
     with _lane(engine, limits) as group:
-        without = judge(group, finding.log.with_mutant(None), engine, Rule([finding.fingerprint]))
+        without = judge(group, finding.log.with_header(mutant=None), engine, Rule([finding.fingerprint]))
     return without.verdict in (Verdict.FIXED, Verdict.CHANGED)
 
 
@@ -140,9 +140,10 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
     killed from outside.
     """
     try:
-        log = parse_log(content, path, engine=engine).with_mutant(mutant)
+        log = parse_log(content, path, engine=engine)
     except UsageError as error:
         return not_run(str(error))
+    log = log if mutant == log.header.mutant else log.with_header(mutant=mutant)
     with _lane(engine, limits) as group:
         replays = judge(group, log, engine, REPEATED)
     if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):

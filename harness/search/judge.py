@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from swarden.harness.core.admission import load_log, parse_log
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.oplog import OpLog
@@ -56,8 +54,7 @@ def judging(
     try:
         log = (load_log(log, engine=release) if isinstance(log, Path) else log).with_fixes(fixes)
         expected = rule.names[0] if rule.names else log.header.expected
-        digests = log.digests if rule.runs > 1 else None  # compared only where a log is repeated
-        own = OpLog(msgspec.structs.replace(log.header, expected=expected), log.ops, digests)
+        own = log if rule.runs > 1 and not rule.names else log.with_header(expected=expected)  # with digests
         own = parse_log(own.to_bytes(), Path("its op-log"), engine=release)
         replays = yield from group.replaying(own, rule.runs, with_story=rule.with_story, block=rule.block)
     except (TruncatedLog, EngineGone) as error:
@@ -65,7 +62,7 @@ def judging(
     except UsageError as error:
         if rule.needs_fixes or fixes or isinstance(log, Path) or not log.header.fixes:
             return not_run(str(error))
-        bare = OpLog(msgspec.structs.replace(log.header, fixes=()), log.ops)
+        bare = log.with_header(fixes=())
         return (yield from judging(group, bare, release, rule))
     if rule.finds_cures and replays.failures:
         known = yield from group.calling(known_bugs_of, own)

@@ -251,7 +251,7 @@ def search_for(mutant: Mutant, plan: Plan, seconds: float, heartbeat: Callable[[
 def _fails_without(mutant: Mutant, finding: Finding) -> bool:
     """Whether the engine has this failure without the mutant; called while the mutant is planted."""
     with mutant.removed():
-        return failure_like(finding.log.with_mutant(None), finding.fingerprint) is not None
+        return failure_like(finding.log.with_header(mutant=None), finding.fingerprint) is not None
 
 
 def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:

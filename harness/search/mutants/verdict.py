@@ -23,7 +23,7 @@ def detecting_laws(mutant: Mutant, log: OpLog) -> list[str]:
 
 def violated_laws(log: OpLog, mutant: str | None) -> list[str]:
     """The laws violated at the first failure of a log, with this mutant instead of its own; empty if the log passes."""
-    failure = run_log(log.with_mutant(mutant)).failure
+    failure = run_log(log.with_header(mutant=mutant)).failure
     return _laws_of(failure) if failure is not None else []
 
 
