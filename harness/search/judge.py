@@ -45,14 +45,14 @@ ITS_OWN, BY_LAW = Rule(), Rule(by_law=True)
 
 
 def judging(
-    group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN, fixes: Sequence[str] = ()
+    group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN
 ) -> Generator[None, None, Replays]:
-    """The verdict on a log, or on a file, which is run on a release with these further fixes.
+    """The verdict on a log, or on a file, which is run on a release.
 
     A log of an engine that is not repeatable has a rate: it fails if one of its runs does.
     """
     try:
-        log = (load_log(log, engine=release) if isinstance(log, Path) else log).with_fixes(fixes)
+        log = load_log(log, engine=release) if isinstance(log, Path) else log
         expected = rule.names[0] if rule.names else log.header.expected
         own = log if rule.runs > 1 and not rule.names else log.with_header(expected=expected)  # with digests
         own = parse_log(own.to_bytes(), Path("its op-log"), engine=release)
@@ -60,7 +60,7 @@ def judging(
     except (TruncatedLog, EngineGone) as error:
         return not_run(str(error))
     except UsageError as error:
-        if rule.needs_fixes or fixes or isinstance(log, Path) or not log.header.fixes:
+        if rule.needs_fixes or isinstance(log, Path) or not log.header.fixes:
             return not_run(str(error))
         bare = log.with_header(fixes=())
         return (yield from judging(group, bare, release, rule))
@@ -74,11 +74,9 @@ def judging(
     return replace(replays, verdict=verdict_on(replays.fingerprints, names, by_law=rule.by_law))
 
 
-def judge(
-    group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN, fixes: Sequence[str] = ()
-) -> Replays:
+def judge(group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN) -> Replays:
     """The verdict of `judging`, without turns for other campaigns."""
-    return run_to_end(judging(group, log, release, rule, fixes))
+    return run_to_end(judging(group, log, release, rule))
 
 
 def judge_alone(log: OpLog | Path, release: str, rule: Rule = ITS_OWN) -> Replays:
