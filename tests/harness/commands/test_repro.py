@@ -22,7 +22,17 @@ from swarden.harness.engines.sglang.program import TEMPLATE, flags_of, program_o
 from swarden.harness.report.known_bug import CASE, issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.vulnerability import WARNING
-from tests.harness.some_bugs import ODD, OF_BLOCKS, STUCK, WHOLE, swarden_with_bugs, write_log
+from tests.harness.some_bugs import (
+    BUG,
+    LONG,
+    LONG_OUTPUT,
+    ODD,
+    OF_BLOCKS,
+    STUCK,
+    WHOLE,
+    swarden_with_bugs,
+    write_log,
+)
 from tests.harness.some_commands import swarden
 
 OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
@@ -96,6 +106,20 @@ def test_issue_says_first_that_a_client_may_be_able_to_use_the_failure(tmp_path)
     run = run_swarden("repro", write_log(tmp_path / "some.oplog", WHOLE).name, "--as", "issue")
 
     assert run.stdout.startswith(f"**{WARNING}")
+
+
+def test_issue_of_an_op_log_that_kills_its_process_names_the_death(tmp_path):
+    run_swarden = swarden_with_bugs(tmp_path)
+    deadly = BUG.format(condition=LONG_OUTPUT, fixed="__import__('os').abort()", fingerprint=STUCK)
+    (tmp_path / "blockserve/findings/deadly-bug.toml").write_text(deadly)
+    path = write_log(tmp_path / "some.oplog", LONG)
+    expected = f'"expected": "{STUCK}"'
+    path.write_text(path.read_text().replace(expected, '"fixes": ["deadly-bug"], "expected": "crash/SIGABRT"'))
+
+    run = run_swarden("repro", path.name, "--as", "issue")
+
+    assert run.returncode == 0, run.stderr
+    assert "crash/SIGABRT: run in a process of its own, which was killed by SIGABRT" in run.stdout
 
 
 @pytest.mark.parametrize(
