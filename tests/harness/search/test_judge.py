@@ -93,7 +93,6 @@ class Group:
         pytest.param(Rule(["c/law"]), (), Verdict.CHANGED, id="another"),
         pytest.param(Rule(["b/law"]), ("a-fix",), Verdict.ERROR, id="with-a-fix-that-does-not-fit"),
         pytest.param(Rule(["b/law"], needs_fixes=False), ("a-fix",), Verdict.FAILED, id="without-that-fix"),
-        pytest.param(Rule(["a/elsewhere"]), (), Verdict.CHANGED, id="same-law-elsewhere"),
         pytest.param(Rule(["a/elsewhere"], by_law=True), (), Verdict.FAILED, id="same-law-by-law"),
     ],
 )
