@@ -4,16 +4,11 @@ import msgspec
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Replayed, Verdict, log_of, repeat, replay, run_log, verdict_of, verdict_on
-from swarden.harness.core.system import EngineSystem
-from swarden.harness.engines.own.adapter import SwardenEngine
-from swarden.harness.engines.own.target import SIDES
-from tests.harness.driving import own_driver
+from swarden.harness.core.replay import Verdict, log_of, repeat, replay, run_log, verdict_on
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
 OPS: tuple[Op, ...] = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
@@ -23,12 +18,6 @@ def fresh_log(mutant=None, model=""):
     """The log of a run of OPS, as a campaign would write it."""
     bare = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()], mutant=mutant, model=model), OPS)
     return log_of(bare.header, run_log(bare, keep_digests=True))
-
-
-def test_log_that_does_not_fail_is_fixed_and_deterministic():
-    outcome = replay(fresh_log())
-
-    assert (outcome.verdict, outcome.diverged, outcome.is_same_build) == (Verdict.FIXED, None, True)
 
 
 def test_log_of_a_planted_bug_fails_with_the_same_fingerprint():
@@ -66,16 +55,6 @@ def test_verdict_compares_the_failure_with_the_expected_one(found, expected, by_
     assert verdict_on(found, expected, by_law=by_law) is verdict
 
 
-def test_divergence_names_the_first_op_whose_digest_differs():
-    log = fresh_log()
-    then = ["000000000000", *log.digests[1:]]
-
-    outcome = repeat(OpLog(log.header, log.ops, then), 1)
-
-    assert outcome.diverged == f"op 1 (Submit): digest {log.digests[0]}, the log has 000000000000"
-    assert outcome.is_nondeterministic
-
-
 def test_other_fingerprint_with_the_same_build_is_nondeterminism():
     """The op that fails has no digest, so its fingerprint is compared."""
     log = fresh_log("B18")
@@ -97,15 +76,6 @@ def test_divergence_from_another_build_is_no_nondeterminism():
     assert not outcome.is_nondeterministic
 
 
-def test_error_names_an_unknown_mutant():
-    log = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()], mutant="B0"), OPS)
-
-    with pytest.raises(
-        UsageError, match=r"^mutant B0: not in the catalogue, nor in a file that SWARDEN_MUTANTS names; "
-    ):
-        run_log(log)
-
-
 def test_log_of_two_engines_drives_both():
     log = OpLog(
         Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping(), CONFIG.to_mapping()]),
@@ -116,50 +86,6 @@ def test_log_of_two_engines_drives_both():
 
     assert driver.failure is None
     assert [driver.snapshot(index).step for index in (0, 1)] == [1, 1]
-
-
-def test_driver_is_built_for_each_machine():
-    drivers = [own_driver("engine", [CONFIG]), own_driver("pd", [CONFIG.for_side(side) for side in SIDES])]
-
-    for driver in drivers:
-        driver.apply(Drain())
-
-    assert [driver.failure for driver in drivers] == [None, None]
-
-
-class FlakyEngine(SwardenEngine):
-    """An engine that fails in the second run of the process; the class counts the runs."""
-
-    num_runs = 0
-
-    def flush(self):
-        super().flush()
-        FlakyEngine.num_runs += 1
-        assert FlakyEngine.num_runs != 2, "node 1 is not there"
-
-
-def test_runs_that_end_differently_are_flaky():
-    """The run that failed is reported."""
-    log = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()]), OPS)
-    drivers = [Driver([EngineSystem(FlakyEngine(CONFIG))]) for _ in range(3)]
-    for driver in drivers:
-        for op in log.ops:
-            driver.apply(op)
-
-    replays = verdict_of([Replayed(log, driver, None) for driver in drivers])
-
-    assert (replays.verdict, replays.failures, replays.runs) == (Verdict.FLAKY, 1, 3)
-    assert replays.diverged == "op 3: one run failed there and the other did not"
-    assert replays.failure is drivers[1].failure
-
-
-@pytest.mark.parametrize("mutant", [None, "B18"], ids=["fixed", "failed"])
-def test_repeated_equal_runs_have_the_verdict_of_one_run(mutant):
-    log = fresh_log(mutant)
-
-    replays = repeat(log, 2)
-
-    assert (replays.runs, replays.diverged, replays.verdict) == (2, "", replay(log).verdict)
 
 
 def test_diverging_run_has_an_op_log_of_its_own():
