@@ -1,4 +1,4 @@
-"""The judge of logs: its rules, the fixes that its verdict names, and the base of a checkout."""
+"""The judge of logs: its rules, and the base of a checkout."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,24 +9,11 @@ import pytest
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import Replays, Verdict, not_run
 from swarden.harness.search import judge as judge_module
-from swarden.harness.search.judge import Rule, worker_alone
+from swarden.harness.search.judge import Rule
 from swarden.harness.search.result import Finding
 from swarden.harness.search.workers import WorkerGroup
-from tests.harness.some_bugs import (
-    BUG,
-    LONG,
-    ODD,
-    ODD_PROMPT,
-    OF_BLOCKS,
-    OF_PROMPTS,
-    STUCK,
-    WHOLE,
-    write_log,
-    write_package,
-)
 
 
 @pytest.mark.parametrize(
@@ -100,33 +87,3 @@ def test_log_is_judged_by_a_rule(rule, fixes, verdict):
     log, group = OpLog(Header(engine="demo", configs=[{}], fixes=fixes), []), Group()
 
     assert judge_module.judge(cast(WorkerGroup, group), log, "demo", rule).verdict is verdict
-
-
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory):
-    """A worker for an engine with bugs that have one fingerprint; the fix of one of them ends the process."""
-    folder = tmp_path_factory.mktemp("bugs")
-    write_package(folder)
-    deadly = BUG.format(condition=ODD_PROMPT, fixed="__import__('os').abort()", fingerprint=STUCK)
-    (folder / f"blockserve/findings/{OF_PROMPTS}.toml").write_text(deadly)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        with worker_alone() as group:
-            yield group
-    target_of.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("request_of", "known"),
-    [
-        pytest.param(WHOLE, OF_BLOCKS, id="cured"),
-        pytest.param(LONG, "", id="same-name-and-no-fix-cures-it"),
-        pytest.param(ODD, "", id="its-fix-ends-the-process"),
-    ],
-)
-def test_verdict_names_the_fix_that_cures_a_failure(worker, tmp_path, request_of, known):
-    path = write_log(tmp_path / "some.oplog", request_of)
-
-    replays = judge_module.judge(worker, path, "blockserve", Rule(finds_cures=True))
-
-    assert (replays.verdict, replays.fingerprints, replays.known) == (Verdict.FAILED, (STUCK,), known)

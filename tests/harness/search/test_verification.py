@@ -1,7 +1,9 @@
 """A failure is known only if its log passes with the fixes of known bugs that have its fingerprint."""
 
+import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +13,7 @@ from swarden.harness.core.driver import Failure
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_for, target_of
-from swarden.harness.core.replay import replay, run_log
+from swarden.harness.core.replay import Verdict, replay, run_log
 from swarden.harness.report.vulnerability import WARNING
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.cures import (
@@ -26,12 +28,25 @@ from swarden.harness.search.cures import (
     Trials,
 )
 from swarden.harness.search.findings import report_finding
+from swarden.harness.search.judge import Rule, judge_alone
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.verification import Verifier
-from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
+from tests.harness.some_bugs import (
+    BUG,
+    LONG,
+    LONG_OUTPUT,
+    ODD,
+    OF_BLOCKS,
+    OF_PROMPTS,
+    STUCK,
+    USELESS,
+    WHOLE,
+    write_log,
+    write_package,
+)
 
 RUNS = 30
 
@@ -310,3 +325,22 @@ def test_failure_of_a_stopped_campaign_is_not_verified_and_says_so(cause_of):
     cause = cause_of(WHOLE, trials=Trials(is_stopped=lambda: True))
 
     assert cause.namesakes == dict.fromkeys([OF_BLOCKS, OF_PROMPTS, USELESS], f"{NOT_TRIED}: the campaign was stopped")
+
+
+@pytest.mark.parametrize(
+    ("requests", "fix", "known"),
+    [
+        pytest.param(WHOLE, "", OF_BLOCKS, id="cured"),
+        pytest.param(LONG, "", "", id="same-name-and-no-fix-cures-it"),
+        pytest.param(LONG, "__import__('os').abort()", "", id="its-fix-ends-the-process"),
+    ],
+)
+def test_verdict_of_the_judge_names_the_fix_that_cures_a_failure(tmp_path, requests, fix, known):
+    path = write_log(tmp_path / "some.oplog", requests)
+    file = Path(sys.modules["blockserve"].__path__[0], "findings/last.toml")
+    file.write_text(BUG.format(condition=LONG_OUTPUT, fixed=fix or LONG_OUTPUT, fingerprint=STUCK))
+
+    replays = judge_alone(path, "blockserve", Rule(finds_cures=True))
+
+    file.unlink()
+    assert (replays.verdict, replays.fingerprints, replays.known) == (Verdict.FAILED, (STUCK,), known)
