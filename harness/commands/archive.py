@@ -150,7 +150,7 @@ def import_logs(
             engine=header.engine,
             version=target_for(header).version(),
             source_hash=target_for(header).source_hash(),
-            status=found.status_of(replays, night, header.engine),
+            status=found.status_of(replays.verdict, night, header.engine),
             log=copy.name,
             **figures_of(replays),
         )

@@ -233,10 +233,10 @@ class Archived:
         same = [one for one in earlier if one.engine == engine]
         return (same or earlier)[-1].status if earlier else None
 
-    def status_of(self, replays: Replays, night: str, engine: str) -> Status:
+    def status_of(self, verdict: Verdict, night: str, engine: str) -> Status:
         """The status by the verdict on its log in a night; that of a failure follows from the status before it."""
-        if replays.verdict is not Verdict.FAILED:
-            return Status(replays.verdict.value.lower())
+        if verdict is not Verdict.FAILED:
+            return Status(verdict.value.lower())
         before = self.status_before(night, engine)
         return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.RECURRING)
 

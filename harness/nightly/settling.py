@@ -9,7 +9,7 @@ import msgspec
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import Verdict
 from swarden.harness.nightly.archive import FAILING, Archived, Status, name_of_engine
 from swarden.harness.nightly.journal import ShardFile
 from swarden.harness.nightly.night import Coordinator
@@ -41,7 +41,7 @@ def settle_findings(night: Coordinator) -> str:
             _publish(night, crash, crash, times=1)
         if settled.cause.bugs:
             night.engine(finding.engine).tallies.attribute(finding.fingerprint, settled.cause.name)
-        elif settled.replays.failures or not any(one is finding for one in earlier):
+        elif settled.failures or not any(one is finding for one in earlier):
             _publish(night, finding, settled, night.engine(finding.engine).tallies.runs_of(finding, found))
     counts = Counter(one.sighting.status for one in night.night.findings)
     return ", ".join(f"{counts[status]} {status.value}" for status in SEEN_TODAY)
@@ -57,7 +57,7 @@ def _jobs(night: Coordinator, found: list[Finding]) -> Iterator[Job]:
 
 def _found_by_traffic(night: Coordinator) -> list[Finding]:
     shards = night.journal.shards(night.night.errors)
-    return _smallest(one.finding(night.folder, shard.record.engine) for shard in shards for one in shard.findings)
+    return _smallest(one for shard in shards for one in shard.findings)
 
 
 def _found_by_dead_nights(night: Coordinator, found: Iterable[Finding]) -> list[Finding]:
@@ -86,8 +86,7 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
             try:
                 shard = read(path, ShardFile, night.archive.root)
                 if shard.record.engine in engines:
-                    for finding in shard.findings:
-                        yield finding.finding(path, shard.record.engine)
+                    yield from shard.admitted(path).findings
             except UsageError as error:
                 errors.append(str(error))
 
@@ -105,10 +104,9 @@ def _found_by_replays(night: Coordinator) -> Iterator[Finding]:
     for one in night.night.findings:
         if one.sighting.status is Status.CHANGED and one.sighting.fingerprints:  # none in a damaged night
             name, engine = one.sighting.fingerprints[0], one.sighting.engine
-            log = load_log(log_path(night, one), engine=engine, inside=night.archive.root).as_regression(name)
-            header = msgspec.structs.replace(log.header, mutant=night.night.mutant)
+            log = load_log(log_path(night, one), engine=engine, inside=night.archive.root)
             died = f"a replay of {one.fingerprint} ended with {name}" if is_death(name) else ""
-            yield Finding(name, OpLog(header, log.ops), 0.0, engine, died=died)
+            yield Finding(name, log.with_header(expected=name, mutant=night.night.mutant), 0.0, engine, died=died)
 
 
 def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int) -> None:
@@ -116,9 +114,9 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
 
     If the finding in the archive cannot be read, only the log is written, into the folder of the night.
     """
-    engine, replays = finding.engine, settled.replays
-    assert replays is not None, f"{settled} was not run again"
-    if finding.died and not replays.failures:
+    engine = finding.engine
+    assert settled.verdict is not None, f"{settled} was not run again"
+    if finding.died and not settled.failures:
         owed = night.engine(engine).owed
         note = f"{finding.fingerprint} did not repeat: {finding.died.splitlines()[0]}"
         owed += [note] * (note not in owed)
@@ -137,13 +135,13 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
     sighting = sighting_of(
         night,
         engine,
-        archived.status_of(replays, night.night.name, engine) if settled.is_confirmed else Status.FLAKY,
+        archived.status_of(Verdict.FAILED if settled.is_confirmed else Verdict.FLAKY, night.night.name, engine),
         fingerprints=settled.fingerprints,
-        failures=replays.failures,
-        runs=replays.runs,
+        failures=settled.failures,
+        runs=settled.runs,
         times=times,
         log=_write(archived, name, settled).name,
-        why=replays.diverged,
+        why=settled.why,
     )
     publish(night, archived, sighting)
 

@@ -17,8 +17,6 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.fingerprint import is_same
@@ -128,9 +126,8 @@ def _searched(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
 
 def _is_of_the_mutant(finding: Finding, engine: str, limits: ProcessLimits) -> bool:
     """Whether the log of a finding does not fail in the same way without its mutant."""
-    header = msgspec.structs.replace(finding.log.header, mutant=None)
     with _lane(engine, limits) as group:
-        return not is_same([finding.fingerprint], group.replay(OpLog(header, finding.log.ops), 1).fingerprints)
+        return not is_same([finding.fingerprint], group.replay(finding.log.with_header(mutant=None), 1).fingerprints)
 
 
 def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: ProcessLimits) -> Replays:
@@ -141,9 +138,7 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
     """
     try:
         log = parse_log(content, path, engine=engine)
-        header = msgspec.structs.replace(log.header, mutant=mutant)
-        digests = log.digests if mutant == log.header.mutant else None  # of other code
-        of_engine = OpLog(header, log.ops, digests)
+        of_engine = log if mutant == log.header.mutant else log.with_header(mutant=mutant)
         with _lane(engine, limits) as group:
             replays = group.replay(of_engine, RUNS)
         if replays.verdict is Verdict.FLAKY and not target_for(log.header).is_repeatable:  # it has a rate
@@ -179,7 +174,7 @@ def replay_logs(
 
 
 def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding]:
-    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes; `replays` has their verdict.
+    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes, which give its verdict.
 
     The finding is the first of the result; crashes with fixes of known bugs that were met meanwhile come after it.
     """
@@ -191,42 +186,32 @@ def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding
 
 
 def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
-    """A finding whose log was run once in each of FRESH fresh processes, unless it is known or flaky already."""
+    """A finding whose log was run once in each of FRESH fresh processes, unless it is known or flaky already.
+
+    One process drives a server, and no fresh one beside it: there the log is run FRESH times.
+    """
     if report.cause.bugs:
         return report
     if report.why_flaky:
-        return replace(report, log=report.log.as_regression(report.fingerprint))
-    if not target_for(report.log.header).is_repeatable:  # one process drives the server, and no fresh one beside it
-        names = tuple(report.fingerprints)
-        try:
-            with _lane(report.engine, limits) as group:
-                again = group.replay(report.log, FRESH)
-        except EngineGone as error:  # after the run that has ended it there is no further one
-            return replace(report, replays=Replays(Verdict.FAILED, names, 1, 1, str(error)))
-        except UsageError as error:
-            return replace(report, replays=_together(report, [], str(error)))
-        if not is_same([report.fingerprint], again.fingerprints):
-            why = f"{again.verdict.value} when it was run again {', '.join(again.fingerprints)}".rstrip()
-            return replace(report, replays=Replays(Verdict.FLAKY, names, 0, again.runs, why))
-        return replace(report, replays=replace(again, verdict=Verdict.FAILED, fingerprints=names))
-    fresh_runs, why = [], ""
+        return report.changed(log=report.log.as_regression(report.fingerprint))
+    names, again, why = report.fingerprints, list[Replays](), ""
+    is_repeatable = target_for(report.log.header).is_repeatable
     try:
-        for _ in range(FRESH):
-            with _group(limits) as fresh:
-                fresh_runs.append(fresh.replay(report.log, 1))
+        for _ in range(FRESH if is_repeatable else 1):
+            with _group(limits) if is_repeatable else _lane(report.engine, limits) as group:
+                again.append(group.replay(report.log, 1 if is_repeatable else FRESH))
+    except EngineGone as error:  # after the run that has ended it there is no further one
+        return report.repeated(Verdict.FAILED, 1, 1, str(error), names=names)
     except UsageError as error:
         why = str(error)
-    return replace(report, replays=_together(report, fresh_runs, why))
-
-
-def _together(report: Finding, again: Sequence[Replays], why: str) -> Replays:
-    """The verdict of the fresh processes; `why` says why a log cannot be run, "" if it can."""
-    others = [one for one in again if one.verdict is not Verdict.FAILED]
-    if others and not why:
-        first, *_ = others
-        why = first.diverged or f"a fresh process: {first.verdict.value} {', '.join(first.fingerprints)}".rstrip()
-    verdict = Verdict.FLAKY if why else Verdict.FAILED
-    return Replays(verdict, tuple(report.fingerprints), len(again) - len(others), len(again), why)
+    same = [one for one in again if is_same([report.fingerprint], one.fingerprints)]
+    same = [one for one in same if one.verdict is Verdict.FAILED or not is_repeatable]
+    for other in [one for one in again if one not in same][:1]:
+        place = ("a fresh process: ", "") if is_repeatable else ("", "when it was run again ")
+        text = f"{other.verdict.value} ".join(place) + ", ".join(other.fingerprints)
+        why = why or other.diverged or text.rstrip()
+    verdict, failures = Verdict.FLAKY if why else Verdict.FAILED, sum(one.failures for one in same)
+    return report.repeated(verdict, failures, sum(one.runs for one in again), why, names=names)
 
 
 # --- the worker processes

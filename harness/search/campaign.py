@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
@@ -339,7 +339,7 @@ class Worker(RunListener):
         small = self._steering.record(log, kind, self._beat_now)
         if small is not None and isinstance(small.failure, Failure):
             result, shrunk = Result(), self._steering.kind(small.failure, small.log, self._beat_now)
-            self._add(result, small.failure, small.log, shrunk._replace(cause=kind.cause), *small.passed)
+            self._add(result, small.failure, small.log, shrunk._replace(cause=kind.cause), *sorted(small.passed))
             self._send(result)
 
     def _add(self, result: Result, failure: Failure, log: OpLog, kind: Kind, *passed: str) -> None:
@@ -347,15 +347,24 @@ class Worker(RunListener):
         known = self.result.findings.get(kind.name)
         if known is None or measure(log) < measure(known.log):
             path = save_unshrunk(log, kind.name, self.plan.out, self.plan.seed)
-            found = replace(self._finding(failure, log, kind), path=path, passed=frozenset(passed))
+            found = self._finding(failure, log, kind).changed(path=path, passed=passed)
             result.findings[found.name] = found
 
     def _finding(self, failure: Failure, log: OpLog, kind: Kind) -> Finding:
-        name, spent = log.header.expected or failure.fingerprint, time.process_time() - self._started.cpu_s
-        recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
-        found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure), recorded=recorded)
-        suffix = "" if kind.cause.bugs else kind.name.removeprefix(name)
-        return replace(found, key=kind.key, cause=kind.cause, suffix=suffix, together=failure.fingerprints)
+        """The finding of a failure; its story is made when it is reported, unless it may not fail again then."""
+        name = log.header.expected or failure.fingerprint
+        return Finding(
+            name,
+            log,
+            time.process_time() - self._started.cpu_s,
+            self.plan.engine,
+            story=() if self.target.is_repeatable else story_lines(log.header, failure),
+            recorded=str(failure.error.log) if isinstance(failure.error, CheckFailed) else "",
+            key=kind.key,
+            cause=kind.cause,
+            suffix="" if kind.cause.bugs else kind.name.removeprefix(name),
+            together=failure.fingerprints,
+        )
 
     def _beat_now(self) -> None:
         self._beat(self.next_run)

@@ -93,6 +93,6 @@ def beside(findings: list[Finding], version: str, is_stopped: Callable[[], bool]
                 release = f"{finding.log.header.engine}=={version}"
                 end = end_of(judge(group, finding.log, release, Rule(finding.fingerprints, needs_fixes=False)))
                 on_base = f"{end} on {version}" + (", too" if end == FAILS else "")
-                findings[index] = replace(finding, on_base=on_base)
+                findings[index] = finding.changed(on_base=on_base)
             yield
     findings.sort(key=lambda one: ranks.get(one.on_base, 1))

@@ -36,10 +36,10 @@ def make_runs(parent: Parent, plan: Plan) -> None:
 
 
 def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget, deaths: Deaths) -> Finding:
-    """Shrink a finding and write it; see `report_finding` and Trials."""
+    """Shrink a finding and write it; sends each smaller log, in a finding, and each Trial."""
     _boot(parent, finding.log)
     trials = Trials(parent.beat, parent.send, deaths)
-    return report_finding(finding, out, budget, trials=trials, is_stopped=parent.is_stopped)
+    return report_finding(finding, out, budget, trials=trials, is_stopped=parent.is_stopped, on_smaller=parent.send)
 
 
 def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool, block: Block) -> Replays:

@@ -265,5 +265,5 @@ def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:
     for fingerprint in failure.fingerprints if failure is not None else ():
         law = fingerprint.split("/")[0]
         if law in mutant.caught_by:
-            return replace(finding, fingerprint=fingerprint, log=finding.log.as_regression(fingerprint))
+            return finding.changed(fingerprint=fingerprint, log=finding.log.as_regression(fingerprint))
     return finding

@@ -10,7 +10,7 @@ import pytest
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.core.replay import Verdict
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.mutes import Mute
@@ -26,7 +26,7 @@ PLANTED = replace(PLAN, mutant="B18")
 
 
 def report(*fingerprints: str) -> Finding:
-    return Finding(fingerprints[0], LOG, 0.0, replays=Replays(Verdict.FAILED, fingerprints, 1, 1))
+    return Finding(fingerprints[0], LOG, 0.0).repeated(Verdict.FAILED, 1, 1, names=fingerprints)
 
 
 def outcome(**changes) -> Outcome:
@@ -41,7 +41,7 @@ def outcome(**changes) -> Outcome:
         pytest.param({"result": Result(Tallies(runs=9))}, ExitCode.CLEAN, "not judged", id="too-short"),
         pytest.param({"is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted"),
         pytest.param(
-            {"findings": [replace(report("crash/SIGKILL/step"), replays=None)], "is_interrupted": True},
+            {"findings": [report("crash/SIGKILL/step").changed(verdict=None)], "is_interrupted": True},
             ExitCode.INTERRUPTED,
             "not judged",
             id="interrupted-before-it-was-repeated",
@@ -89,7 +89,7 @@ def outcome(**changes) -> Outcome:
             {"plan": PLANTED, "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted-mutation-run"
         ),
         pytest.param(
-            {"findings": [replace(report("crash/SIGKILL/step"), replays=None)]},
+            {"findings": [report("crash/SIGKILL/step").changed(verdict=None)]},
             ExitCode.RED,
             "red",
             id="death-not-reproduced",

@@ -46,7 +46,7 @@ def test_op_log_of_the_check_inside_is_shrunk_without_the_server(log, tmp_path):
     assert isinstance(failure.error, CheckFailed)
     assert failure.fingerprint == "CheckFailed/peers_are_unique_and_live-full-page-peer_free"
     target.connection().close()  # from here on nothing needs it
-    finding = Finding(failure.fingerprint, log, 0.0, recorded=failure.error.log)
+    finding = Finding(failure.fingerprint, log, 0.0, recorded=str(failure.error.log))
     report = report_finding(finding, tmp_path / "findings", ShrinkBudget(cpu_seconds=60))
     assert report.inner is not None
     assert report.inner.ops < len(OPS)
@@ -61,7 +61,7 @@ def test_recorded_op_log_of_an_engine_that_is_not_here_is_named(tmp_path):
     log = load_log(FAILING)
     failure = run_log(log).failure
     assert failure is not None
-    finding = Finding(failure.fingerprint, log, 0.0, recorded=path)
+    finding = Finding(failure.fingerprint, log, 0.0, recorded=str(path))
 
     report = report_finding(finding, tmp_path / "findings", ShrinkBudget(cpu_seconds=60))
 
