@@ -185,18 +185,19 @@ class Backtest:
             fingerprints=sorted({*tallies.failures, *result.findings}),
             known=sorted({bug for names in tallies.known for bug in names_in(names)}),
             faults=result.target_faults | deaths,
-            logs={one.fingerprint: one.path.name for one in result.findings.values() if one.path is not None},
+            findings=[one.changed(path=None) for one in result.findings.values()],
         )
         return self._keep(path, searched)
 
     def _shrunk(self, group: WorkerGroup, version: str, search: Searched) -> Sequence[Finding]:
-        folder, name = self.folder / version, f"{self.engine}=={version}"
-        logs = {each: load_log(folder / f"seed-{search.seed}" / log) for each, log in sorted(search.logs.items())}
-        findings = [Finding(each, log.as_regression(each), 0.0, name) for each, log in logs.items()]
+        """The reports of the findings of a search, whose shrinks go on from where the search has left them."""
+        path, name = self._search_path(version, search.seed), f"{self.engine}=={version}"
+        one_each = {one.fingerprint: one.admitted(path, name) for one in search.findings}
+        findings = [one_each[fingerprint] for fingerprint in sorted(one_each)]
         budget = ShrinkBudget(cpu_seconds=min(SHRINK_CPU_S, SHRINKS_CPU_S / max(1, len(findings))))
         if self.budget.max_runs is not None:
             budget = ShrinkBudget(executions=SHRINK_EXECUTIONS, cpu_seconds=inf)
-        return group.report(findings, folder, budget)
+        return group.report(findings, path.parent, budget)
 
     def _of_known_bug(self, group: WorkerGroup, version: str, name: str) -> Frozen | None:
         """A known bug that the search has met, with the first of its op-logs that fails on this release, if any."""

@@ -13,6 +13,7 @@ from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
 from swarden.harness.core.validation import NOT_DECODED
 from swarden.harness.search.archive_files import LogName
 from swarden.harness.search.judgement import Judgement, code_of_failure, judged
+from swarden.harness.search.result import Finding
 
 
 class Outcome(Enum):
@@ -53,7 +54,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
     """One search: `fingerprints` of failures that are not of known bugs, and the `known` bugs that it has met.
 
-    `logs` has the unshrunk logs of the findings, by fingerprint, `faults` the exceptions of the adapter.
+    `findings` are not shrunk to their end, and `faults` are the exceptions of the adapter.
     """
 
     seed: int
@@ -61,7 +62,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     fingerprints: list[str]
     known: list[str]
     faults: dict[str, str]
-    logs: dict[str, LogName] = {}
+    findings: list[Finding]
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,39 +47,30 @@ def test_{name}():
 '''
 
 
-def report_finding(
-    finding: Finding,
-    out: Path,
-    budget: ShrinkBudget,
-    *,
-    trials: Trials = NO_TRIALS,
-    is_stopped: Callable[[], bool] = lambda: False,
-    on_smaller: Callable[[Finding], None] = lambda _: None,
-) -> Finding:
-    """Shrink a finding, run its log again and write it below `out`, under a unique name; its unshrunk log is removed.
-
-    A shrink that was begun before is continued.  Until it ends, its smallest log so far is in the file of the unshrunk
-    one, and `on_smaller` gets each; `is_stopped` ends it with that log, even within a run.  The log of a finding that
-    killed its worker is run once more; if it passes, it is written unshrunk.  So is any other finding that does not
-    fail again, which is FLAKY.  If the strict check inside of a server has recorded an op-log that fails without the
-    server, that op-log is shrunk.
-    """
-    report = _Report(out, budget, trials, is_stopped, on_smaller)
-    return report.with_inner(finding, Path(finding.recorded)) if finding.recorded else report.of(finding)
-
-
 @dataclass(frozen=True)
-class _Report:
-    """The report of one finding, with the arguments of `report_finding`."""
+class Reporting:
+    """Makes the reports of findings, below `out`.
+
+    Until a shrink ends, its smallest log so far is in the file of the unshrunk one, and `on_smaller` gets each;
+    `is_stopped` ends it with that log, even within a run.
+    """
 
     out: Path
     budget: ShrinkBudget
-    trials: Trials
-    is_stopped: Callable[[], bool]
-    on_smaller: Callable[[Finding], None]
+    trials: Trials = NO_TRIALS
+    is_stopped: Callable[[], bool] = lambda: False
+    on_smaller: Callable[[Finding], None] = lambda _: None
 
-    def of(self, finding: Finding) -> Finding:
-        """Shrink a finding, run its log again and write it."""
+    def report(self, finding: Finding) -> Finding:
+        """Shrink a finding, run its log again and write it under a unique name; its unshrunk log is removed.
+
+        A shrink that was begun before is continued.  The log of a finding that killed its worker is run once more; if
+        it passes, it is written unshrunk.  So is any other finding that does not fail again, which is FLAKY.  If the
+        strict check inside of a server has recorded an op-log that fails without the server, that op-log is shrunk.
+        """
+        return self._with_inner(finding, Path(finding.recorded)) if finding.recorded else self._of(finding)
+
+    def _of(self, finding: Finding) -> Finding:
         if finding.died:
             failure = run_log(finding.log, observe=self._beat).failure
             if failure is None:
@@ -103,13 +94,13 @@ class _Report:
                 return self._judged(finding.changed(log=log), driver, small, finding, rate)
         return self._not_reproduced(finding)
 
-    def with_inner(self, finding: Finding, path: Path) -> Finding:
+    def _with_inner(self, finding: Finding, path: Path) -> Finding:
         """Report a finding by the op-log that the check inside of a server has recorded, if that fails here."""
         inner, note = self._inner(finding, path)
         if inner is None:
-            report = self.of(finding)
+            report = self._of(finding)
             return report.changed(story=[*report.story, StoryLine(StoryPart.EVIDENCE, note)])
-        inner = self.of(inner)
+        inner = self._of(inner)
         if inner.cause.bugs:
             return _of_known_bugs(finding, inner.cause)
         shown = f"{note}, and so do {inner.ops} of them: {inner.path}"

@@ -15,7 +15,7 @@ from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.deaths import death_of, replays_of
-from swarden.harness.search.findings import FINDINGS, report_finding
+from swarden.harness.search.findings import FINDINGS, Reporting
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import same_draws
 from swarden.harness.search.shrink.shrink import ShrinkBudget
@@ -98,8 +98,9 @@ def fuzz(
     with same_draws():
         outcome.result = Worker(plan, lambda _: None).work()
     until, budget = monotonic() + shrink_seconds, ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
+    reporting = Reporting(Path(out), budget, is_stopped=lambda: monotonic() > until)
     for finding in outcome.result.findings.values():
-        outcome.add(report_finding(finding, Path(out), budget, is_stopped=lambda: monotonic() > until))
+        outcome.add(reporting.report(finding))
     return outcome
 
 

@@ -33,7 +33,6 @@ from swarden.harness.search.tasks import Block, make_runs, replay_log, report
 
 GRACE_S = 10.0  # for a worker to end its step after an interrupt
 DEATHS_OF_A_BATCH = 3  # of one worker without a finished run; then the worker skips to its next batch
-FAILED_AGAIN = (Verdict.FAILED, 1, 1)  # the verdict, the failures and the runs
 MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not used any more
 
 
@@ -222,22 +221,16 @@ class WorkerGroup:
                 smallest[index] = message
                 continue
             ended = message.result if isinstance(message, Ended) else message
-            finding = smallest.get(index) if self.workers[index].task is not None else None
-            if isinstance(ended, Finding):
-                yield ended
-            elif isinstance(ended, UsageError) and finding is not None:  # such as a fault of the target
-                yield write_unshrunk(finding, out, f"when the run is repeated: {ended}").repeated(*FAILED_AGAIN)
-            elif isinstance(ended, Death):
-                trial = self._died_in_trial(index, ended)
+            trial = self._died_in_trial(index, ended) if isinstance(ended, Death) else None
+            if isinstance(ended, Death):
                 self._replace(index)
-                if finding is not None and trial is not None:
-                    waiting.append(finding)
-                    for crash in self._crash_with_fix(index, ended, trial, finding.engine):
-                        if self.result.findings.setdefault(crash.fingerprint, crash) is crash:
-                            waiting.append(crash)
-                elif finding is not None:
-                    written = write_unshrunk(finding, out, f"when the run is repeated, the process {ended.how}")
-                    yield written if self._is_overdue else written.repeated(*FAILED_AGAIN)
+            finding = smallest.pop(index, None)
+            if finding is not None and trial is not None:
+                crashes = self._crash_with_fix(index, ended, trial, finding.engine)
+                new = [one for one in crashes if self.result.findings.setdefault(one.fingerprint, one) is one]
+                waiting.extend([finding, *new])
+            elif finding is not None:
+                yield self._report_of(finding, ended, out)
             if self._is_overdue:
                 note = "interrupted before it was repeated"
                 yield from (write_unshrunk(one, out, note) for one in waiting)
@@ -245,6 +238,15 @@ class WorkerGroup:
             elif waiting:
                 give(index)
         self._go_on()
+
+    def _report_of(self, finding: Finding, ended: Finding | UsageError | Death, out: Path) -> Finding:
+        """The report of a finding whose task has ended so; the finding has its smallest log so far."""
+        if isinstance(ended, Finding):
+            return ended
+        how = f", the process {ended.how}" if isinstance(ended, Death) else f": {ended}"  # such as a target's fault
+        report = write_unshrunk(finding, out, f"when the run is repeated{how}")
+        is_killed = isinstance(ended, Death) and self._is_overdue
+        return report if is_killed else report.repeated(Verdict.FAILED, 1, 1)
 
     # --- the processes
 

@@ -13,7 +13,7 @@ from swarden.harness.core.replay import failure_like
 from swarden.harness.report.story import CLAIMS, StoryPart
 from swarden.harness.search import steering
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.findings import report_finding, write, write_unshrunk
+from swarden.harness.search.findings import Reporting, write, write_unshrunk
 from swarden.harness.search.judge import Trial
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink.shrink import ShrinkBudget
@@ -35,7 +35,7 @@ def finding(tmp_path) -> Finding:
 
 def test_reported_finding_has_a_shrunk_log_a_test_and_a_story_with_places_in_the_code(finding, tmp_path):
     """The unshrunk log is removed."""
-    reported = report_finding(finding, tmp_path, BUDGET)
+    reported = Reporting(tmp_path, BUDGET).report(finding)
 
     [test] = tmp_path.glob("test_*.py")
     assert reported.path is not None
@@ -74,7 +74,7 @@ def test_finding_is_sent_before_its_log_is_shrunk(monkeypatch):
 def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path, is_stopped):
     gone = finding.changed(fingerprint="never_seen")
 
-    reported = report_finding(gone, tmp_path / "out", BUDGET, is_stopped=lambda: is_stopped)
+    reported = Reporting(tmp_path / "out", BUDGET, is_stopped=lambda: is_stopped).report(gone)
 
     [unshrunk] = (tmp_path / "out").glob("never_seen-*.oplog")
     [other] = (tmp_path / "out").glob("not-never_seen-*.oplog")

@@ -22,7 +22,7 @@ from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
 from swarden.harness.nightly import shards
 from swarden.harness.nightly.shards import _confirmed, close_lanes, settle
-from swarden.harness.search.findings import report_finding
+from swarden.harness.search.findings import Reporting
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
@@ -200,7 +200,7 @@ def test_finding_that_does_not_fail_again_is_not_confirmed(monkeypatch, tmp_path
     close_lanes()  # a worker of an earlier test does not know the server
     with server_with(refused) as url:
         finding = Finding(name, log_at(monkeypatch, url, ONE).as_regression(name), 0.0, "server")
-        reported = report_finding(finding, tmp_path, ShrinkBudget(cpu_seconds=60))
+        reported = Reporting(tmp_path, ShrinkBudget(cpu_seconds=60)).report(finding)
         again = _confirmed(finding.repeated(Verdict.FAILED, 1, 1), ProcessLimits(60.0))
     close_lanes()
 
