@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from swarden.harness.core.admission import load_log, parse_log
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.oplog import OpLog
@@ -42,14 +40,14 @@ def judging(
     try:
         log = (load_log(log, engine=release) if isinstance(log, Path) else log).with_fixes(fixes)
         expected = rule.names[0] if rule.names else log.header.expected
-        own = OpLog(msgspec.structs.replace(log.header, expected=expected), log.ops)
+        own = log.with_header(expected=expected)
         replays = yield from group.replaying(parse_log(own.to_bytes(), Path("its op-log"), engine=release), 1)
     except (TruncatedLog, EngineGone) as error:
         return not_run(str(error))
     except UsageError as error:
         if rule.needs_fixes or fixes or isinstance(log, Path) or not log.header.fixes:
             return not_run(str(error))
-        bare = OpLog(msgspec.structs.replace(log.header, fixes=()), log.ops)
+        bare = log.with_header(fixes=())
         return (yield from judging(group, bare, release, rule))
     if replays.verdict is not Verdict.CHANGED:
         return replays

@@ -10,8 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import msgspec
-
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fixes import fix_of
@@ -62,7 +60,7 @@ class Found(NamedTuple):
             return log
         configs = with_settings(self.target, [self.target.decode(one) for one in log.header.configs], self.settings)
         encoded = [dict(self.target.encode(one)) for one in configs]
-        return OpLog(msgspec.structs.replace(log.header, configs=encoded), log.ops)
+        return log.with_header(configs=encoded)
 
 
 class Written(NamedTuple):

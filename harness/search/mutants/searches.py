@@ -16,7 +16,6 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fingerprint import fingerprint_of_error, slug
 from swarden.harness.core.mutant import Mutant
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.target import ENGINE
@@ -251,9 +250,8 @@ def search_for(mutant: Mutant, plan: Plan, seconds: float, heartbeat: Callable[[
 
 def _fails_without(mutant: Mutant, finding: Finding) -> bool:
     """Whether the engine has this failure without the mutant; called while the mutant is planted."""
-    header = msgspec.structs.replace(finding.log.header, mutant=None)
     with mutant.removed():
-        return failure_like(OpLog(header, finding.log.ops), finding.fingerprint) is not None
+        return failure_like(finding.log.with_header(mutant=None), finding.fingerprint) is not None
 
 
 def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:

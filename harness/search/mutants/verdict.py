@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.oplog import OpLog
@@ -26,7 +24,7 @@ def detecting_laws(mutant: Mutant, log: OpLog) -> list[str]:
 
 def violated_laws(log: OpLog, mutant: str | None) -> list[str]:
     """The laws violated at the first failure of a log, with this mutant instead of its own; empty if the log passes."""
-    failure = run_log(OpLog(msgspec.structs.replace(log.header, mutant=mutant), log.ops)).failure
+    failure = run_log(log.with_header(mutant=mutant)).failure
     return _laws_of(failure) if failure is not None else []
 
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from swarden.harness.core.mutant_file import VARIABLE
@@ -154,8 +153,8 @@ def test_log_whose_replay_dies_is_run_again_in_a_fresh_process(mutant, verdict, 
 
 @pytest.mark.usefixtures("own_mutants")
 def test_death_in_a_replay_that_repeats_is_confirmed():
-    header = msgspec.structs.replace(LOG.header, mutant="dies", expected="crash/SIGKILL")
-    finding = Finding("crash/SIGKILL", OpLog(header, LOG.ops), 0.0, died="a replay ended with crash/SIGKILL")
+    log = LOG.with_header(mutant="dies", expected="crash/SIGKILL")
+    finding = Finding("crash/SIGKILL", log, 0.0, died="a replay ended with crash/SIGKILL")
 
     [confirmed] = settle(finding, DEMO, ProcessLimits(60.0))
 

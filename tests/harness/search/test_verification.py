@@ -9,7 +9,6 @@ import pytest
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import replay, run_log
 from swarden.harness.report.vulnerability import WARNING
@@ -56,7 +55,7 @@ def cause_of(target, tmp_path):
         failure = run_log(log).failure
         assert isinstance(failure, Failure)
         assert failure.fingerprint == STUCK
-        log = OpLog(msgspec.structs.replace(log.header, mutant=mutant), log.ops)
+        log = log.with_header(mutant=mutant)
         return Verifier(target, planted, trials).cause_of(failure, log)
 
     return cause_of
@@ -192,7 +191,7 @@ def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(target, change)
 
 def test_finding_whose_shrunk_log_alone_is_of_a_known_bug_keeps_its_unshrunk_log(cause_of, tmp_path, result):
     log = load_log(write_log(tmp_path / "some.oplog", LONG, ODD))
-    finding = replace(result.findings[STUCK], log=log, cause=cause_of(LONG), path=None, passed=frozenset())
+    finding = result.findings[STUCK].changed(log=log, cause=cause_of(LONG), path=None, passed=())
 
     report = Reporting(tmp_path / "out", ShrinkBudget(cpu_seconds=20)).report(finding)
 
@@ -232,7 +231,7 @@ def test_each_failed_run_is_known_or_new(result):
 
 def test_finding_whose_shrunk_log_passes_with_a_fix_is_of_the_known_bug(cause_of, tmp_path, result):
     log = load_log(write_log(tmp_path / "some.oplog", ODD))
-    finding = replace(result.findings[STUCK], log=log, cause=cause_of(LONG), path=None)
+    finding = result.findings[STUCK].changed(log=log, cause=cause_of(LONG), path=None)
 
     report = Reporting(tmp_path / "out", ShrinkBudget(cpu_seconds=20)).report(finding)
 
