@@ -28,10 +28,22 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.nightly.night_order import latest, positions
 from swarden.harness.nightly.night_records import Canary, PhaseRecord, ShardRecord
-from swarden.harness.search.archive_files import ArchiveError, LogName, check_inside, read, read_all, save, unreadable
+from swarden.harness.report.story import REPLAY, replay_line
+from swarden.harness.search.archive_files import (
+    ArchiveError,
+    LogName,
+    check_inside,
+    read,
+    read_all,
+    save,
+    unreadable,
+    write,
+)
+from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.mutes import Mute
 from swarden.harness.search.result import Tallies
 
@@ -263,6 +275,17 @@ class Archived:
         """Write a sighting without changes, and the summary."""
         save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
         self._refresh()
+
+    def keep(self, log: OpLog, story: Iterable[str], *commands: str, with_test: bool) -> str:
+        """Write a log that expects its failure, its pytest file, and its story; returns the name of the file.
+
+        The story ends with the command that replays the log, and further ones.
+        """
+        path = write_log(log, self.fingerprint, self.folder, self.root, with_test=with_test)
+        if lines := [line for line in story if not line.startswith(REPLAY)]:
+            text = "\n".join([*lines, str(replay_line(path)), *commands, ""])
+            write(path.with_suffix(".txt"), text.encode(), self.root)
+        return path.name
 
     def put_in_quarantine(self, quarantine: Mute) -> None:
         save(self.folder / "quarantine.json", quarantine, self.root)

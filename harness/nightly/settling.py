@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
-from pathlib import Path
 
 import msgspec
 
@@ -17,7 +16,7 @@ from swarden.harness.nightly.pool import Job
 from swarden.harness.nightly.replaying import log_path, publish, sighting_of
 from swarden.harness.nightly.shards import settle
 from swarden.harness.report.story import replay_line
-from swarden.harness.search.archive_files import UnreadableFile, read, write
+from swarden.harness.search.archive_files import UnreadableFile, read
 from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.result import Finding, Result
@@ -132,6 +131,11 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
         write_log(settled.log, name, night.folder / "unpublished", night.archive.root, with_test=False)
         night.save()
         return
+    commands = []
+    if (inner := settled.inner) is not None:  # in a folder of its own: the others are logs of the night's engine
+        path = write_log(inner.log, inner.fingerprint, archived.folder / "inner", archived.root)
+        commands.append(str(replay_line(path)))
+    log = archived.keep(settled.log, map(str, settled.story), *commands, with_test=not is_death(name))
     sighting = sighting_of(
         night,
         engine,
@@ -140,7 +144,7 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
         failures=settled.failures,
         runs=settled.runs,
         times=times,
-        log=_write(archived, name, settled).name,
+        log=log,
         why=settled.why,
     )
     publish(night, archived, sighting)
@@ -153,14 +157,3 @@ def _archived(night: Coordinator, engine: str, name: str) -> Archived | None:
     except UnreadableFile as error:
         night.night.errors.append(str(error))
         return None
-
-
-def _write(archived: Archived, name: str, settled: Finding) -> Path:
-    """Write the log, its pytest file and its story; returns the path of the log."""
-    path = write_log(settled.log, name, archived.folder, archived.root, with_test=not is_death(name))
-    last = [str(replay_line(path))]
-    if (inner := settled.inner) is not None:  # in a folder of its own: the others are logs of the night's engine
-        last.append(str(replay_line(write_log(inner.log, inner.fingerprint, archived.folder / "inner", archived.root))))
-    story = [*(line for line in map(str, settled.story) if not line.startswith(last[0].split()[0])), *last]
-    write(path.with_suffix(".txt"), "\n".join([*story, ""]).encode(), archived.root)
-    return path
