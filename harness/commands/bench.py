@@ -30,7 +30,7 @@ class Benchmark(StrEnum):
     """A part of the benchmarks that can be measured alone."""
 
     STEP = "step"
-    PARTS = "parts"
+    PLACES = "parts"
     STRICT = "strict"
     SHRINKING = "shrinking"
     COLD = "cold"
@@ -40,12 +40,12 @@ class Benchmark(StrEnum):
     DISAGGREGATION = "disaggregation"
 
 
-PARTS = f"only this part, can be given several times: {', '.join(Benchmark)}"
+PLACES = f"only this part, can be given several times: {', '.join(Benchmark)}"
 
 
 def bench(
     *,
-    part: Annotated[list[Benchmark] | None, typer.Option(help=PARTS, show_default=False)] = None,
+    part: Annotated[list[Benchmark] | None, typer.Option(help=PLACES, show_default=False)] = None,
     pairs: Annotated[int, typer.Option(min=1, help="measured pairs; the result is their median")] = 5,
     strict_seconds: Annotated[
         float, typer.Option(min=0.01, help="CPU seconds under each level of the strict check")
@@ -64,13 +64,13 @@ def bench(
     Unequal outputs of two ways of generation that must agree are a violation.
     """
     target_of(engine).check_environment()
-    if engine != OWN and set(part or ()) - {Benchmark.PARTS}:
-        raise UsageError(f"--engine {engine}: only --part {Benchmark.PARTS} measures another engine; give only that")
+    if engine != OWN and set(part or ()) - {Benchmark.PLACES}:
+        raise UsageError(f"--engine {engine}: only --part {Benchmark.PLACES} measures another engine; give only that")
     prepare_process()
     prepare(target_of(OWN))
     measures: dict[Benchmark, Callable[[], Iterable[Measured]]] = {
         Benchmark.STEP: lambda: checked_step.measure(pairs=pairs),
-        Benchmark.PARTS: lambda: step_parts.measure(dict.fromkeys((OWN, engine))),
+        Benchmark.PLACES: lambda: step_parts.measure(dict.fromkeys((OWN, engine))),
         Benchmark.STRICT: lambda: loaded_steps.measure_strict(pairs=pairs, cpu_seconds=strict_seconds),
         Benchmark.SHRINKING: shrinking.measure,
         Benchmark.COLD: from_cold.measure,
@@ -82,7 +82,7 @@ def bench(
     cases: list[Measured] = []
     wrong: list[str] = []
     with progress() as bar:
-        for name in part or (Benchmark if engine == OWN else [Benchmark.PARTS]):
+        for name in part or (Benchmark if engine == OWN else [Benchmark.PLACES]):
             bar.add_task(name)
             of_part = list(measures[name]())
             cases += of_part

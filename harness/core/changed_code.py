@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from swarden.harness.core.fitting import functions_of
 
 BLOCKS = ("body", "orelse", "finalbody")
-PARTS = ("handlers", "cases")  # of a statement, with blocks of their own
+PLACES = ("handlers", "cases")  # of a statement, with blocks of their own
 NO_LINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # of a module or a class
 ALIKE = 0.5  # the share of equal lines by which a file or a function has another name
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -62,7 +62,7 @@ class Statement(NamedTuple):
     @property
     def text(self) -> str:
         bare = copy(self.node)
-        for name in (*BLOCKS, *PARTS):
+        for name in (*BLOCKS, *PLACES):
             if isinstance(getattr(bare, name, None), list):
                 setattr(bare, name, [])
         return ast.unparse(bare) if bare is not None else ""
@@ -122,7 +122,7 @@ def statements_of(block: list[ast.stmt], *, inside: bool = True) -> Iterator[Sta
             yield Statement(one, one.lineno, block, index)
         if not inside and isinstance(one, Function):
             continue
-        for part in (one, *[part for name in PARTS for part in getattr(one, name, ())]):
+        for part in (one, *[part for name in PLACES for part in getattr(one, name, ())]):
             if part is not one:
                 line = part.lineno if isinstance(part, ast.ExceptHandler) else part.pattern.lineno
                 yield Statement(part, line, block, index)

@@ -10,11 +10,11 @@ from swarden.harness.core.imports import importing
 from swarden.harness.core.releases import InEnvironment, Releases, in_environment, parsed
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.validation import shortened
-from swarden.harness.kit.parts import BootedRelease, PartsT
+from swarden.harness.kit.released_code import BootedRelease, CodeT
 from swarden.harness.kit.settings import ConfiguredTarget, IfReleaseHas, Settings, declared
 
 
-class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
+class ReleasedTarget(ConfiguredTarget, Generic[CodeT]):
     """One release of an engine; without `release`, the release of this environment, or the newest that is installed.
 
     `load` imports a release into this process, from folders or from the environment; it raises ImportError.
@@ -22,7 +22,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
 
     releases: Releases
     oldest = ""  # the first release that is driven; "": any
-    load: BootedRelease[PartsT]
+    load: BootedRelease[CodeT]
 
     def __init__(self, release: str = "") -> None:
         self._release = release or next(iter(self._versions()), "")
@@ -68,7 +68,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
     def prepare_process(self) -> None:
         self.booted()
 
-    def booted(self) -> PartsT:
+    def booted(self) -> CodeT:
         """The release, imported; raises UsageError if it cannot be imported, or another one has been."""
         self.check_environment()
         folders = self.releases.folders_of(self._release)
@@ -78,7 +78,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
         with importing(what, repair, catches=kinds, can_install=not folders):
             return self.load(self._release, folders)
 
-    def booted_for(self, config: Settings) -> PartsT:
+    def booted_for(self, config: Settings) -> CodeT:
         """The release, imported; raises InvalidConfig for a setting that it does not have."""
         release = self.booted()
         for name, (feature,) in declared(self.config_type, IfReleaseHas).items():

@@ -43,7 +43,7 @@ class OlderDefaults:
                 os.environ[name] = str(self.variables[name])
                 planted.callback(os.environ.pop, name, None)
             for part, fields in self.by_part.items():
-                planted.enter_context(_planted(target.booted().part(part), fields))
+                planted.enter_context(_planted(target.booted().code(part), fields))
             yield
 
 
@@ -53,7 +53,7 @@ def older_defaults(old: Target, new: Target) -> OlderDefaults | None:
         return None
     before, after = definitions_of(old), definitions_of(new)
     found = {}
-    for part, places in new.load.parts.items():
+    for part, places in new.load.places.items():
         was, now = (_defaults_of(one, places) for one in (before, after))
         if changed := {name: was[name] for name in sorted(was.keys() & now.keys()) if was[name] != now[name]}:
             found[part] = changed

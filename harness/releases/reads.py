@@ -23,7 +23,7 @@ from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import ALL_EVENTS
 
 READS, WRAPS, NAMES = "reads", "wraps", "names"
-BY_NAME = frozenset({"getattr", "hasattr", "methodcaller", "attrgetter", "part", "optional", "import_module"})
+BY_NAME = frozenset({"getattr", "hasattr", "methodcaller", "attrgetter", "code", "optional", "import_module"})
 PATCHES = "mutants.py"  # they say themselves which releases they fit
 IN_TEMPLATE = re.compile(r"(?<=\.)[A-Za-z_]\w*|\b[A-Za-z_]\w*(?=[(=][^=])")  # attributes, keywords, what is called
 DOTTED = re.compile(r"[a-z_]\w*(\.\w+)+(:\w+)?")
@@ -45,13 +45,13 @@ class Use(NamedTuple):
 class Adapter:
     """The sources of an adapter: the Python files in its folders, and the templates of programs beside them.
 
-    `parts` has the places of each part that it asks for, relative to `root`; `contracts` are the contracts of its
-    target.
+    `places` has those of each class or function that it asks for, relative to `root`; `contracts` are the contracts of
+    its target.
     """
 
     folders: Sequence[Path]
     root: str
-    parts: Mapping[str, Sequence[str]]
+    places: Mapping[str, Sequence[str]]
     contracts: frozenset[str] = frozenset()
 
     @cached_property
@@ -76,7 +76,7 @@ class Adapter:
     @cached_property
     def replacements(self) -> Sequence[Replacement]:
         """The subclasses of parts that have an `__init__` of their own."""
-        return list(replacements(self.trees, self.parts))
+        return list(replacements(self.trees, self.places))
 
     @cached_property
     def named(self) -> Set[str]:
@@ -91,7 +91,7 @@ class Adapter:
         nodes = chain.from_iterable(map(ast.walk, self.trees.values()))
         tables = [node for node in nodes if isinstance(node, ast.Dict)]
         return {
-            str(key.value): self.parts.keys() & {one.value for one in ast.walk(value) if isinstance(one, ast.Constant)}
+            str(key.value): self.places.keys() & {one.value for one in ast.walk(value) if isinstance(one, ast.Constant)}
             for key, value in chain.from_iterable(zip(one.keys, one.values, strict=True) for one in tables)
             if isinstance(key, ast.Constant) and isinstance(value, ast.Call) and _called(value) == "Feature"
         }
@@ -106,12 +106,12 @@ class Adapter:
         return [one.name for one in laws if events & {*one.needs, *(kind.__name__ for kind in one.on)}]
 
     def definitions(self, folder: Path) -> Definitions:
-        places = [*chain.from_iterable(self.parts.values()), *self.named]
+        places = [*chain.from_iterable(self.places.values()), *self.named]
         return Definitions(folder, self.root, tuple(sorted({*places})))
 
 
 def adapter_of(target: ReleasedTarget[Any]) -> Adapter:
-    return Adapter(target.adapter_folders, target.load.root, target.load.parts, target.contracts)
+    return Adapter(target.adapter_folders, target.load.root, target.load.places, target.contracts)
 
 
 def definitions_of(target: ReleasedTarget[Any]) -> Definitions:
@@ -174,12 +174,12 @@ class Comparison:
 
     def _missing(self) -> Iterator[Difference]:
         adapter = self.adapter
-        for name, places in adapter.parts.items():
+        for name, places in adapter.places.items():
             if any(map(self.old.has, places)) and not any(map(self.new.has, places)):
                 uses = [use for use in adapter.uses[name] if use.how == READS]
                 features = [feature for feature, parts in adapter.features.items() if name in parts]
                 yield Difference(MISSING, f"{name} ({', '.join(places)})", (), uses, adapter.laws_of(uses), features)
-        for place in adapter.named - {*chain.from_iterable(adapter.parts.values())}:
+        for place in adapter.named - {*chain.from_iterable(adapter.places.values())}:
             if self.old.names(place) and not self.new.names(place):
                 yield Difference(MISSING, place, (), adapter.uses[place.rpartition(".")[2]])
 
@@ -253,7 +253,7 @@ class Comparison:
 
     def _classes_in(self, release: Definitions) -> Mapping[str, str]:
         """By part, the name of its class in a release."""
-        found = {part: next(filter(release.has, places), "") for part, places in self.adapter.parts.items()}
+        found = {part: next(filter(release.has, places), "") for part, places in self.adapter.places.items()}
         return {part: place.partition(":")[2] for part, place in found.items() if place}
 
     @cached_property

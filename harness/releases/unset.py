@@ -14,7 +14,7 @@ from itertools import chain
 from swarden.harness.releases.definitions import Definitions, Function
 
 INIT, GETATTR = "__init__", "__getattr__"
-LOOKUPS = frozenset({"part", "optional"})  # of a part by its name
+LOOKUPS = frozenset({"code", "optional"})  # of a class by its name
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.drafts import DraftScript, drafts_after
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
-from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, quiet_import
 from swarden.harness.kit.passes import Entry, Pass, Passes
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, quiet_import
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
 from swarden.harness.kit.settings import (
     ConfiguredTarget,
@@ -107,7 +107,7 @@ __all__ = [
     "Pool",
     "ReadTags",
     "Reference",
-    "ReleaseParts",
+    "ReleasedCode",
     "ReleasedTarget",
     "Releases",
     "Reset",

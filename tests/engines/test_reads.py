@@ -22,12 +22,12 @@ def test_parts_in_the_sources_are_those_of_the_import(engine, in_process_of):
     target = released(engine)
     sources = definitions_of(target)
 
-    assert {name: any(map(sources.has, places)) for name, places in target.load.parts.items()} == imported
+    assert {name: any(map(sources.has, places)) for name, places in target.load.places.items()} == imported
 
 
 def _parts(engine):
     release = released(engine).booted()
-    return {name: release.part(name) is not None for name in released(engine).load.parts}
+    return {name: release.code(name) is not None for name in released(engine).load.places}
 
 
 @pytest.mark.parametrize("engines", OLDEST_AND_NEWEST.values(), ids=OLDEST_AND_NEWEST)
@@ -36,5 +36,5 @@ def test_each_part_is_of_one_of_the_releases(engines):
     targets = [released(engine) for engine in engines]
     sources = [definitions_of(target) for target in targets]
 
-    found = {name for name, places in targets[0].load.parts.items() for one in sources if any(map(one.has, places))}
-    assert found == {*targets[0].load.parts}
+    found = {name for name, places in targets[0].load.places.items() for one in sources if any(map(one.has, places))}
+    assert found == {*targets[0].load.places}

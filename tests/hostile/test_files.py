@@ -211,7 +211,7 @@ def with_file(source: Path, folder: Path, name: str, content: bytes) -> None:
 STRIP = {"type": "Strip", "content": "a", "start": 3, "stop": 1}
 PREPEND = {"type": "Prepend", "prepend": "x"}
 SUBWORDS = {"unk_token": "?", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9}
-PARTS = {
+PLACES = {
     "normalizer": (
         {"type": "Precompiled", "precompiled_charsmap": "AAAA"},
         {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaa"},
@@ -228,11 +228,11 @@ PARTS = {
 
 
 @cases(40)
-@given(data=st.data(), part=st.sampled_from(sorted(PARTS)), text=st.sampled_from(("", "a" * 50, "é漢 \x1b", "<eos>")))
+@given(data=st.data(), part=st.sampled_from(sorted(PLACES)), text=st.sampled_from(("", "a" * 50, "é漢 \x1b", "<eos>")))
 def test_hostile_tokenizer_is_used_or_refused(folder, data, part, text):
     write_tokenizer(folder)
     path = folder / "tokenizer.json"
-    bad = st.sampled_from(PARTS[part])
+    bad = st.sampled_from(PLACES[part])
     values = json.loads(path.read_text()) | {part: data.draw(bad | bad.flatmap(mutated))}
     path.write_bytes(data.draw(st.just(text_of(values)) | files_of(mutated(values))))
     with bounded(CheckpointError):

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from swarden.harness.kit.clock import EngineClock
-from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, optional, quiet_import
+from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, optional, quiet_import
 from swarden.harness.kit.stand_ins import Silent, replace_triton
 
-PARTS: Mapping[str, tuple[str, ...]] = {
+PLACES: Mapping[str, tuple[str, ...]] = {
     "Engine": ("pytorch.engine.engine:Engine",),
     "build_engine_loop": ("pytorch.engine.engine_loop:build_engine_loop",),
     "EngineInstance": ("pytorch.engine.engine_instance:EngineInstance",),
@@ -31,7 +31,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 FEATURES = {
     "serves_prompts_alone": Feature(
         "a request without new tokens gets none; before, it gets one",
-        lambda release: release.part("fill_logits_indices") is not None,
+        lambda release: release.code("fill_logits_indices") is not None,
     ),
 }
 ABSENT = {  # packages that need not be installed, with the reason
@@ -56,11 +56,11 @@ TIMED = (  # modules whose order of things depends on the time
 NODES, ORDERED_BY_ID = f"{PAGING}.block_trie.trie", ("kv_lifecycle", "checkpoint_lifecycle")
 
 
-class LmdeployRelease(ReleaseParts):
+class LmdeployRelease(ReleasedCode):
     """The release of lmdeploy that is imported in this process."""
 
     def __init__(self, version: str) -> None:
-        super().__init__(version, "lmdeploy", PARTS, FEATURES)
+        super().__init__(version, "lmdeploy", PLACES, FEATURES)
 
 
 def _load(version: str, folders: Sequence[Path]) -> LmdeployRelease:
@@ -72,7 +72,7 @@ def _load(version: str, folders: Sequence[Path]) -> LmdeployRelease:
         timed = [optional(f"lmdeploy.{name}") for name in TIMED]
     EngineClock(tick_s=1).serve([module for module in timed if module is not None])  # the releases cut it to integers
     _number_nodes()
-    _report_statuses(release.part("State"))
+    _report_statuses(release.code("State"))
     vars(engine).update(EngineChecker=lambda **_: Silent(), EngineP2PConnection=lambda _: Silent(), gc=Silent())
     return release
 

@@ -68,9 +68,9 @@ class Core(NamedTuple):
 
 
 def build(release: LmdeployRelease, config: LmdeployConfig, model: TagLayers, hooks: Hooks) -> Core:
-    module = vars(sys.modules[release.part("Engine").__module__])
+    module = vars(sys.modules[release.code("Engine").__module__])
     loop = OwnTimeLoop()
-    settings = release.part("EngineConfig")(
+    settings = release.code("EngineConfig")(
         session_len=config.max_context_len,
         max_batch_size=config.max_running_requests,
         num_gpu_blocks=config.num_blocks + 1,
@@ -91,8 +91,8 @@ def build(release: LmdeployRelease, config: LmdeployConfig, model: TagLayers, ho
         return executor
 
     module["build_executor"] = build_executor
-    engine = release.part("Engine")(ANY_FOLDER, settings)
-    engine.req_manager.set_main_loop_func(lambda: _main(engine, release.part("build_engine_loop")))
+    engine = release.code("Engine")(ANY_FOLDER, settings)
+    engine.req_manager.set_main_loop_func(lambda: _main(engine, release.code("build_engine_loop")))
     loop.call_soon(engine.start)
     core = Core(loop, engine, engine.executor, release.torch)
     core.run()
@@ -110,7 +110,7 @@ async def _main(engine: Any, build_engine_loop: Callable[[Any], Any]) -> None:
 
 def _model_config(release: LmdeployRelease, config: LmdeployConfig) -> Any:
     shape = {"hidden_size": 1, "num_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 1}
-    return release.part("ModelConfig")(
+    return release.code("ModelConfig")(
         **shape,
         bos_token_id=0,
         eos_token_id=[],
@@ -125,9 +125,9 @@ def _model_config(release: LmdeployRelease, config: LmdeployConfig) -> Any:
 def _agent_of(release: LmdeployRelease, executor: Any, model: TagLayers) -> Any:
     """The release's model agent, without its device and its tasks."""
     agent = object.__new__(_agent_class(release))
-    factory = release.part("build_strategy_factory")(executor.model_config, executor.misc_config, None)
+    factory = release.code("build_strategy_factory")(executor.model_config, executor.misc_config, None)
     strategies = factory.build_model_inputs_strategy(), factory.build_model_agent_strategy()
-    distributed = release.part("DistContext")(dist_config=executor.dist_config)
+    distributed = release.code("DistContext")(dist_config=executor.dist_config)
     vars(agent).update(
         model=model,
         model_config=executor.model_config,
@@ -141,7 +141,7 @@ def _agent_of(release: LmdeployRelease, executor: Any, model: TagLayers) -> Any:
         inputs_strategy=strategies[0],
         agent_strategy=strategies[1],
         sampling_strategy=factory.build_sampling_strategy(),
-        spec_agent=release.part("SpecAgent")(None, None, *strategies, executor.misc_config, distributed),
+        spec_agent=release.code("SpecAgent")(None, None, *strategies, executor.misc_config, distributed),
         cache_engine=model,
         state_cache_engine=model,
         outputs=deque(),
@@ -155,7 +155,7 @@ def _agent_of(release: LmdeployRelease, executor: Any, model: TagLayers) -> Any:
 
 
 def _executor_class(release: LmdeployRelease) -> Any:
-    class Executor(release.part("ExecutorBase")):  # type: ignore[misc]  # the release has no types here
+    class Executor(release.code("ExecutorBase")):  # type: ignore[misc]  # the release has no types here
         """Passes are computed when their outputs are asked for, in the order of their launches."""
 
         def init(self) -> None:
@@ -203,9 +203,9 @@ def _executor_class(release: LmdeployRelease) -> Any:
 
 
 def _agent_class(release: LmdeployRelease) -> Any:
-    restore, save = release.part("restore_checkpoint"), release.part("save_checkpoint")
+    restore, save = release.code("restore_checkpoint"), release.code("save_checkpoint")
 
-    class Agent(release.part("ModelAgent")):  # type: ignore[misc]  # the release has no types here
+    class Agent(release.code("ModelAgent")):  # type: ignore[misc]  # the release has no types here
         async def async_forward(self, inputs: Any, cache_inputs: Any = None) -> Any:
             restore(inputs, cache_inputs, self.cache_engine, self.state_cache_engine)
             sampled = self.model.forward(inputs)

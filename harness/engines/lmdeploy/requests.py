@@ -46,7 +46,7 @@ class LmdeployRequests(Clients[LmdeployRequest]):
         super().__init__(notice)
         self._release, self._core = release, core
         self._least = 0 if release.has("serves_prompts_alone") else 1  # new tokens
-        self._status, self._longest = release.part("ResponseType"), core.engine.engine_config.session_len
+        self._status, self._longest = release.code("ResponseType"), core.engine.engine_config.session_len
 
     def submit(self, submission: Submission) -> int:
         number, tokens = self.next_id(), list(submission.tokens)
@@ -55,7 +55,7 @@ class LmdeployRequests(Clients[LmdeployRequest]):
             self.reject(number, submission)
             return number
         tokens[0] += TOKEN_SPAN * submission.namespace
-        request = LmdeployRequest(number, self._release.part("EngineInstance")(self._core.engine), submission.namespace)
+        request = LmdeployRequest(number, self._release.code("EngineInstance")(self._core.engine), submission.namespace)
         limit = min(submission.max_new_tokens, self._core.engine.max_session_len - len(tokens))
         request.prompt_len, request.max_new_tokens = len(tokens), max(self._least, limit)
         request.stop = frozenset(submission.stop)
@@ -67,7 +67,7 @@ class LmdeployRequests(Clients[LmdeployRequest]):
 
         Raises RuntimeError for an answer with an error, and for an end that neither an abort nor a sleep explains.
         """
-        settings = self._release.part("GenerationConfig")(
+        settings = self._release.code("GenerationConfig")(
             max_new_tokens=submission.max_new_tokens, stop_token_ids=list(submission.stop), top_k=1, random_seed=0
         )
         reason, last, status = None, 0, None

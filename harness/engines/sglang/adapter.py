@@ -80,7 +80,7 @@ class SglangEngine(EnginePort):
         self.log = EventLog(code=CODE)
         self.forks = config.role == BOTH
         self.faults = FaultPlan(faults_of(config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
-        release.part("Req").__hash__ = lambda req: int(req.rid)  # no address: a set of preempted ones is put back
+        release.code("Req").__hash__ = lambda req: int(req.rid)  # no address: a set of preempted ones is put back
         self._requests = SglangRequests(release, config, self._notice)
         self._forks = SglangForks(self._requests)
         self._forward = TagForward(release, config, self._notice)
@@ -170,7 +170,7 @@ class SglangEngine(EnginePort):
 
     def flush(self) -> bool:
         """Evict all cached pages that are not locked. The release's own flush resets the pools, which hides leaks."""
-        everything = self._forward.release.part("EvictParams")(num_tokens=EVERYTHING, swa_num_tokens=EVERYTHING)
+        everything = self._forward.release.code("EvictParams")(num_tokens=EVERYTHING, swa_num_tokens=EVERYTHING)
         self.built.memory.tree.evict(everything)
         return True
 

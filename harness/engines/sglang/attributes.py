@@ -72,14 +72,14 @@ def _policies(release: SglangRelease, config: SglangConfig) -> dict[str, Any]:
     has_priority = config.preemption_threshold is not None
     ratio, floor = config.new_token_ratio, config.new_token_ratio_floor
     decay = (ratio - floor) / config.new_token_ratio_decay_steps
-    tracker, algorithm = release.part("NewTokenRatioTracker"), release.part("SpeculativeAlgorithm")
+    tracker, algorithm = release.code("NewTokenRatioTracker"), release.code("SpeculativeAlgorithm")
     return {
         "enable_overlap": config.overlap,
         "enable_hierarchical_cache": config.host_ratio is not None,
         "enable_hicache_storage": config.storage_policy is not None,
         "is_mixed_chunk": config.mixed_batches,
         "spec_algorithm": _algorithm(algorithm, config),
-        "disaggregation_mode": release.part("DisaggregationMode")(config.role),
+        "disaggregation_mode": release.code("DisaggregationMode")(config.role),
         "new_token_ratio": ratio,
         "init_new_token_ratio": ratio,
         "min_new_token_ratio": floor,
@@ -109,7 +109,7 @@ def _algorithm(kind: Any, config: SglangConfig) -> Any:
 def _initial_state(release: SglangRelease) -> dict[str, Any]:
     return {
         "waiting_queue": [],
-        "running_batch": release.part("ScheduleBatch")(reqs=[], batch_is_full=False),
+        "running_batch": release.code("ScheduleBatch")(reqs=[], batch_is_full=False),
         "last_batch": None,
         "cur_batch": None,
         "chunked_req": None,

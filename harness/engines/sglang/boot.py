@@ -9,11 +9,11 @@ from typing import Any
 
 from swarden.harness.engines.sglang import stand_ins
 from swarden.harness.kit.lockstep import replace_threads
-from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, optional, parameters, quiet_import
+from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, optional, parameters, quiet_import
 from swarden.harness.kit.stand_ins import replace_triton
 
 # The name of each part, and its places in the releases, newest first.
-PARTS: Mapping[str, tuple[str, ...]] = {
+PLACES: Mapping[str, tuple[str, ...]] = {
     "Scheduler": ("managers.scheduler:Scheduler",),
     "ScheduleBatch": ("managers.schedule_batch:ScheduleBatch",),
     "Req": ("managers.schedule_batch:Req",),
@@ -133,7 +133,7 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "host_tier": Feature(
         "a hierarchical cache for full attention with a window",
-        lambda release: hasattr(release.part("UnifiedRadixCache"), "init_hicache"),
+        lambda release: hasattr(release.code("UnifiedRadixCache"), "init_hicache"),
     ),
     "small_host_pools": Feature(
         "a host pool may be smaller than its device pool; before, HostKVCache asserts that it is larger",
@@ -141,7 +141,7 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "decode_tree": Feature(
         "a decode side may have a prefix tree, and names the length that it need not get",
-        lambda release: hasattr(release.part("FakeKVSender"), "pop_decode_prefix_len"),
+        lambda release: hasattr(release.code("FakeKVSender"), "pop_decode_prefix_len"),
     ),
     "decode_tree_with_window": Feature(
         # 0.5.18, kv_cache_builder.py:261; 0.5.19 needs SGLANG_ENABLE_UNIFIED_RADIX_TREE (:259)
@@ -150,23 +150,23 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "decode_offload": Feature(
         "a decode side may write its KV to a storage, and keeps the pages of a request until it has ended",
-        lambda release: release.part("OffloadManager") is not None and release.version >= (0, 5, 17),
+        lambda release: release.code("OffloadManager") is not None and release.version >= (0, 5, 17),
     ),
     "storage": Feature(
         "a storage behind the host in the tree of all models; before, only for full attention, and not looked at",
-        lambda release: hasattr(release.part("UnifiedRadixCache"), "prefetch_from_storage"),
+        lambda release: hasattr(release.code("UnifiedRadixCache"), "prefetch_from_storage"),
     ),
     "streaming_sessions": Feature(
         "sessions with one turn at a time, which forget an aborted turn; before, an aborted turn stays in its session",
-        lambda release: release.part("StreamingSession") is not None,
+        lambda release: release.code("StreamingSession") is not None,
     ),
     "state_pool": Feature(
         "one tree for full attention, a window and recurrent states; a prefill names the states to clear and to copy",
-        lambda release: "mamba_cow_src_indices" in vars(release.part("ScheduleBatch")),
+        lambda release: "mamba_cow_src_indices" in vars(release.code("ScheduleBatch")),
     ),
     "tracked_states": Feature(
         "a request keeps states of its prefixes in buffers of its own; before, they were not looked at",
-        lambda release: "enable_mamba_extra_buffer_lazy" in parameters(release.part("HybridReqToTokenPool")),
+        lambda release: "enable_mamba_extra_buffer_lazy" in parameters(release.code("HybridReqToTokenPool")),
     ),
     "state_host_tier": Feature(
         "a hierarchical cache for recurrent states in the tree of the others; before, it was not looked at",
@@ -174,7 +174,7 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "states_after_drafts": Feature(
         "NGRAM commits the states after accepted drafts with the functions of all algorithms; before, not looked at",
-        lambda release: release.part("commit_states") is not None and release.version >= (0, 5, 17),
+        lambda release: release.code("commit_states") is not None and release.version >= (0, 5, 17),
     ),
     "one_tree": Feature(
         "models with full attention alone have the tree of the others; before, a RadixCache or HiRadixCache",
@@ -182,44 +182,44 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "rust_core": Feature(
         "a tree core in Rust that can be told from its ids; before, the ids of locks are small numbers in one core",
-        lambda release: release.version >= (0, 5, 22) and release.part("RustUnifiedTreeCore") is not None,
+        lambda release: release.version >= (0, 5, 22) and release.code("RustUnifiedTreeCore") is not None,
     ),
     "kv_event_namespaces": Feature(
         "KV events can tell namespaces apart; before, equal tokens of two namespaces have one hash",
-        lambda release: "dynamo_kv_event_format" in parameters(release.part("CacheInitParams")),
+        lambda release: "dynamo_kv_event_format" in parameters(release.code("CacheInitParams")),
     ),
     "overlapped_drafts": Feature(
         "a decode takes the slots of drafts for two passes; before, NgramVerifyInput does for one, inside the launch",
-        lambda release: not hasattr(release.part("NgramVerifyInput"), "prepare_for_verify"),
+        lambda release: not hasattr(release.code("NgramVerifyInput"), "prepare_for_verify"),
     ),
     "verification_ends_its_reads": Feature(
         # AttentionBackend.shared_read_ends (0.5.18, base_attn_backend.py:131); 0.5.17, decode_cuda_graph_runner.py:1201
         "a verification of drafts publishes the end of its reads, as a decode does; before, that of DFlash alone",
-        lambda release: hasattr(release.part("AttentionBackend"), "shared_read_ends"),
+        lambda release: hasattr(release.code("AttentionBackend"), "shared_read_ends"),
     ),
     "finishing_requests_left_out": Feature(
         "a pass leaves out the requests that the pass in flight ends; before, each of them is decoded once more",
-        lambda release: hasattr(release.part("Scheduler"), "_reqs_finishing_inflight"),
+        lambda release: hasattr(release.code("Scheduler"), "_reqs_finishing_inflight"),
     ),
     "batch_plan": Feature(
         "get_next_batch_to_run takes the running batch and returns a plan",
-        lambda release: "running_batch" in parameters(release.part("Scheduler").get_next_batch_to_run),
+        lambda release: "running_batch" in parameters(release.code("Scheduler").get_next_batch_to_run),
     ),
 }
 
 
 def _small_table(release: "SglangRelease") -> Any:
-    return release.part("ReqToTokenPool")(size=2, max_context_len=1, device="cpu", enable_memory_saver=False)
+    return release.code("ReqToTokenPool")(size=2, max_context_len=1, device="cpu", enable_memory_saver=False)
 
 
-class SglangRelease(ReleaseParts):
+class SglangRelease(ReleasedCode):
     """The release of SGLang that is imported in this process."""
 
     def __init__(self, version: str) -> None:
-        super().__init__(version, "sglang.srt", PARTS, FEATURES)
+        super().__init__(version, "sglang.srt", PLACES, FEATURES)
 
     def is_unified(self, tree: Any) -> bool:
-        kind = self.part("UnifiedRadixCache")
+        kind = self.code("UnifiedRadixCache")
         return kind is not None and isinstance(tree, kind)
 
     @property
@@ -232,7 +232,7 @@ class SglangRelease(ReleaseParts):
     @cached_property
     def trees(self) -> tuple[str, ...]:
         """The prefix trees for a window that this release ships; `tree` "default" is the first one."""
-        return tuple(name for name in ("SWARadixCache", "UnifiedRadixCache") if self.part(name) is not None)
+        return tuple(name for name in ("SWARadixCache", "UnifiedRadixCache") if self.code(name) is not None)
 
 
 def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
@@ -252,4 +252,4 @@ def _modules(names: tuple[str, ...]) -> list[ModuleType]:
     return [module for name in names if (module := optional(f"sglang.srt.{name}")) is not None]
 
 
-boot = BootedRelease("sglang", _load, "sglang.srt", PARTS)
+boot = BootedRelease("sglang", _load, "sglang.srt", PLACES)

@@ -139,7 +139,7 @@ class SglangCapture:
 
     def _counters(self) -> Counters:
         tree, scheduler, page = self._built.memory.tree, self._built.scheduler, self._config.page_size
-        has_tracker = self._release.part("NewTokenRatioTracker") is not None
+        has_tracker = self._release.code("NewTokenRatioTracker") is not None
         ratio = scheduler.new_token_ratio_tracker.current if has_tracker else scheduler.new_token_ratio
         available = [pool.available_size() // page for pool in sub_allocators(self._built.memory.allocator)]
         if self._states is not None:

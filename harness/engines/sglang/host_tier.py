@@ -29,7 +29,7 @@ class UnifiedCopies:
     """The copies of UnifiedRadixCache: each component of a node has its own, and a lock has a receipt."""
 
     def __init__(self, release: SglangRelease, tree: Any) -> None:
-        kinds, names = release.part("ComponentType"), release.part("PoolName")
+        kinds, names = release.code("ComponentType"), release.code("PoolName")
         host_names = {kinds.FULL: names.KV, kinds.SWA: names.SWA, kinds.MAMBA: names.MAMBA}
         self._tree = tree
         self.components = [kind for kind in host_names if kind in tree.tree_components]
@@ -57,8 +57,8 @@ class RadixCopies:
     """The copies of HiRadixCache, which has one pool and no receipts."""
 
     def __init__(self, release: SglangRelease, tree: Any) -> None:
-        self._tree, self.names = tree, [release.part("PoolName").KV.value]
-        self.components, self.pools = [release.part("ComponentType").FULL], (tree.token_to_kv_pool_host,)
+        self._tree, self.names = tree, [release.code("PoolName").KV.value]
+        self.components, self.pools = [release.code("ComponentType").FULL], (tree.token_to_kv_pool_host,)
 
     def of(self, node: Any) -> list[tuple[Any, int]]:
         return [(node.host_value, node.host_ref_counter)]
@@ -91,7 +91,7 @@ class SglangHostTier:
         self._page_size, self._states = tree.page_size, states_of(built.memory.rows)
         kind = UnifiedCopies if release.is_unified(tree) else RadixCopies
         self._copies = kind(release, tree) if manager is None else OffloadCopies(release, manager)
-        self._state = release.part("ComponentType").MAMBA
+        self._state = release.code("ComponentType").MAMBA
         self._verification_ends_its_reads = release.has("verification_ends_its_reads")
         self._streams = dict[int, Stream]()  # with copies, by identity
         self._on_host = [dict[int, int]() for _ in self._copies.pools]

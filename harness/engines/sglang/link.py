@@ -206,9 +206,9 @@ class Patience:
 @cache
 def backend(release: SglangRelease) -> Callable[..., Any]:
     """The release's get_kv_class, with the classes of this link."""
-    kinds = release.part("KVClassType")
+    kinds = release.code("KVClassType")
     classes = {
-        kinds.KVARGS: release.part("KVArgs"),
+        kinds.KVARGS: release.code("KVArgs"),
         kinds.MANAGER: _manager(release),
         kinds.SENDER: _sender(release),
         kinds.RECEIVER: _receiver(release),
@@ -217,10 +217,10 @@ def backend(release: SglangRelease) -> Callable[..., Any]:
 
 
 def _manager(release: SglangRelease) -> type:
-    common, switches = release.part("CommonKVManager"), release.part("envs")
+    common, switches = release.code("CommonKVManager"), release.code("envs")
     of_release = {name: vars(common)[name] for name in OF_ACKNOWLEDGEMENTS if name in vars(common)}
 
-    class Manager(release.part("FakeKVManager")):  # type: ignore[misc]  # the release has no types here
+    class Manager(release.code("FakeKVManager")):  # type: ignore[misc]  # the release has no types here
         """One engine's end; the prefill server is known and has one rank."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -240,9 +240,9 @@ def _manager(release: SglangRelease) -> type:
 
 
 def _sender(release: SglangRelease) -> type:
-    poll = release.part("KVPoll")
+    poll = release.code("KVPoll")
 
-    class Sender(release.part("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
+    class Sender(release.code("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
         def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
             super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)
             self.kv_mgr, self.conclude_state, self._patience = mgr, None, Patience()
@@ -284,9 +284,9 @@ def _sender(release: SglangRelease) -> type:
 
 
 def _receiver(release: SglangRelease) -> type:
-    poll = release.part("KVPoll")
+    poll = release.code("KVPoll")
 
-    class Receiver(release.part("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
+    class Receiver(release.code("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
         def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
             super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)
             self.kv_mgr, self.conclude_state, self._patience = mgr, None, Patience()

@@ -23,7 +23,7 @@ from swarden.harness.engines.sglang.moves import watch
 from swarden.harness.engines.sglang.rust_core import PAIR_OF_CORES, register
 from swarden.harness.engines.sglang.states import STATE_POOL, rows_with_states
 from swarden.harness.engines.sglang.storage import make_storage, storage_args
-from swarden.harness.kit.parts import known, parameters
+from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing
 
 DEVICE = "cpu"
@@ -83,7 +83,7 @@ def row_len(config: SglangConfig) -> int:
 
 def _rows(release: SglangRelease, config: SglangConfig) -> Any:
     spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
-    return release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
+    return release.code("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
         size=config.max_running_requests,
         max_context_len=row_len(config),
         device=DEVICE,
@@ -112,7 +112,7 @@ def switches_of(config: SglangConfig) -> dict[str, str]:
 def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
     """The arguments of a server, without the checks of __post_init__, which read a model from disk."""
     wanted = wanted_args(config)
-    kind: Any = release.part("ServerArgs")
+    kind: Any = release.code("ServerArgs")
     if dataclasses.is_dataclass(kind):
         args: Any = object.__new__(cast(type, kind))
         for field in dataclasses.fields(kind):
@@ -125,7 +125,7 @@ def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
         args = kind(**{name: value for name, value in wanted.items() if name in names})
     if config.state_slots is not None:
         args._mamba_cache_chunk_size = state_grid(config)  # else read from a model
-    release.part("publish_server_args")(args)
+    release.code("publish_server_args")(args)
     _be_the_only_rank(release)
     return args
 
@@ -176,10 +176,10 @@ def state_grid(config: SglangConfig) -> int:
 
 def _be_the_only_rank(release: SglangRelease) -> None:
     """State the ranks that a server has from its process groups; an aborted turn of a session asks for them."""
-    parallel = release.part("get_parallel")
+    parallel = release.code("get_parallel")
     if parallel is not None:
         parallel()._overrides.update(**dict.fromkeys(("pp_rank", "tp_rank", "attn_tp_rank"), 0), pp_size=1, tp_size=1)
-    batches = vars(sys.modules[release.part("ScheduleBatch").__module__])
+    batches = vars(sys.modules[release.code("ScheduleBatch").__module__])
     if (name := "get_tensor_model_parallel_rank") in batches:
         batches[name] = lambda: 0
 
@@ -198,9 +198,9 @@ def _allocator(release: SglangRelease, config: SglangConfig, rows: Any) -> Any:
         "device": DEVICE,
         "enable_kvcache_transpose": False,
     }
-    kind = release.part("SWAKVPool")
+    kind = release.code("SWAKVPool")
     pool = kind(**sizes, **known(of_pool, kind, also=("head_num", "head_dim", "dtype", "device")))
-    return release.part("Allocator")(**sizes, dtype=torch.float32, device=DEVICE, kvcache=pool, need_sort=False)
+    return release.code("Allocator")(**sizes, dtype=torch.float32, device=DEVICE, kvcache=pool, need_sort=False)
 
 
 def _plain_allocator(release: SglangRelease, config: SglangConfig, rows: Any) -> Any:
@@ -209,12 +209,12 @@ def _plain_allocator(release: SglangRelease, config: SglangConfig, rows: Any) ->
     sizes = {"size": config.full_pages * page, "dtype": dtype, "device": DEVICE}
     of_pool = {**sizes, "page_size": page, "head_num": 1, "head_dim": 2, "enable_memory_saver": False}
     if config.state_slots is None:
-        pool = release.part("FullKVPool")(**of_pool, layer_num=1)
+        pool = release.code("FullKVPool")(**of_pool, layer_num=1)
     else:
-        pool = release.part("HybridLinearKVPool")(
+        pool = release.code("HybridLinearKVPool")(
             **of_pool, full_attention_layer_ids=[FULL_LAYER], mamba_pool=rows.mamba_pool
         )
-    kind = release.part("FullAllocator" if page == 1 else "PagedAllocator")
+    kind = release.code("FullAllocator" if page == 1 else "PagedAllocator")
     return kind(**known({**sizes, "page_size": page, "kvcache": pool, "need_sort": False}, kind))
 
 
@@ -242,12 +242,12 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
         name = "MambaRadixCache"
     else:
         name = "UnifiedRadixCache" if release.has("one_tree") else "HiRadixCache" if has_host else "RadixCache"
-    return name if release.part(name) is not None or config.tree == SWA_TREE else "UnifiedRadixCache"
+    return name if release.code(name) is not None or config.tree == SWA_TREE else "UnifiedRadixCache"
 
 
 def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
     name, has_states = tree_of(release, config), config.state_slots is not None
-    kind, init_params = release.part(name), release.part("CacheInitParams")
+    kind, init_params = release.code(name), release.code("CacheInitParams")
     assert kind is not None, f"{release.text} has no {name}"  # the target refuses such a configuration
     of_cache: dict[str, Any] = {
         "disable": not config.caches_prefixes,
@@ -264,7 +264,7 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
     }
     beside: dict[str, Any] = {}
     if name == "UnifiedRadixCache":
-        components = release.part("ComponentType")
+        components = release.code("ComponentType")
         of_window = () if config.sliding_window is None else (components.SWA,)
         of_states = (components.MAMBA,) if has_states else ()
         both = {"tree_components": (components.FULL, *of_window, *of_states)}
@@ -286,4 +286,4 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
             atexit.unregister(tree.shutdown)  # atexit would keep the tree, and so its pools, until the process ends
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
     wraps = config.streaming_sessions and not release.is_unified(tree)  # UnifiedRadixCache has its own
-    return release.part("StreamingSession")(tree) if wraps else tree
+    return release.code("StreamingSession")(tree) if wraps else tree

@@ -124,7 +124,7 @@ class SwaNodes:
     counters = COUNTERS
 
     def __init__(self, release: SglangRelease) -> None:
-        self._swa = getattr(release.part("ComponentType"), "SWA", None)
+        self._swa = getattr(release.code("ComponentType"), "SWA", None)
 
     def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
         slots, live = node.value.tolist(), (True, not node.swa_tombstone)
@@ -208,7 +208,7 @@ class UnifiedNodes:
     counters = COUNTERS
 
     def __init__(self, release: SglangRelease, *, has_window: bool, has_states: bool) -> None:
-        components = release.part("ComponentType")
+        components = release.code("ComponentType")
         self._full, self._swa, self._state = components.FULL, components.SWA, components.MAMBA
         self._of_kv = (self._full, self._swa) if has_window else (self._full,)
         self._has_states = has_states

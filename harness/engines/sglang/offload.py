@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.engines.sglang.storage import SglangStorage, make_storage
-from swarden.harness.kit.parts import known
+from swarden.harness.kit.released_code import known
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import chain
 from swarden.invariants.events import PrefixesCompared, WrongSlot
@@ -23,7 +23,7 @@ NO_TAG = -1  # of a position behind the last token of a request: no slot has it
 def offload_manager(release: SglangRelease, server_args: Any, rows: Any, allocator: Any, tree: Any) -> Any:
     """The release's manager, with what SglangHostTier and SglangStorage read of a tree."""
     make_storage(release)
-    kind = release.part("OffloadManager")
+    kind = release.code("OffloadManager")
     wanted = {
         "req_to_token_pool": rows,
         "token_to_kv_pool_allocator": allocator,
@@ -43,7 +43,7 @@ class OffloadCopies:
 
     def __init__(self, release: SglangRelease, manager: Any) -> None:
         self._manager = manager
-        self.names, self.components = [release.part("PoolName").KV.value], [release.part("ComponentType").FULL]
+        self.names, self.components = [release.code("PoolName").KV.value], [release.code("ComponentType").FULL]
         self.pools = (manager.decode_host_mem_pool,)
 
     def of(self, node: Any) -> list[tuple[Any, int]]:

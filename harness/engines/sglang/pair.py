@@ -33,8 +33,8 @@ class LinkedSglangEngine(SglangEngine):
     def __init__(self, release: SglangRelease, config: SglangConfig, link: SglangLink) -> None:
         self._config, self._link = config, link
         super().__init__(release, config)
-        has_contexts = release.part("use_context") is not None
-        self._context = copy(release.part("get_context")()) if has_contexts else None  # with the published arguments
+        has_contexts = release.code("use_context") is not None
+        self._context = copy(release.code("get_context")()) if has_contexts else None  # with the published arguments
         scheduler, tags = self.built.scheduler, self._forward.tags
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
@@ -125,8 +125,8 @@ class LinkedSglangEngine(SglangEngine):
             set_environment(self._config)
             self._link.current = self._config.role
             if self._context is None:
-                release.part("publish_server_args")(self.built.scheduler.server_args)
-        return nullcontext() if self._context is None else release.part("use_context")(self._context)
+                release.code("publish_server_args")(self.built.scheduler.server_args)
+        return nullcontext() if self._context is None else release.code("use_context")(self._context)
 
 
 class LinkedSglangSystem(LinkedSystem):
@@ -138,7 +138,7 @@ class LinkedSglangSystem(LinkedSystem):
 
 def side_systems(release: SglangRelease, configs: Sequence[SglangConfig]) -> list[LinkedSystem]:
     """The two linked sides of a pair: prefill, then decode; raises InvalidConfig if the release has no such sides."""
-    if absent := [name for name in NEEDED if release.part(name) is None]:
+    if absent := [name for name in NEEDED if release.code(name) is None]:
         raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
     for config in configs:
         has_window = config.sliding_window is not None

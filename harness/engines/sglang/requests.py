@@ -11,7 +11,7 @@ from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import ADAPTER, SglangConfig
 from swarden.harness.kit.clients import ClientRequest, Clients
-from swarden.harness.kit.parts import parameters
+from swarden.harness.kit.released_code import parameters
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.events import FinishReason
 
@@ -199,7 +199,7 @@ class SglangRequests(Clients[SglangRequest]):
         )
 
     def _req(self, number: int, submission: Submission) -> Any:
-        kind = self._release.part("Req")
+        kind = self._release.code("Req")
         priority = {"priority": submission.priority} if self._config.preemption_threshold is not None else {}
         req = kind(
             rid=rid_of(number),
@@ -221,7 +221,7 @@ class SglangRequests(Clients[SglangRequest]):
         return array("q", tokens) if self._release.has("token_arrays") else list(tokens)
 
     def _sampling(self, submission: Submission) -> Any:
-        params = self._release.part("SamplingParams")(
+        params = self._release.code("SamplingParams")(
             max_new_tokens=submission.max_new_tokens, stop_token_ids=list(submission.stop) or None, temperature=0.0
         )
         params.normalize(None)

@@ -8,7 +8,7 @@ import swarden.invariants.events as seen
 from swarden.harness.core.ops import ResetCause
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
-from swarden.harness.kit.parts import known, parameters
+from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.invariants.laws.lifecycle.resets import can_be_reset
 from swarden.invariants.view import Snapshot
@@ -34,7 +34,7 @@ class SglangResets:
         self.idle_steps = 0
         self._scheduler, self._rows, self._notice = built.scheduler, built.memory.rows, notice
         self._has_memory, self._num_resets, self._lost_copy = True, 0, False
-        self._updater = self._updater_of(release.part("WeightUpdater"))
+        self._updater = self._updater_of(release.code("WeightUpdater"))
         tree = built.memory.tree
         reset = tree.reset
 

@@ -32,23 +32,23 @@ class SglangRouter:
         )
 
     def _is_on_host(self, event: Any) -> bool:
-        return bool(event.medium == self._release.part("StorageMedium").CPU)
+        return bool(event.medium == self._release.code("StorageMedium").CPU)
 
     def _is_held(self, node: Any, tier: Tier) -> bool:
         if not hasattr(node, "component_data"):
             return not tier.on_host  # of SWARadixCache, where each node has its full attention
-        of_full = node.component_data[self._release.part("ComponentType").FULL]
+        of_full = node.component_data[self._release.code("ComponentType").FULL]
         return (of_full.host_value if tier.on_host else of_full.value) is not None
 
     def _nodes(self, above: Any, hash_above: str | None) -> Iterator[tuple[Any, Iterable[int]]]:
         """Each node below `above`, with the hashes of its pages."""
         release = self._release
-        to_int, namespaced = release.part("hash_str_to_int64"), release.part("namespaced_block_hash")
+        to_int, namespaced = release.code("hash_str_to_int64"), release.code("namespaced_block_hash")
         for node in above.children.values():
-            seed = release.part("kv_event_namespace_seed")(
+            seed = release.code("kv_event_namespace_seed")(
                 extra_key=node.key.extra_key, cache_salt=getattr(node.key, "cache_salt", None)
             )
-            hashes = release.part("get_hash_str")(node.key, hash_above, page_size=self._tree.page_size)
+            hashes = release.code("get_hash_str")(node.key, hash_above, page_size=self._tree.page_size)
             yield node, [namespaced(to_int(one), namespace_seed=seed) for one in hashes]
             yield from self._nodes(node, hashes[-1])
 

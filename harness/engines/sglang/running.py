@@ -31,7 +31,7 @@ def built_of(release: SglangRelease, scheduler: Any) -> BuiltScheduler:
         if is_unknown(release, scheduler):
             raise UnknownScheduler(reason)
     for part, known in (("ReqToTokenPool", memory.rows), ("Allocator", memory.allocator)):
-        if type(known) is not release.part(part):
+        if type(known) is not release.code(part):
             raise UnknownScheduler(f"its {type(known).__name__} is not known; sliding-window models are checked")
     if (name := type(inner_tree(memory.tree)).__name__) not in TREES:
         raise UnknownScheduler(f"its {name} is not known; {' and '.join(TREES)} are")
@@ -46,7 +46,7 @@ def built_of(release: SglangRelease, scheduler: Any) -> BuiltScheduler:
 REFUSALS: dict[str, Callable[[SglangRelease, Any], bool]] = {
     "it uses speculative decoding": lambda release, scheduler: not scheduler.spec_algorithm.is_none(),
     "it is one side of a disaggregated pair": lambda release, scheduler: (
-        scheduler.disaggregation_mode != release.part("DisaggregationMode").NULL
+        scheduler.disaggregation_mode != release.code("DisaggregationMode").NULL
     ),
     "it has a hierarchical cache": lambda release, scheduler: bool(scheduler.enable_hierarchical_cache),
     "it decodes by diffusion": lambda release, scheduler: getattr(scheduler, "dllm_config", None) is not None,
@@ -103,7 +103,7 @@ def differences(built: BuiltScheduler) -> list[str]:
 
 def _setting(release: SglangRelease, name: str, default: Any) -> Any:
     """A setting that the release reads from the environment; `default` if it has none of this name."""
-    setting = getattr(release.part("envs"), name, None)
+    setting = getattr(release.code("envs"), name, None)
     return default if setting is None else setting.get()
 
 

@@ -24,10 +24,10 @@ class CoresDifferError(Exception):
 
 def register(release: SglangRelease) -> None:
     """Make the pair of cores known to the release, under `PAIR_OF_CORES`."""
-    registry = release.part("TreeCores")
+    registry = release.code("TreeCores")
     if registry.get_tree_core_factory(PAIR_OF_CORES) is None:
-        release.part("UnifiedTreeNode").counter = FIRST_ID
-        python, rust = release.part("UnifiedTreeCore"), release.part("RustUnifiedTreeCore")
+        release.code("UnifiedTreeNode").counter = FIRST_ID
+        python, rust = release.code("UnifiedTreeCore"), release.code("RustUnifiedTreeCore")
         registry.register_tree_core_backend(
             PAIR_OF_CORES, lambda params, components: Cores(release, python(params, components), rust(params))
         )

@@ -17,7 +17,7 @@ from swarden.harness.engines.sglang.link import replace_network
 from swarden.harness.engines.sglang.memory import SglangMemory, memory_of, server_args_of, set_environment
 from swarden.harness.engines.sglang.offload import offload_manager
 from swarden.harness.engines.sglang.rust_core import compare_sizes, core_of
-from swarden.harness.kit.parts import known
+from swarden.harness.kit.released_code import known
 from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.streams import Devices
 
@@ -160,7 +160,7 @@ def is_prebuilt(batch: Any) -> bool:
 
 @cache
 def _scheduler_class(release: SglangRelease) -> type:
-    base = release.part("Scheduler")
+    base = release.code("Scheduler")
 
     class Scheduler(base):  # type: ignore[misc, valid-type]  # the release has no types here
         """The release's scheduler; the start of the loop in each turn cannot reset `result_queue` and `last_batch`."""
@@ -225,7 +225,7 @@ def _silent(self: Any, *args: Any, **kwargs: Any) -> None:
 
 def _result_processor(release: SglangRelease, scheduler: Any) -> Any:
     """The release's own processor of results, from 0.5.14 on; before, it was a part of the scheduler."""
-    kind = release.part("BatchResultProcessor")
+    kind = release.code("BatchResultProcessor")
     if kind is None:
         return None
     quiet = type("Processor", (kind,), dict.fromkeys(SILENT_PROCESSOR_METHODS, _silent))
@@ -243,7 +243,7 @@ def _result_processor(release: SglangRelease, scheduler: Any) -> Any:
 
 
 def _policy(release: SglangRelease, config: SglangConfig, tree: Any) -> Any:
-    kind = release.part("SchedulePolicy")
+    kind = release.code("SchedulePolicy")
     wanted = {
         "policy": config.waiting_order,
         "tree_cache": tree,

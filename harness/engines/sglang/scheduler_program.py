@@ -137,7 +137,7 @@ def _misplaced(requests: Iterable[SglangRequest]) -> Mapping[str, list[int]]:
 def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> Mapping[str, Any]:
     """What a scheduler is built with: its attributes that are plain data, and the arguments of its server."""
     plain = {name: value for name, value in vars(scheduler).items() if type(value) in (bool, int, float, str)}
-    names: Any = release.part("ServerArgs")
+    names: Any = release.code("ServerArgs")
     return {
         "environment": NEEDS_NO_GPU | switches_of(config),
         "settings": {name: value for name, value in plain.items() if not name.startswith("swarden_")},

@@ -95,7 +95,7 @@ class SglangSessions(SessionPort):
         self._scheduler, self._requests, self._notice = scheduler, requests, notice
         self._timeout_s, self._clock = config.session_timeout_s, EngineClock()
         self._clients: dict[int, Client] = {}
-        self._controller = scheduler.session_controller = release.part("SessionController")(tree)
+        self._controller = scheduler.session_controller = release.code("SessionController")(tree)
         self._timed = [sys.modules[type(self._controller).__module__]]
         self._kept = tree.session if release.is_unified(tree) else tree
         self.open = OpenSessions(self._controller, self._kept, int)

@@ -39,13 +39,13 @@ class SglangSpeculation:
         self._release, self._forward, self._notice = release, forward, notice
         self._page_size = config.page_size
         self._count = config.draft_len + 1  # tokens that a request computes in a pass
-        self._kind = release.part("NgramVerifyInput")
+        self._kind = release.code("NgramVerifyInput")
         self._verifies_in_launch = not release.has("overlapped_drafts")
         self._scheduler = built.scheduler
         self._futures: Any = None  # the lengths after a pass whose result is not processed, by row
         if config.overlap:
             algorithm, rows = built.scheduler.spec_algorithm, built.memory.rows
-            built.scheduler.future_map = self._futures = release.part("FutureMap")("cpu", algorithm, rows)
+            built.scheduler.future_map = self._futures = release.code("FutureMap")("cpu", algorithm, rows)
         self.script = DraftScript()  # how many drafts are right; none if the op-log does not say it
         _replace_kernels(release)
 
@@ -188,8 +188,8 @@ class SglangSpeculation:
         backend = SimpleNamespace(update_mamba_state_after_mtp_verify=lambda **named: steps.update(named))
         runner = SimpleNamespace(model_config=None, model=None, req_to_token_pool=memory.rows, attn_backend=backend)
         with self._scheduler._forward_isolation(batch, overlap=False):
-            self._release.part("prepare_track_for_verify")(batch)
-            self._release.part("commit_states")(SimpleNamespace(model_runner=runner), batch, lens, index, self._count)
+            self._release.code("prepare_track_for_verify")(batch)
+            self._release.code("commit_states")(SimpleNamespace(model_runner=runner), batch, lens, index, self._count)
         return steps
 
     def _compute(
@@ -237,12 +237,12 @@ def _replace_kernels(release: SglangRelease) -> None:
     if release.has("overlapped_drafts"):
         loaded = [vars(one) for name, one in sys.modules.items() if name.startswith("sglang.srt")]
         for names in loaded:
-            if "assign_req_to_token_pool_func" in names:  # of release.part("assign_rows"), and where it is imported
+            if "assign_req_to_token_pool_func" in names:  # of release.code("assign_rows"), and where it is imported
                 names["assign_req_to_token_pool_func"] = _assign
         if release.has("states_after_drafts"):  # asked only for a model that has states
-            vars(sys.modules[release.part("commit_states").__module__])["mambaish_config"] = lambda config: True
+            vars(sys.modules[release.code("commit_states").__module__])["mambaish_config"] = lambda config: True
         return
-    module = vars(sys.modules[release.part("NgramVerifyInput").__module__])
+    module = vars(sys.modules[release.code("NgramVerifyInput").__module__])
     aligned = module["get_src_tgt_cache_loc"]
     module.update(
         assign_req_to_token_pool=Kernel(_assign),

@@ -6,7 +6,7 @@ from typing import Any
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import LAZY_BUFFER, NO_BUFFER, SglangConfig
 from swarden.harness.engines.sglang.requests import held
-from swarden.harness.kit.parts import known
+from swarden.harness.kit.released_code import known
 
 DEVICE = "cpu"
 STATE_LAYER = 2  # of the model; without a window it is the first one, because a load ends with the last layer
@@ -20,17 +20,17 @@ def rows_with_states(release: SglangRelease, config: SglangConfig, row_len: int)
     The states after drafts, which it keeps during a verification, are in `SglangSpeculation` instead.
     """
     layers, slots = [0 if config.sliding_window is None else STATE_LAYER], config.state_slots
-    shape = release.part("StateShape")(
+    shape = release.code("StateShape")(
         conv=[(1, 1)],
         temporal=(1, 1, 1),
         **known(
             dict.fromkeys(("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim"), 1)
             | dict.fromkeys(("state_size", "conv_kernel", "num_k_heads_per_tp"), 1),
-            release.part("StateShape"),
+            release.code("StateShape"),
         ),
     )
-    dtype = release.part("StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
-    kind = release.part("HybridReqToTokenPool")
+    dtype = release.code("StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
+    kind = release.code("HybridReqToTokenPool")
     wanted = {
         "size": config.max_running_requests,
         "mamba_size": slots,
@@ -38,7 +38,7 @@ def rows_with_states(release: SglangRelease, config: SglangConfig, row_len: int)
         "max_context_len": row_len,
         "device": DEVICE,
         "enable_memory_saver": False,
-        "cache_params": release.part("StateParams")(shape=shape, dtype=dtype, layers=layers),
+        "cache_params": release.code("StateParams")(shape=shape, dtype=dtype, layers=layers),
         "mamba_layer_ids": layers,
         "enable_mamba_extra_buffer": config.state_strategy != NO_BUFFER,
         "enable_mamba_extra_buffer_lazy": config.state_strategy == LAZY_BUFFER,

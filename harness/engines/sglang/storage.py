@@ -50,7 +50,7 @@ def make_storage(release: SglangRelease) -> None:
     """Let the release make a storage in memory, and end the threads of the engine before this one."""
     LockstepThread.end_all()
     storage = _storage_class(release)
-    release.part("StorageBackendFactory").create_backend = staticmethod(lambda *_args, **_options: storage())
+    release.code("StorageBackendFactory").create_backend = staticmethod(lambda *_args, **_options: storage())
 
 
 def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +68,7 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _storage_class(release: SglangRelease) -> type:
-    base = release.part("HiCacheFile")
+    base = release.code("HiCacheFile")
 
     class MemoryStorage(base):  # type: ignore[misc, valid-type]  # the release has no types here
         """A storage that keeps the tags of pages, by the keys of the release's files, and never overwrites them.

@@ -49,7 +49,7 @@ class TransformersEngine(EnginePort):
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self.core = build(release, config, *self._model(release, config))
-        longest = release.part("longest")(self.core.cache) + 1 if config.checks_length else config.max_context_len
+        longest = release.code("longest")(self.core.cache) + 1 if config.checks_length else config.max_context_len
         longest = min(config.max_context_len, longest)
         self._requests = TransformersRequests(self.core, longest, self.log.notice)
         self._capture = TransformersCapture(config, self.core, self._requests, self.log.notice)
@@ -70,7 +70,7 @@ class TransformersEngine(EnginePort):
 
     def _model(self, release: TransformersRelease, config: TransformersConfig) -> tuple[Any, int]:
         """The model, and the bytes of the KV of a token in one of its layers."""
-        return TagLayers(release.torch, config, release.part("LogitsProcessorList"), self._read), TAG_BYTES
+        return TagLayers(release.torch, config, release.code("LogitsProcessorList"), self._read), TAG_BYTES
 
     @property
     def has_work(self) -> bool:

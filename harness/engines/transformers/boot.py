@@ -6,11 +6,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.kit.parts import BootedRelease, ReleaseParts, known, quiet_import
+from swarden.harness.kit.released_code import BootedRelease, ReleasedCode, known, quiet_import
 from swarden.harness.kit.streams import Stream, StreamEvent
 
 ROOT = "generation.continuous_batching"
-PARTS: Mapping[str, tuple[str, ...]] = {
+PLACES: Mapping[str, tuple[str, ...]] = {
     "Manager": (f"{ROOT}.continuous_api:ContinuousBatchingManager",),
     "Processor": (f"{ROOT}.continuous_api:ContinuousBatchProcessor",),
     "AsyncIOs": (f"{ROOT}.input_outputs:ContinuousBatchingAsyncIOs",),
@@ -24,15 +24,15 @@ ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NU
 MEMORY = ("cpu", 1 << 40, 0, 0)
 
 
-class TransformersRelease(ReleaseParts):
+class TransformersRelease(ReleasedCode):
     """The release of transformers that is imported in this process."""
 
     def __init__(self, version: str) -> None:
-        super().__init__(version, "transformers", PARTS, {})
+        super().__init__(version, "transformers", PLACES, {})
 
     def make(self, name: str, **arguments: Any) -> Any:
         """An object of a part, from those of the arguments that this release has."""
-        return self.part(name)(**known(arguments, self.part(name)))
+        return self.code(name)(**known(arguments, self.code(name)))
 
 
 class TorchWithoutDevice:
@@ -67,9 +67,9 @@ def _load(version: str, folders: Sequence[Path]) -> TransformersRelease:
         vars(module).update(
             {key: value for key, value in stand_ins.items() if hasattr(module, key) and key not in absent}
         )
-    release.part("AsyncIOs")._supported_device_types = ("cpu",)
-    del release.part("Processor").__del__  # collects garbage, for each engine
+    release.code("AsyncIOs")._supported_device_types = ("cpu",)
+    del release.code("Processor").__del__  # collects garbage, for each engine
     return release
 
 
-boot = BootedRelease("transformers", _load, "transformers", PARTS)
+boot = BootedRelease("transformers", _load, "transformers", PLACES)

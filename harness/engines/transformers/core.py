@@ -56,8 +56,8 @@ def build(release: TransformersRelease, config: TransformersConfig, model: Any, 
         seed=0,
         auto_switch_to_flash=False,
     )
-    generation = release.part("GenerationConfig")(do_sample=False)
-    manager = release.part("Manager")(model, generation, batching)
+    generation = release.code("GenerationConfig")(do_sample=False)
+    manager = release.code("Manager")(model, generation, batching)
     manager._wake_up_loop = Silent()  # which an idle loop waits for
     manager.continuous_batching_config.max_blocks_per_request = config.decode_blocks  # without a GPU, it is 0
     processor = manager.batch_processor = manager._create_batch_processor()

@@ -204,7 +204,7 @@ class VllmEngine(EnginePort):
         """
         if self._is_loading:
             return False
-        self.built.scheduler.set_pause_state(self._runner.release.part("PauseState").PAUSED_ALL)
+        self.built.scheduler.set_pause_state(self._runner.release.code("PauseState").PAUSED_ALL)
         self._pause = PauseProgress.BEGUN
         self._finish_pause()
         return True
@@ -240,7 +240,7 @@ class VllmEngine(EnginePort):
     @property
     def _is_paused(self) -> bool:
         """Whether the release is paused; for a client, a pause that waits for passes has not begun yet."""
-        unpaused = self._runner.release.part("PauseState").UNPAUSED
+        unpaused = self._runner.release.code("PauseState").UNPAUSED
         return self._pause != PauseProgress.BEGUN and bool(self.built.scheduler.pause_state != unpaused)
 
     @property

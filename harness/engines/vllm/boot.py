@@ -11,11 +11,11 @@ from typing import Any, get_args
 
 from swarden.harness.engines.vllm.config import MAX_CONTEXT_LEN
 from swarden.harness.engines.vllm.stand_ins import ABSENT
-from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, parameters, quiet_import
+from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, parameters, quiet_import
 from swarden.harness.kit.tags import VOCABULARY
 
 # The name of each part, and its places in the releases, newest first.
-PARTS: Mapping[str, tuple[str, ...]] = {
+PLACES: Mapping[str, tuple[str, ...]] = {
     "EngineCore": ("v1.engine.core:EngineCore",),
     "Scheduler": ("v1.core.sched.scheduler:Scheduler",),
     "AsyncScheduler": ("v1.core.sched.async_scheduler:AsyncScheduler",),
@@ -112,83 +112,83 @@ MODEL = {
 FEATURES: Mapping[str, Feature] = {
     "second_runner": Feature(
         "the scheduler can talk to model runner V2: a resumed request is a new one, and preempted ones are told",
-        lambda release: hasattr(release.part("VllmConfig"), "use_v2_model_runner"),
+        lambda release: hasattr(release.code("VllmConfig"), "use_v2_model_runner"),
     ),
     "second_runner_ngrams": Feature(
         "model runner V2 verifies drafts of n-grams",
-        lambda release: hasattr(release.part("SpeculativeConfig"), "use_ngram"),
+        lambda release: hasattr(release.code("SpeculativeConfig"), "use_ngram"),
     ),
     "all_states": Feature(
         'mamba_cache_mode can be "all": a state is kept for each block; since then, it is always "align"',
-        lambda release: "all" in get_args(release.part("MambaCacheMode")),
+        lambda release: "all" in get_args(release.code("MambaCacheMode")),
     ),
     "watermark": Feature(
         "a share of the blocks is kept free at admission",
-        lambda release: "watermark" in parameters(release.part("SchedulerConfig")),
+        lambda release: "watermark" in parameters(release.code("SchedulerConfig")),
     ),
     "retention_interval": Feature(
         "groups with a window keep only a part of their cached blocks",
-        lambda release: "prefix_cache_retention_interval" in parameters(release.part("KVCacheConfig")),
+        lambda release: "prefix_cache_retention_interval" in parameters(release.code("KVCacheConfig")),
     ),
     "streaming_input": Feature(
         "a request can wait for further input",
-        lambda release: "resumable" in parameters(release.part("Request")),
+        lambda release: "resumable" in parameters(release.code("Request")),
     ),
     "offloading": Feature(
         "the offloading connector copies the blocks of all groups, by an OffloadingWorker",
-        lambda release: release.part("OffloadingWorker") is not None,
+        lambda release: release.code("OffloadingWorker") is not None,
     ),
     "simple_offload": Feature(
         "a second connector copies single blocks to CPU memory",
-        lambda release: release.part("SimpleCPUOffloadConnector") is not None,
+        lambda release: release.code("SimpleCPUOffloadConnector") is not None,
     ),
     "simple_reset": Feature(
         "the connector that copies single blocks can be reset",
-        lambda release: hasattr(release.part("SimpleCPUOffloadScheduler"), "reset"),
+        lambda release: hasattr(release.code("SimpleCPUOffloadScheduler"), "reset"),
     ),
     "steps_for_stores": Feature(
         "an engine core without requests makes steps until the copies of single blocks to CPU memory have ended",
-        lambda release: "has_pending_push_work" in vars(release.part("SimpleCPUOffloadConnector")),
+        lambda release: "has_pending_push_work" in vars(release.code("SimpleCPUOffloadConnector")),
     ),
     "cpu_memory": Feature(
         "a connector that is driven here copies blocks to CPU memory",
-        lambda release: (release.part("OffloadingWorker") or release.part("SimpleCPUOffloadConnector")) is not None,
+        lambda release: (release.code("OffloadingWorker") or release.code("SimpleCPUOffloadConnector")) is not None,
     ),
     "disk": Feature(
         "the offloading connector can have a file system as the second tier behind CPU memory",
-        lambda release: None not in (release.part("OffloadingWorker"), release.part("FileSystemTierManager")),
+        lambda release: None not in (release.code("OffloadingWorker"), release.code("FileSystemTierManager")),
     ),
     "pushes": Feature(
         "a connector whose prefill side writes the blocks of the decode side",
-        lambda release: release.part("NixlPushWorker") is not None,
+        lambda release: release.code("NixlPushWorker") is not None,
     ),
     "partial_blocks": Feature(
         "the first tokens of a block are cached, if another group has smaller blocks",
-        lambda release: hasattr(release.part("FullAttentionManager"), "_cache_partial_tail_block"),
+        lambda release: hasattr(release.code("FullAttentionManager"), "_cache_partial_tail_block"),
     ),
     "failed_requests": Feature(
         "a connector names the requests whose loads failed; before, their blocks, which only one group can have",
-        lambda release: "failed_recving" in parameters(release.part("KVConnectorOutput")),
+        lambda release: "failed_recving" in parameters(release.code("KVConnectorOutput")),
     ),
 }
 
 
-class VllmRelease(ReleaseParts):
+class VllmRelease(ReleasedCode):
     """The release of vLLM that is imported in this process."""
 
     def __init__(self, version: str) -> None:
-        super().__init__(version, "vllm", PARTS, FEATURES)
+        super().__init__(version, "vllm", PLACES, FEATURES)
 
     def make(self, name: str, **arguments: Any) -> Any:
         """An object of a part, from those of the arguments that this release has."""
-        kind = self.part(name)
+        kind = self.code(name)
         names = parameters(kind)  # not of __init__, which pydantic replaces
         return kind(**{name: value for name, value in arguments.items() if name in names})
 
     @cached_property
     def model_config(self) -> Any:
         """The configuration of a model without weights; `max_model_len` is that of the engine built last."""
-        self.part("ModelRegistry").register_model(ARCHITECTURE, self._model())
+        self.code("ModelRegistry").register_model(ARCHITECTURE, self._model())
         with tempfile.TemporaryDirectory(prefix="swarden-") as folder:
             Path(folder, "config.json").write_text(json.dumps(MODEL))
             wanted = {"dtype": "float32", "seed": 0, "skip_tokenizer_init": True, "max_model_len": MAX_CONTEXT_LEN}
@@ -212,8 +212,8 @@ def _load(version: str, folders: Sequence[Path]) -> VllmRelease:
         importlib.import_module("vllm.v1.engine.core")
         vars(sys.modules["vllm.config.vllm"])["HAS_TRITON"] = True  # the kernels of model runner V2 want triton
         release = VllmRelease(version)
-        release.part("init_none_hash")(release.part("sha256"))
+        release.code("init_none_hash")(release.code("sha256"))
     return release
 
 
-boot = BootedRelease("vllm", _load, "vllm", PARTS)
+boot = BootedRelease("vllm", _load, "vllm", PLACES)

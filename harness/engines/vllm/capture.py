@@ -110,7 +110,7 @@ class VllmCapture:
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
         self._events, self._loads_within_a_step, self._lazy_copies = events, LoadsWithinAStep(), LazyCopies()
-        cache_key, host_key = map(runner.release.part, ("make_block_hash_with_group_id", "make_offload_key"))
+        cache_key, host_key = map(runner.release.code, ("make_block_hash_with_group_id", "make_offload_key"))
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(config.groups))
         has_blocks_as_chunks = config.cpu_chunks and config.chunk_blocks == 1 and config.offloader == CHUNKS
         self._loadable = (

@@ -123,8 +123,8 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
         name, more = (offloading.NAME, disk) if config.offloader == CHUNKS else (block_copies.NAME, simple)
         settings[name] = {**offloading.settings(config), **more}
     if config.external_len:
-        kind = type(NAME, (Store, release.part("KVConnectorBase"), release.part("SupportsHMA")), {})
-        release.part("KVConnectorFactory")._registry[NAME] = lambda: kind
+        kind = type(NAME, (Store, release.code("KVConnectorBase"), release.code("SupportsHMA")), {})
+        release.code("KVConnectorFactory")._registry[NAME] = lambda: kind
         settings[NAME] = {
             "len": config.external_len,
             "block_size": config.largest_block_size,

@@ -14,7 +14,7 @@ from swarden.harness.engines.vllm.config import NGRAM, NONE, VllmConfig
 from swarden.harness.engines.vllm.connector import transfer_config
 from swarden.harness.engines.vllm.offloading import tensors
 from swarden.harness.kit.calls import Wrap, intercept
-from swarden.harness.kit.parts import known, parameters
+from swarden.harness.kit.released_code import known, parameters
 
 # Methods of EngineCore that only log.
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
@@ -53,14 +53,14 @@ class BuiltCore(msgspec.Struct, frozen=True):
 def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
     os.environ[RUNNER_SWITCH] = str(int(config.second_runner))
     vllm_config, groups = _vllm_config(release, config), _groups(release, config)
-    sizes = BlockSizes(*release.part("resolve_kv_cache_block_sizes")(groups, vllm_config))
+    sizes = BlockSizes(*release.code("resolve_kv_cache_block_sizes")(groups, vllm_config))
     vllm_config.cache_config.block_size = min(group.block_size for group in config.groups)
     scheduler = _scheduler(release, config, vllm_config, groups, sizes)
     if config.cpu_chunks:
-        role = release.part("KVConnectorRole").WORKER
-        connector = release.part("KVConnectorFactory").create_connector(vllm_config, role, groups)
+        role = release.code("KVConnectorRole").WORKER
+        connector = release.code("KVConnectorFactory").create_connector(vllm_config, role, groups)
         runner.offload(connector, scheduler.connector)
-    core = type("Core", (release.part("EngineCore"),), {"__init__": lambda core: None})()
+    core = type("Core", (release.code("EngineCore"),), {"__init__": lambda core: None})()
     vars(core).update(
         vllm_config=vllm_config,
         scheduler=scheduler,
@@ -92,10 +92,10 @@ NOT_DRIVEN = {
 
 def _hasher(release: VllmRelease, sizes: BlockSizes, vllm_config: Any) -> Callable[[Any], Any]:
     """The function that hashes the blocks of a request, as EngineCore.__init__ makes it."""
-    make = release.part("get_request_block_hasher")
+    make = release.code("get_request_block_hasher")
     lookahead = {"num_hash_lookahead_tokens": getattr(vllm_config, "num_hash_lookahead_tokens", 0)}
     more = {name: value for name, value in lookahead.items() if name in parameters(make)}
-    hasher: Callable[[Any], Any] = make(sizes.hashed, release.part("sha256"), **more)
+    hasher: Callable[[Any], Any] = make(sizes.hashed, release.code("sha256"), **more)
     return hasher
 
 
@@ -157,16 +157,16 @@ def _vllm_config(release: VllmRelease, config: VllmConfig) -> Any:
 
 
 def _scheduler(release: VllmRelease, config: VllmConfig, vllm_config: Any, groups: Any, sizes: BlockSizes) -> Any:
-    kind = release.part("AsyncScheduler" if config.asynchronous else "Scheduler")
+    kind = release.code("AsyncScheduler" if config.asynchronous else "Scheduler")
     wanted = {
         "vllm_config": vllm_config,
         "kv_cache_config": groups,
-        "structured_output_manager": release.part("StructuredOutputManager")(vllm_config),
+        "structured_output_manager": release.code("StructuredOutputManager")(vllm_config),
         "block_size": sizes.scheduled,
         "hash_block_size": sizes.hashed,
         "log_stats": False,
     }
-    return kind(**known(wanted, release.part("Scheduler")))
+    return kind(**known(wanted, release.code("Scheduler")))
 
 
 def _groups(release: VllmRelease, config: VllmConfig) -> Any:

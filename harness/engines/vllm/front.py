@@ -30,12 +30,12 @@ class VllmFront:
 
     def __init__(self, release: VllmRelease) -> None:
         self._release = release
-        self._processor = release.part("OutputProcessor")(None, log_stats=False)
+        self._processor = release.code("OutputProcessor")(None, log_stats=False)
         self._collectors: dict[int, Any] = {}  # by the number of the parent, which is that of its first sequence
 
     def fan_out(self, request: Any) -> Iterator[Any]:
         """The requests for the core, as AsyncLLM.add_request makes them."""
-        parent, kind = self._release.part("ParentRequest")(request), self._release.part("RequestOutputCollector")
+        parent, kind = self._release.code("ParentRequest")(request), self._release.code("RequestOutputCollector")
         collector = self._collectors[int(request.request_id)] = kind(request.params.output_kind, request.request_id)
         for index in range(request.params.n):
             child = copy(request)

@@ -246,7 +246,7 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
     `groups` is the release's KVCacheConfig.  Its start opens sockets and registers memory, so the attributes that its
     methods read are set here.  A descriptor of memory is the number of a block.
     """
-    part = release.part("NixlPushWorker" if config.push else "NixlWorker")
+    part = release.code("NixlPushWorker" if config.push else "NixlWorker")
     methods = {"__init__": lambda worker: None, "_compute_desc_ids": _descriptors, "shutdown": lambda worker: None}
     kind = type("Worker", (part,), methods)
     worker, count, block_size = kind(), len(config.groups), config.largest_block_size

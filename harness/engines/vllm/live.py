@@ -116,7 +116,7 @@ class VllmAttachment(Attachment):
         self._moves: Moves | None = None  # for an audit or a census
         self._runner: Runner | None = None  # for a census
         blocks, configs = LiveBlocks(self._built), [msgspec.to_builtins(self._config)]
-        unpaused = release.part("PauseState").UNPAUSED
+        unpaused = release.code("PauseState").UNPAUSED
         self.live = Live(
             handlers={},
             terms=blocks.terms,

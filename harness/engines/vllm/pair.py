@@ -191,7 +191,7 @@ class LinkedVllmEngine(VllmEngine):
     def _drop_token(self, output: Any) -> None:
         """Drop the token after a cut prompt, which is no answer to the whole one; the router does not read it."""
         output.new_token_ids = []
-        reasons = self._runner.release.part("FinishReason")
+        reasons = self._runner.release.code("FinishReason")
         if output.finish_reason == reasons.STOP:
             output.finish_reason = reasons.LENGTH
 

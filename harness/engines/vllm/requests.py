@@ -104,7 +104,7 @@ class VllmRequests(Clients[VllmRequest]):
         if submission.sequences == 1:
             reqs, parent = [self._release.make("Request", **values, block_hasher=hasher)], 0
         else:
-            made, parent = self._release.part("Request").from_engine_core_request, numbers[0]
+            made, parent = self._release.code("Request").from_engine_core_request, numbers[0]
             request = self._release.make("EngineCoreRequest", **values, external_req_id=str(parent), **NOT_SENT)
             reqs = [made(child, hasher) for child in self._front.fan_out(request)]
         for number, req in zip(numbers, reqs, strict=True):
@@ -130,7 +130,7 @@ class VllmRequests(Clients[VllmRequest]):
 
     def _adapter(self, number: int) -> Any:
         name = str(number)  # as another client may name its salt
-        return self._release.part("LoRARequest")(lora_name=name, lora_int_id=number, lora_path=name)
+        return self._release.code("LoRARequest")(lora_name=name, lora_int_id=number, lora_path=name)
 
     def take(self, number: int, output: Any) -> None:
         """Take an output of the engine core for one request; outputs of a request that its client aborted are dropped.
@@ -179,14 +179,14 @@ class VllmRequests(Clients[VllmRequest]):
         seed = submission.seed
         if submission.sequences > 1 and seed is None:  # a release refuses several answers that are not sampled
             seed = 0
-        return self._release.part("SamplingParams")(
+        return self._release.code("SamplingParams")(
             max_tokens=submission.max_new_tokens,
             stop_token_ids=list(submission.stop),
             ignore_eos=True,
             temperature=0.0 if seed is None else 1.0,
             seed=seed,
             n=submission.sequences,
-            output_kind=self._release.part("RequestOutputKind").DELTA,  # read by the front end alone: streams
+            output_kind=self._release.code("RequestOutputKind").DELTA,  # read by the front end alone: streams
             logprobs=None if seed is None else 0,  # that of the sampled token only
             prompt_logprobs=1 if submission.prompt_logprobs and "prompt_logprobs" in self._config.options else None,
             detokenize=False,

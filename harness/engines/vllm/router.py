@@ -34,8 +34,8 @@ class VllmRouter:
         return tuple(self._view.beside(self._cached))
 
     def _cached(self, tier: Tier) -> Iterable[int]:
-        group_of, hash_of = self._release.part("get_group_id"), self._release.part("get_block_hash")
-        external = self._release.part("maybe_convert_block_hash")
+        group_of, hash_of = self._release.code("get_group_id"), self._release.code("get_block_hash")
+        external = self._release.code("maybe_convert_block_hash")
         for key in self._pool.cached_block_hash_to_block._cache:
             if group_of(key) == tier.group:
                 yield external(hash_of(key))

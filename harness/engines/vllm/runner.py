@@ -140,7 +140,7 @@ class Runner:
         results = zip(output.req_ids, output.sampled_token_ids, strict=True)
         sampled = [rid for rid, tokens in results if tokens]
         drafts = [list(self.device.drafts(self.number_of(rid))) for rid in sampled]
-        return self.release.part("DraftTokenIds")(sampled, drafts)
+        return self.release.code("DraftTokenIds")(sampled, drafts)
 
     def collective_rpc(self, *args: Any, **kwargs: Any) -> None: ...
 

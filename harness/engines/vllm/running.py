@@ -25,7 +25,7 @@ def built_of(release: VllmRelease, scheduler: Any, number_of: Callable[[str], in
 
 REFUSALS: dict[str, Callable[[VllmRelease, Any], bool]] = {
     "its class is not one of the release's two": lambda release, scheduler: (
-        type(scheduler) not in (release.part("Scheduler"), release.part("AsyncScheduler"))
+        type(scheduler) not in (release.code("Scheduler"), release.code("AsyncScheduler"))
     ),
     "it uses speculative decoding": lambda _, scheduler: bool(scheduler.num_spec_tokens),
     "it has a KV connector": lambda _, scheduler: scheduler.connector is not None,
@@ -33,10 +33,10 @@ REFUSALS: dict[str, Callable[[VllmRelease, Any], bool]] = {
     "it has context parallelism": lambda _, scheduler: scheduler.dcp_world_size * scheduler.pcp_world_size > 1,
     "it serves a pooling model": lambda _, scheduler: scheduler.vllm_config.model_config.runner_type == "pooling",
     "it has other layers than full attention and sliding windows": lambda release, scheduler: (
-        not {*map(type, _specs(scheduler))} <= {release.part("FullAttentionSpec"), release.part("SlidingWindowSpec")}
+        not {*map(type, _specs(scheduler))} <= {release.code("FullAttentionSpec"), release.code("SlidingWindowSpec")}
     ),
     "it has no layers of full attention": lambda release, scheduler: (
-        release.part("FullAttentionSpec") not in map(type, _specs(scheduler))
+        release.code("FullAttentionSpec") not in map(type, _specs(scheduler))
     ),
     "its blocks are in use already": lambda _, scheduler: (
         scheduler.kv_cache_manager.block_pool.get_num_free_blocks() != _num_blocks(scheduler)
@@ -46,7 +46,7 @@ REFUSALS: dict[str, Callable[[VllmRelease, Any], bool]] = {
 
 def config_of(release: VllmRelease, scheduler: Any) -> VllmConfig:
     """The configuration with which the adapter builds such a scheduler; raises UnknownScheduler if it cannot."""
-    further, full_attention = _specs(scheduler), release.part("FullAttentionSpec")
+    further, full_attention = _specs(scheduler), release.code("FullAttentionSpec")
     whole_at = [*map(type, further)].index(full_attention)
     whole = further.pop(whole_at)
     try:
@@ -61,7 +61,7 @@ def config_of(release: VllmRelease, scheduler: Any) -> VllmConfig:
             chunk_len=scheduler.max_num_scheduled_tokens,
             policy=scheduler.policy.value,
             prefix_caching=scheduler.kv_cache_manager.enable_caching,
-            asynchronous=isinstance(scheduler, release.part("AsyncScheduler")),
+            asynchronous=isinstance(scheduler, release.code("AsyncScheduler")),
             second_runner=release.has("second_runner") and bool(scheduler.use_v2_model_runner),
             retention_interval=getattr(scheduler.kv_cache_config, "prefix_cache_retention_interval", None),
             watermark=getattr(scheduler.scheduler_config, "watermark", 0.0),

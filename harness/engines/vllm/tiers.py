@@ -205,8 +205,8 @@ class Tiers:
 
 def prepare(release: VllmRelease) -> Mapping[str, Any]:
     """The kv_connector_extra_config of both tiers, with the stand-ins in the place of the release's classes."""
-    kind = type(NAME, (DiskTier, release.part("FileSystemTierManager")), {})
-    release.part("SecondaryTierFactory")._registry[NAME] = lambda: kind
+    kind = type(NAME, (DiskTier, release.code("FileSystemTierManager")), {})
+    release.code("SecondaryTierFactory")._registry[NAME] = lambda: kind
     vars(sys.modules[f"{PACKAGE}.spec"])["SharedOffloadRegion"] = SharedMemory
     tier = {"type": NAME, "root_dir": "", "n_read_threads": 0, "n_write_threads": 0}
     return {"spec_name": SPEC, "secondary_tiers": [tier]}

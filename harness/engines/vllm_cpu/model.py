@@ -56,7 +56,7 @@ class RealModel:
         self.torch = release.torch
         # Memory that is read before it is written is NaN, and the same in each run.
         self.torch.use_deterministic_algorithms(True, warn_only=True)
-        self._empty = release.part("SchedulerOutput").make_empty
+        self._empty = release.code("SchedulerOutput").make_empty
         with ExitStack() as stack, warnings.catch_warnings():
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))
             for place, value in REPLACED.items():
@@ -70,7 +70,7 @@ class RealModel:
             warnings.simplefilter("ignore")
             self._without_cache = write(model, layers, Path(folder))
             os.environ.update(ON_CPU, VLLM_CACHE_ROOT=folder)  # nothing is kept beyond this process
-            config = release.part("EngineArgs")(
+            config = release.code("EngineArgs")(
                 model=folder,
                 dtype="float32",
                 skip_tokenizer_init=True,
@@ -85,8 +85,8 @@ class RealModel:
                 speculative_config=layers.draft_len and NGRAMS | {"num_speculative_tokens": layers.draft_len},
                 **MODELS[model].arguments,
             ).create_engine_config()
-            core = release.part("EngineCore")(config, release.part("Executor").get_class(config), log_stats=False)
-        release.part("disable_envs_cache")()  # the stand-in of a later run may have model runner V2
+            core = release.code("EngineCore")(config, release.code("Executor").get_class(config), log_stats=False)
+        release.code("disable_envs_cache")()  # the stand-in of a later run may have model runner V2
         self._executor = core.model_executor
         self._draft_len = layers.draft_len or 0
         self.runner = self._executor.driver_worker.worker.model_runner

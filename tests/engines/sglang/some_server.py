@@ -25,7 +25,7 @@ from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.requests import held
-from swarden.harness.kit.parts import known
+from swarden.harness.kit.released_code import known
 from swarden.harness.kit.stand_ins import Silent
 from tests.engines.some_servers import hex_of, serve_each
 
@@ -66,7 +66,7 @@ class EndOfScript(BaseException):
 def server_args_of(release: SglangRelease, options: argparse.Namespace) -> Any:
     folder = Path(tempfile.mkdtemp())
     (folder / "config.json").write_text(json.dumps(MODEL))
-    args = release.part("ServerArgs")(
+    args = release.code("ServerArgs")(
         model_path=str(folder),
         load_format="dummy",
         device="cpu",
@@ -81,7 +81,7 @@ def server_args_of(release: SglangRelease, options: argparse.Namespace) -> Any:
         disable_cuda_graph=True,
         enable_streaming_session=bool(options.sessions),
     )
-    release.part("publish_server_args")(args)
+    release.code("publish_server_args")(args)
     return args
 
 
@@ -104,10 +104,10 @@ class Worker(Parts):
         sizes = {"size": options.slots, "size_swa": options.slots // 2, "page_size": options.page_size}
         common = {"dtype": release.torch.float32, "device": "cpu"}
         layers = {"swa_attention_layer_ids": [0], "full_attention_layer_ids": [1], "enable_kvcache_transpose": False}
-        kind = release.part("SWAKVPool")
+        kind = release.code("SWAKVPool")
         kv = kind(**sizes, **common, head_num=1, head_dim=2, **known(layers, kind))
-        rows = release.part("ReqToTokenPool")(options.running, CONTEXT_LEN, "cpu", False)
-        self._memory = rows, release.part("Allocator")(**sizes, **common, kvcache=kv, need_sort=False)
+        rows = release.code("ReqToTokenPool")(options.running, CONTEXT_LEN, "cpu", False)
+        self._memory = rows, release.code("Allocator")(**sizes, **common, kvcache=kv, need_sort=False)
         embedding = SimpleNamespace(prepare_for_forward=lambda batch, **_: batch)
         self.model_runner = Parts(
             attn_backend=SimpleNamespace(), token_to_kv_pool=kv, ngram_embedding_manager=embedding
@@ -133,7 +133,7 @@ def scheduler_of(release: SglangRelease, options: argparse.Namespace, turns: lis
     """The release's scheduler, without sockets, groups of ranks and watchdogs."""
     script = traffic(release, options)
 
-    class ScriptedScheduler(release.part("Scheduler")):  # type: ignore[misc]  # the release has no types here
+    class ScriptedScheduler(release.code("Scheduler")):  # type: ignore[misc]  # the release has no types here
         def init_model_worker(self) -> None:
             worker = Worker(release, options)
             worker.model_runner.model_config = self.model_config
@@ -162,11 +162,11 @@ def scheduler_of(release: SglangRelease, options: argparse.Namespace, turns: lis
             return received or []
 
     ranks: dict[str, Any] = dict.fromkeys(RANKS, 0) | {"dp_rank": None}
-    bootstrap = vars(sys.modules[release.part("Scheduler").__module__]).get("bootstrap")
+    bootstrap = vars(sys.modules[release.code("Scheduler").__module__]).get("bootstrap")
     if bootstrap is not None:
         bootstrap.init_parallel_runtime = bootstrap.init_layer_runtime = lambda **_: None
         places = ranks | dict.fromkeys(OTHER_RANKS, 0) | dict.fromkeys(GROUPS, ALONE)
-        release.part("get_parallel")()._overrides.update(places)
+        release.code("get_parallel")()._overrides.update(places)
     server_args = server_args_of(release, options)
     return ScriptedScheduler(server_args, SimpleNamespace(nccl_port=0), **known(ranks, ScriptedScheduler))
 
@@ -240,7 +240,7 @@ def traffic(release: SglangRelease, options: argparse.Namespace) -> Iterator[lis
 @contextmanager
 def use_after_free(release: SglangRelease) -> Iterator[None]:
     """Plant a bug: a decode frees the page of the first private token of each request with four outputs."""
-    batch_class = release.part("ScheduleBatch")
+    batch_class = release.code("ScheduleBatch")
     prepare = batch_class.prepare_for_decode
 
     def broken(self: Any) -> None:

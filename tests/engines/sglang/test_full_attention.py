@@ -99,7 +99,7 @@ def tree_of_a_server(version: str, settings: dict[str, Any]) -> tuple[str, ...]:
     )
     with pytest.MonkeyPatch.context() as changed:
         for name in TREES:
-            if (kind := release.part(name)) is not None:
+            if (kind := release.code(name)) is not None:
                 changed.setattr(import_module(kind.__module__), name, partial(make, name))
         import_module("sglang.srt.mem_cache.registry").default_radix_cache_factory(context)
     return type(built.memory.tree).__name__, *made

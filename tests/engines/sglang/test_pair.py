@@ -138,7 +138,7 @@ def modes_of_step(release, engine):
             intake = getattr(scheduler, name)
 
             def noting(*arguments, intake=intake, **options):
-                modes.add(release.part("get_context")().server_args.disaggregation_mode)
+                modes.add(release.code("get_context")().server_args.disaggregation_mode)
                 return intake(*arguments, **options)
 
             changed.setattr(scheduler, name, noting)

@@ -63,7 +63,7 @@ def ends_of_reads(version: str) -> tuple[bool, set[str]]:
     """Does a verification publish the end of its reads, and where the release ends those of a decode and of it."""
     release: Any = SglangTarget(version).booted()
     modes = import_module("sglang.srt.model_executor.forward_batch_info").ForwardMode
-    ends = getattr(release.part("AttentionBackend"), "shared_read_ends", None)
+    ends = getattr(release.code("AttentionBackend"), "shared_read_ends", None)
     names = {ends(None, mode).name for mode in (modes.DECODE, modes.TARGET_VERIFY)} if ends is not None else set()
     return release.has("verification_ends_its_reads"), names
 

@@ -35,7 +35,7 @@ def laws_that_fail(version: str, settings: dict[str, Any], plant: Callable[[Any,
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     for index, op in enumerate(REUSE):
         if index == CACHED and plant is not None:
-            memory, kind = systems[0].port.built.memory, target.booted().part("ComponentType").MAMBA
+            memory, kind = systems[0].port.built.memory, target.booted().code("ComponentType").MAMBA
             [node] = memory.tree.root_node.children.values()
             while node.children:
                 [node] = node.children.values()
@@ -118,7 +118,7 @@ def laws_with_drafts(version: str, settings: dict[str, Any], track_early: bool =
     target: Any = target_of(f"sglang=={version}")
     systems: Any = target.systems(ENGINE, [SglangConfig(draft_len=3, **settings)], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
-    names = vars(sys.modules[target.booted().part("commit_states").__module__])
+    names = vars(sys.modules[target.booted().code("commit_states").__module__])
     steps = names["_verify_commit_step_indices"]
 
     def one_early(**named: Any) -> Any:

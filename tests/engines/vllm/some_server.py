@@ -125,7 +125,7 @@ def request(release: VllmRelease, hasher: Any, number: int, options: argparse.Na
         "Request",
         request_id=rid_of(number),
         prompt_token_ids=shared + own,
-        sampling_params=release.part("SamplingParams")(
+        sampling_params=release.code("SamplingParams")(
             max_tokens=options.new_tokens,
             ignore_eos=True,
             temperature=0.0,

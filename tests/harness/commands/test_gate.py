@@ -20,18 +20,18 @@ from pathlib import Path
 from swarden import kit
 from swarden.harness.core.releases import Releases
 from swarden.harness.engines.demo import target
-from swarden.harness.kit.parts import BootedRelease, ReleaseParts
+from swarden.harness.kit.released_code import BootedRelease, ReleasedCode
 from swarden.harness.kit.released import ReleasedTarget
 
 def load(version, folders):
     sys.path[:0] = map(str, folders)
     target.Engine = importlib.import_module("tinyserve.engine").Engine
-    return ReleaseParts(version, "tinyserve", {}, {})
+    return ReleasedCode(version, "tinyserve", {}, {})
 
 class TinyTarget(ReleasedTarget, target.DemoTarget):
     name = "tinyserve"
     code = target.CODE = kit.EngineCode("tinyserve", emitters=("take", "free"))
-    load = BootedRelease("tinyserve", load, parts={"Engine": ("engine:Engine",)})
+    load = BootedRelease("tinyserve", load, places={"Engine": ("engine:Engine",)})
     releases = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
 
     def prepare_process(self):

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Annotated
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.releases import Releases
-from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts
+from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import IfReleaseHas, Settings
 
-FEATURES = {"events": Feature("events are published", lambda release: release.part("Publisher") is not None)}
-PARTS = {"Pool": ("pool:Pool",), "Publisher": ("events:Publisher",)}
+FEATURES = {"events": Feature("events are published", lambda release: release.code("Publisher") is not None)}
+PLACES = {"Pool": ("pool:Pool",), "Publisher": ("events:Publisher",)}
 
 def load(version, folders):
-    return ReleaseParts(version, "tinyserve", PARTS, FEATURES)
+    return ReleasedCode(version, "tinyserve", PLACES, FEATURES)
 
 class TinyConfig(Settings, frozen=True):
     kv_events: Annotated[bool, IfReleaseHas("events")] = False
@@ -28,11 +28,11 @@ class TinyTarget(ReleasedTarget):
     name = "tinyserve"
     code = EngineCode("tinyserve")
     config_type = TinyConfig
-    load = BootedRelease("tinyserve", load, parts=PARTS)
+    load = BootedRelease("tinyserve", load, places=PLACES)
     releases = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
 
     def build(self, config):
-        return self.booted().part("Pool")().take(1)
+        return self.booted().code("Pool")().take(1)
 """
 POOL = "class Pool:\n    def take(self, count{}): ...\n"
 

@@ -7,8 +7,8 @@ import pytest
 
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.releases import Releases
-from swarden.harness.kit.parts import BootedRelease, ReleaseParts
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.kit.released_code import BootedRelease, ReleasedCode
 from swarden.harness.kit.settings import Settings
 from swarden.harness.releases.older_defaults import OlderDefaults, older_defaults
 from tests.harness.some_targets import swarden_with
@@ -18,19 +18,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from swarden.harness.core.releases import Releases
 from swarden.harness.engines.demo.target import DemoTarget
-from swarden.harness.kit.parts import BootedRelease, ReleaseParts
+from swarden.harness.kit.released_code import BootedRelease, ReleasedCode
 from swarden.harness.kit.released import ReleasedTarget
 
-PARTS = {"Config": ("config:Config",)}
+PLACES = {"Config": ("config:Config",)}
 PLANTED = ExitStack()
 
 class TinyTarget(ReleasedTarget, DemoTarget):
     name = "tinyserve"
     releases = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
-    load = BootedRelease("tinyserve", lambda version, folders: load(version, folders), "tinyserve", PARTS)
+    load = BootedRelease("tinyserve", lambda version, folders: load(version, folders), "tinyserve", PLACES)
 
     def build(self, config):
-        if self.booted().part("Config")().adds_a_token:
+        if self.booted().code("Config")().adds_a_token:
             PLANTED.enter_context(self.mutant("one-token-too-many").planted())
         else:
             PLANTED.close()
@@ -39,10 +39,10 @@ class TinyTarget(ReleasedTarget, DemoTarget):
 def load(version, folders):
     import sys
     sys.path[:0] = map(str, folders)
-    return ReleaseParts(version, "tinyserve", PARTS, {})
+    return ReleasedCode(version, "tinyserve", PLACES, {})
 """
 CONFIG = "from dataclasses import dataclass\n\n\n@dataclass\nclass Config:\n    adds_a_token: bool = {}\n"
-PARTS = {"Config": ("config:CacheConfig", "settings:Config")}
+PLACES = {"Config": ("config:CacheConfig", "settings:Config")}
 OLD = "class Config:\n    ratio: float = 2.0\n    name: str = 'a'\n    size: int = 4\n"
 VARIABLES = (
     "class Envs:\n    TINY_DEFERS = EnvBool({0})\n    TINY_OTHER = EnvBool(True)\nX = os.getenv('TINY_X', '{0}')\n"
@@ -65,12 +65,12 @@ def releases(tmp_path, monkeypatch):
     (tmp_path / "packages").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path / "1.1.0"))
 
-    class Target(ReleasedTarget[ReleaseParts]):
+    class Target(ReleasedTarget[ReleasedCode]):
         name = "tinydefaults"
         code = EngineCode("tinydefaults")
         config_type = Settings
         load = BootedRelease(
-            "tinydefaults", lambda version, _: ReleaseParts(version, "tinydefaults", PARTS, {}), "", PARTS
+            "tinydefaults", lambda version, _: ReleasedCode(version, "tinydefaults", PLACES, {}), "", PLACES
         )
 
         def build(self, config):
@@ -92,7 +92,7 @@ def test_default_that_is_another_literal_has_changed(releases):
 
 def test_older_default_is_that_of_the_fields_that_are_left_out(releases):
     new = releases[1]
-    kind = new.booted().part("Config")
+    kind = new.booted().code("Config")
     with OlderDefaults({"Config": {"ratio": 2.0, "gone": 1}}, {})(new):
         planted = [kind().ratio, kind("b").ratio, kind(ratio=3.0).ratio, kind("b", 3.0).ratio]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.kit.parts import Feature, ReleaseParts
+from swarden.harness.kit.released_code import Feature, ReleasedCode
 from swarden.harness.releases.comparison import released
 from swarden.harness.releases.definitions import Definitions, defined
 from swarden.harness.releases.reads import (
@@ -51,23 +51,23 @@ NEW_SOURCES = {
 }
 ADAPTER = '''"""pause is only in this docstring."""
 
-FEATURES = {"kv_events": Feature("it publishes", lambda release: release.part("Publisher") is not None)}
+FEATURES = {"kv_events": Feature("it publishes", lambda release: release.code("Publisher") is not None)}
 SILENT = ("report",)
 
 
 def build(release):
-    class Wrapped(release.part("Core")):
+    class Wrapped(release.code("Core")):
         def step(self):
             return self.request.row
 
-    return Wrapped(), release.part("Request")(rid=1), release.part("Kind"), release.part("Blocks")
+    return Wrapped(), release.code("Request")(rid=1), release.code("Kind"), release.code("Blocks")
 
 
 def retract(request):
     request.row = 1
     return seen.Retracted(request.row, 0, ())
 '''
-PARTS = {
+PLACES = {
     "Core": ("core:Core",),
     "Request": ("core:Request",),
     "Kind": ("core:Kind",),
@@ -80,7 +80,7 @@ PARTS = {
 def adapter(tmp_path):
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter/engine.py").write_text(ADAPTER)
-    return Adapter([tmp_path / "adapter"], "serve", PARTS)
+    return Adapter([tmp_path / "adapter"], "serve", PLACES)
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ class Worker(Base):
 DRIVER = """
 SILENT = ("quiet",)
 def worker(release):
-    kind = type("Own", (release.part("Worker"),), {{"__init__": lambda own: None{methods}}})
+    kind = type("Own", (release.code("Worker"),), {{"__init__": lambda own: None{methods}}})
     worker = kind()
     vars(worker).update(queue=[], ranks=SimpleNamespace(tp=1))
     return worker.poll(), worker.register
@@ -223,11 +223,11 @@ def test_digest_is_that_of_the_sources_whatever_was_read_before(adapter, tmp_pat
 
 
 def test_release_without_the_part_of_a_feature_has_not_that_feature():
-    features = {"widths": Feature("has widths", lambda release: "width" in vars(release.part("Blocks")))}
+    features = {"widths": Feature("has widths", lambda release: "width" in vars(release.code("Blocks")))}
 
-    assert not ReleaseParts("1.0.0", "json", {"Blocks": ("absent:Blocks",)}, features).has("widths")
+    assert not ReleasedCode("1.0.0", "json", {"Blocks": ("absent:Blocks",)}, features).has("widths")
     with pytest.raises(TypeError):
-        ReleaseParts("1.0.0", "json", {"Blocks": ("decoder:NaN",)}, features)
+        ReleasedCode("1.0.0", "json", {"Blocks": ("decoder:NaN",)}, features)
 
 
 def _code_objects(code):
@@ -252,8 +252,8 @@ def test_uses_are_the_names_in_the_compiled_adapter(name):
         named |= {name for path in folder.glob("*.j2") for name in IN_TEMPLATE.findall(path.read_text())}
     assert attributes <= {*adapter.uses}
     assert {*adapter.uses} <= {part for text in named for part in text.replace(":", ".").split(".")}
-    assert adapter.parts
-    for place in {place for places in adapter.parts.values() for place in places}:
+    assert adapter.places
+    for place in {place for places in adapter.places.values() for place in places}:
         assert place.rpartition(":")[2] in adapter.uses, place
 
 

@@ -1,4 +1,4 @@
-"""The parts of a release that is imported in this process, by name, and the differences between releases."""
+"""The classes and functions of a release that is imported in this process, by name, and how releases differ."""
 
 import importlib
 import inspect
@@ -25,8 +25,8 @@ class Feature(NamedTuple):
     is_in: Callable[[Any], bool]
 
 
-class ReleaseParts:
-    """One release of a package: `parts` has the places of each part in the releases, newest first.
+class ReleasedCode:
+    """The code of one release: `places` has where each class or function is in the releases, newest first.
 
     A place is "module:attribute", relative to the package `root`.
     """
@@ -34,22 +34,22 @@ class ReleaseParts:
     torch = cached_property(lambda _: importlib.import_module("torch"))  # at the first use
 
     def __init__(
-        self, version: str, root: str, parts: Mapping[str, tuple[str, ...]], features: Mapping[str, Feature]
+        self, version: str, root: str, places: Mapping[str, tuple[str, ...]], features: Mapping[str, Feature]
     ) -> None:
         self.text, self.version = version, parsed(version)
-        self._parts: dict[str, Any] = {name: _first(root, places) for name, places in parts.items()}
+        self._code: dict[str, Any] = {name: _first(root, named) for name, named in places.items()}
         self._asked_in_vain: set[str] = set()
         self._features = {name: self._is_in(feature) for name, feature in features.items()}
 
-    def part(self, name: str) -> Any:
+    def code(self, name: str) -> Any:
         """A class or function of the release; None if the release does not have it."""
-        found = self._parts[name]
+        found = self._code[name]
         if found is None:
             self._asked_in_vain.add(name)
         return found
 
     def _is_in(self, feature: Feature) -> bool:
-        """Whether the release has a feature; False for a feature of a part that it does not have."""
+        """Whether the release has a feature; False for a feature of a class that it does not have."""
         self._asked_in_vain.clear()
         try:
             return feature.is_in(self)
@@ -62,27 +62,27 @@ class ReleaseParts:
         return self._features[feature]
 
 
-PartsT = TypeVar("PartsT", bound=ReleaseParts)
+CodeT = TypeVar("CodeT", bound=ReleasedCode)
 
 
-class BootedRelease(Generic[PartsT]):
+class BootedRelease(Generic[CodeT]):
     """Imports a release of a package by `load`, once; a process can import one release of a package.
 
-    `parts` has the places of each part that its adapter asks for, relative to the package `root`.
+    `places` has those of each class and function that its adapter asks for, relative to the package `root`.
     """
 
     def __init__(
         self,
         package: str,
-        load: Callable[[str, Sequence[Path]], PartsT],
+        load: Callable[[str, Sequence[Path]], CodeT],
         root: str = "",
-        parts: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        places: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
-        self.root, self.parts = root or package, parts
+        self.root, self.places = root or package, places
         self._package, self._load = package, load
-        self._release: PartsT | None = None
+        self._release: CodeT | None = None
 
-    def __call__(self, version: str, folders: Sequence[Path] = ()) -> PartsT:
+    def __call__(self, version: str, folders: Sequence[Path] = ()) -> CodeT:
         """The release, from `folders` or the environment.  Raises UsageError if another version is imported."""
         if self._release is None:
             self._release = self._load(version, folders)
