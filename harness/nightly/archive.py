@@ -269,10 +269,7 @@ class Archived:
     def add(self, sighting: Sighting) -> None:
         """Write a sighting that comes after the earlier ones; the same sighting again changes nothing."""
         earlier = Archived(self.folder)._before(sighting.night)
-        self.put(msgspec.structs.replace(sighting, after=latest(_known(earlier))))
-
-    def put(self, sighting: Sighting) -> None:
-        """Write a sighting without changes, and the summary."""
+        sighting = msgspec.structs.replace(sighting, after=latest(_known(earlier)))
         save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
         self._refresh()
 

@@ -90,6 +90,11 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.fingerprint}{self.suffix}"
 
     @property
+    def kind(self) -> str:
+        """The name under which its failures are counted: that of the known bugs, if there are some."""
+        return self.cause.name or self.name
+
+    @property
     def is_confirmed(self) -> bool:
         """Whether the log fails in the same way each time that it is run again."""
         return self.verdict is Verdict.FAILED
@@ -168,13 +173,13 @@ class Tallies:
             else:
                 setattr(self, name, getattr(self, name) + count)
 
-    def count(self, known: str, fingerprint: str, key: Key) -> None:
+    def count(self, finding: Finding) -> None:
         """Count a failed run: of known bugs, or else of a fingerprint and a key."""
-        if known:
-            self.known[known] += 1
+        if finding.cause.bugs:
+            self.known[finding.kind] += 1
         else:
-            self.failures[fingerprint] += 1
-            self.kinds.update([kind_of(fingerprint, key)] if key else ())
+            self.failures[finding.fingerprint] += 1
+            self.kinds.update([kind_of(finding.fingerprint, finding.key)] if finding.key else ())
 
     def runs_of(self, finding: Finding, among: Sequence[Finding] = ()) -> int:
         """The failed runs that count for a finding among others."""
