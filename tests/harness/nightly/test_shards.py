@@ -18,7 +18,6 @@ from swarden.harness.nightly.shards import (
     find_canary,
     replay_log,
     replay_logs,
-    replay_with_story,
     settle,
 )
 from swarden.harness.search.campaign import Plan
@@ -89,34 +88,6 @@ def test_search_for_a_canary_ends_with_its_time_or_its_runs(monkeypatch, runs, s
         (7 + number, 10.0 - number * seconds, CANARY_RUNS - number * runs) for number in range(3)
     ]
     assert (found.law, found.is_missed) == ("", runs == 90)
-
-
-def test_worker_has_the_limits_of_its_job(monkeypatch):
-    """A node outlives a night, and the next one can have other limits."""
-    started = []
-
-    class Group:
-        def __init__(self, *_, hang_seconds, memory_bytes):
-            started.append(ProcessLimits(hang_seconds, memory_bytes))
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def replay(self, *_, **__):
-            return Replays(Verdict.FIXED, (), 0, 3)
-
-    monkeypatch.setattr("swarden.harness.nightly.shards.WorkerGroup", Group)
-    log = OpLog(Header(engine=OWN, configs=[{}]), [])
-    try:
-        for limits in (ProcessLimits(60.0), ProcessLimits(5.0), ProcessLimits(60.0, 1 << 30), ProcessLimits(60.0)):
-            replay_with_story(log, limits)
-    finally:
-        close_lanes()
-
-    assert started == [ProcessLimits(60.0), ProcessLimits(5.0), ProcessLimits(60.0, 1 << 30)]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """The exit code and the verdict of a campaign."""
 
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import date
-from typing import Any
 
 import pytest
 
@@ -181,17 +180,3 @@ def test_campaign_says_how_to_search_behind_known_bugs_if_most_failed_runs_are_o
 
     line = f"{known} of 10 failed runs are of known bugs: --with-fix all searches behind them"
     assert (line in ended.lines()) == is_said
-
-
-ONCE_AND_TWICE: Any = {int: (2, 4), Counter: (Counter(a=2), Counter(a=4))}
-
-
-@pytest.mark.parametrize("name", [one.name for one in fields(Tallies)])
-def test_each_count_of_two_tallies_is_added(name):
-    once, twice = ONCE_AND_TWICE[type(getattr(Tallies(), name))]
-    total = Tallies()
-
-    for _ in range(2):
-        total.add(replace(Tallies(), **{name: once}))
-
-    assert total == replace(Tallies(), **{name: twice})
