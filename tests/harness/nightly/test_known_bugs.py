@@ -31,6 +31,19 @@ def test_finding_is_read_from_its_file_as_it_was(tmp_path):
     assert (read_back.key, read_back.passed, read_back.why_flaky) == (Key(["a"]), ["b"], "why")
 
 
+def test_finding_of_an_older_journal_is_read(tmp_path):
+    older = {
+        "fingerprint": STUCK,
+        "log": PATH.read_text(),
+        "found_cpu_seconds": 1.0,
+        "story": ["a line"],
+        "recorded": "",
+    }
+    (tmp_path / "a.json").write_text(json.dumps(older))
+
+    assert read(tmp_path / "a.json", Finding, tmp_path).log == load_log(PATH)
+
+
 def test_finding_of_another_build_begins_its_shrink_again():
     finding = Finding(STUCK, load_log(PATH), 1.0, passed=["b"])
 
