@@ -14,6 +14,8 @@ from math import inf
 from pathlib import Path
 from time import process_time
 
+from msgspec import structs
+
 from swarden.harness.core.admission import load_log, parse_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, write_whole
@@ -24,7 +26,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import Verdict
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.target import Target
-from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
+from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Outcome, Pair, Release, Searched
 from swarden.harness.search.archive_files import RecordT, read, save
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.endings import Rule, judge
@@ -142,7 +144,9 @@ class Backtest:
             old=old.version,
             new=new,
             judged=[
-                Judged(finding=one, outcome=outcomes[one.log][0], why=outcomes[one.log][1], bug=bugs.get(one.log, ""))
+                structs.replace(
+                    one, outcome=outcomes[one.log][0], why=outcomes[one.log][1], bug=bugs.get(one.log, one.bug)
+                )
                 for one in old.findings
             ],
             costs=[old.search.cost, old.cost, replays, *(one.cost for one in searches)],
