@@ -204,14 +204,16 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
         return report.repeated(Verdict.FAILED, 1, 1, str(error), names=names)
     except UsageError as error:
         why = str(error)
-    same = [one for one in again if is_same([report.fingerprint], one.fingerprints)]
-    same = [one for one in same if one.verdict is Verdict.FAILED or not is_repeatable]
-    for other in [one for one in again if one not in same][:1]:
-        place = ("a fresh process: ", "") if is_repeatable else ("", "when it was run again ")
-        text = f"{other.verdict.value} ".join(place) + ", ".join(other.fingerprints)
-        why = why or other.diverged or text.rstrip()
-    verdict, failures = Verdict.FLAKY if why else Verdict.FAILED, sum(one.failures for one in same)
-    return report.repeated(verdict, failures, sum(one.runs for one in again), why, names=names)
+    failing = [one for one in again if is_same([report.fingerprint], one.fingerprints)]
+    if is_repeatable:
+        failing = [one for one in failing if one.verdict is Verdict.FAILED]
+    other = next((one for one in again if one not in failing), None)
+    if other is not None and not why:
+        ended, found = other.verdict.value, ", ".join(other.fingerprints)
+        text = f"a fresh process: {ended} {found}" if is_repeatable else f"{ended} when it was run again {found}"
+        why = other.diverged or text.rstrip()
+    failures, runs = sum(one.failures for one in failing), sum(one.runs for one in again)
+    return report.repeated(Verdict.FLAKY if why else Verdict.FAILED, failures, runs, why, names=names)
 
 
 # --- the worker processes

@@ -45,6 +45,25 @@ def test_reported_finding_has_a_shrunk_log_a_test_and_a_story_with_places_in_the
     assert any(".py:" in line.text for line in reported.story if line.part is StoryPart.HISTORY)
 
 
+def test_shrink_that_dies_leaves_its_smallest_log_in_the_file_of_the_unshrunk_one(finding, tmp_path):
+    class Killed(BaseException):
+        """The process dies."""
+
+    smaller: list[Finding] = []
+
+    def die(one: Finding) -> None:
+        smaller.append(one)
+        if len(smaller) == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        Reporting(tmp_path, BUDGET, on_smaller=die).report(finding)
+
+    assert list(tmp_path.iterdir()) == [finding.path]
+    assert load_log(finding.path).ops == smaller[-1].log.ops
+    assert len(smaller[-1].log.ops) < len(finding.log.ops)
+
+
 def test_finding_that_cannot_be_repeated_has_the_claim_of_its_law(finding, tmp_path):
     """Such a finding is one whose engine the target cannot build again."""
     written = write_unshrunk(finding, tmp_path, "when the run is repeated: no pool of this size")
