@@ -22,11 +22,8 @@ from swarden.harness.core.registry import target_for
 from swarden.harness.nightly.archive import IMPORT, Archive, Archived, Sighting, figures_of
 from swarden.harness.nightly.shards import replay_with_story
 from swarden.harness.releases.draft import draft_of, missing_in
-from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
-from swarden.harness.search.archive_files import write
 from swarden.harness.search.deaths import is_death
-from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.mutes import Mute, today
 from swarden.harness.search.programs import SUFFIX
 
@@ -141,17 +138,13 @@ def import_logs(
         found = Archive(place).finding(header.engine, name)
         kills = any(map(is_death, (name, *replays.fingerprints)))
         expecting = OpLog(msgspec.structs.replace(header, expected=name), log.ops, log.digests)
-        copy = write_log(expecting, name, found.folder, place, with_test=not kills)
-        if replays.story:
-            story = [*replays.story, str(replay_line(copy)), ""]
-            write(copy.with_suffix(".txt"), "\n".join(story).encode(), place)
         sighting = Sighting(
             night=night,
             engine=header.engine,
             version=target_for(header).version(),
             source_hash=target_for(header).source_hash(),
-            status=found.status_of(replays, night, header.engine),
-            log=copy.name,
+            status=found.status_of(replays.verdict, night, header.engine),
+            log=found.keep(expecting, replays.story, with_test=not kills),
             **figures_of(replays),
         )
         found.add(sighting)

@@ -19,7 +19,7 @@ from swarden.harness.core.target import ENGINE, prepare
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.exhaustive import Exploration, ExploredEngine, ExploredLength, tiny_config
-from swarden.harness.search.findings import report_finding, write_unshrunk
+from swarden.harness.search.findings import Reporting, write_unshrunk
 from swarden.harness.search.judgement import Judgement, code_of_failure, judged
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding
@@ -137,12 +137,9 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Explored:
             return write_unshrunk(finding, out, "the sequence kills the process of the engine")
         ERR.print(shrinking_line(finding), markup=False)
         until = (began := monotonic()) + shrink_seconds - found.shrink_seconds
-        report = report_finding(
-            finding,
-            out,
-            ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS),
-            is_stopped=lambda: search.is_interrupted or monotonic() > until,
-        )
+        budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
+        reporting = Reporting(out, budget, is_stopped=lambda: search.is_interrupted or monotonic() > until)
+        report = reporting.report(finding)
         found.shrink_seconds += monotonic() - began
         return report
 

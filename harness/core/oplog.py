@@ -14,7 +14,6 @@ a regression case, or a log written by hand.  Digests in such a log are ignored.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args
 
@@ -77,21 +76,26 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sealed: bool = False
 
 
-@dataclass(slots=True)
 class OpLog:
     """A header, the ops, and the digest after each op; a failed run has no digest after its last op.
 
-    `sealed` of the header is true if and only if there are digests.
+    `sealed` of the header is true if and only if there are digests.  It is no dataclass, because a record that has an
+    op-log has the text of its file.
     """
 
-    header: Header
-    ops: Sequence[Op]
-    digests: Sequence[str] | None = None
+    __slots__ = ("digests", "header", "ops")
 
-    def __post_init__(self) -> None:
-        num_digests = len(self.digests or ())
-        assert num_digests <= len(self.ops), f"{num_digests} digests for {len(self.ops)} ops"
-        self.header = msgspec.structs.replace(self.header, sealed=self.digests is not None)
+    def __init__(self, header: Header, ops: Sequence[Op], digests: Sequence[str] | None = None) -> None:
+        assert len(digests or ()) <= len(ops), f"{len(digests or ())} digests for {len(ops)} ops"
+        self.header = msgspec.structs.replace(header, sealed=digests is not None)
+        self.ops, self.digests = ops, digests
+
+    def __repr__(self) -> str:
+        return f"OpLog({self.header!r}, {self.ops!r}, {self.digests!r})"
+
+    def __eq__(self, other: object) -> bool:
+        facts = (self.header, self.ops, self.digests)
+        return isinstance(other, OpLog) and facts == (other.header, other.ops, other.digests)
 
     def to_bytes(self) -> bytes:
         """The log as the bytes of its file."""

@@ -28,10 +28,22 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.nightly.night_order import latest, positions
 from swarden.harness.nightly.night_records import Canary, PhaseRecord, ShardRecord
-from swarden.harness.search.archive_files import ArchiveError, LogName, check_inside, read, read_all, save, unreadable
+from swarden.harness.report.story import REPLAY, replay_line
+from swarden.harness.search.archive_files import (
+    ArchiveError,
+    LogName,
+    check_inside,
+    read,
+    read_all,
+    save,
+    unreadable,
+    write,
+)
+from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.mutes import Mute
 from swarden.harness.search.result import Tallies
 
@@ -233,10 +245,10 @@ class Archived:
         same = [one for one in earlier if one.engine == engine]
         return (same or earlier)[-1].status if earlier else None
 
-    def status_of(self, replays: Replays, night: str, engine: str) -> Status:
+    def status_of(self, verdict: Verdict, night: str, engine: str) -> Status:
         """The status by the verdict on its log in a night; that of a failure follows from the status before it."""
-        if replays.verdict is not Verdict.FAILED:
-            return Status(replays.verdict.value.lower())
+        if verdict is not Verdict.FAILED:
+            return Status(verdict.value.lower())
         before = self.status_before(night, engine)
         return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.RECURRING)
 
@@ -257,12 +269,20 @@ class Archived:
     def add(self, sighting: Sighting) -> None:
         """Write a sighting that comes after the earlier ones; the same sighting again changes nothing."""
         earlier = Archived(self.folder)._before(sighting.night)
-        self.put(msgspec.structs.replace(sighting, after=latest(_known(earlier))))
-
-    def put(self, sighting: Sighting) -> None:
-        """Write a sighting without changes, and the summary."""
+        sighting = msgspec.structs.replace(sighting, after=latest(_known(earlier)))
         save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
         self._refresh()
+
+    def keep(self, log: OpLog, story: Iterable[str], *commands: str, with_test: bool) -> str:
+        """Write a log that expects its failure, its pytest file, and its story; returns the name of the file.
+
+        The story ends with the command that replays the log, and further ones.
+        """
+        path = write_log(log, self.fingerprint, self.folder, self.root, with_test=with_test)
+        if lines := [line for line in story if not line.startswith(REPLAY)]:
+            text = "\n".join([*lines, str(replay_line(path)), *commands, ""])
+            write(path.with_suffix(".txt"), text.encode(), self.root)
+        return path.name
 
     def put_in_quarantine(self, quarantine: Mute) -> None:
         save(self.folder / "quarantine.json", quarantine, self.root)

@@ -6,90 +6,30 @@ from pathlib import Path
 import msgspec
 
 from swarden.harness.core.admission import parse_log
+from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fingerprint import slug
-from swarden.harness.core.registry import target_for
 from swarden.harness.nightly.night_records import ShardRecord
 from swarden.harness.nightly.shards import ShardResult
-from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.archive_files import ArchiveError, read, save
 from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.result import Finding
-from swarden.harness.search.verification import UNKNOWN, Cause
-
-
-class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding that is not confirmed yet; `log` is the text of its op-log, `cause` is what is known of its cause.
-
-    Only the same build continues a shrink: a candidate that passed in another build may fail in this one.
-    """
-
-    fingerprint: str
-    log: str
-    found_cpu_seconds: float
-    died: str = ""
-    story: list[str] = []
-    passed: list[str] = []
-    recorded: str = ""
-    cause: Cause = UNKNOWN
-    key: list[str] = []
-    suffix: str = ""
-
-    @classmethod
-    def of(cls, finding: Finding) -> "FindingFile":
-        return cls(
-            fingerprint=finding.fingerprint,
-            log=finding.log.to_bytes().decode(),
-            found_cpu_seconds=finding.found_cpu_seconds,
-            died=finding.died,
-            story=[str(line) for line in finding.story],
-            passed=sorted(finding.passed),
-            recorded=str(finding.recorded or ""),
-            cause=finding.cause,
-            key=sorted(finding.key),
-            suffix=finding.suffix,
-        )
-
-    def finding(self, path: Path, engine: str) -> Finding:
-        log = parse_log(self.log.encode(), path, engine=engine)
-        return Finding(
-            self.fingerprint,
-            log,
-            self.found_cpu_seconds,
-            engine,
-            died=self.died,
-            story=[StoryLine(StoryPart.EVIDENCE, line) for line in self.story],
-            passed=frozenset(self.passed if log.header.source_hash == target_for(log.header).source_hash() else ()),
-            recorded=Path(self.recorded) if self.recorded else None,
-            cause=self.cause,
-            key=frozenset(self.key),
-            suffix=self.suffix,
-        )
-
-
-class RareFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A healthy run for the corpus."""
-
-    log: str
-    features: list[int]
-    steps: int
 
 
 class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished shard, as the journal has it in a file."""
+    """A finished shard, as the journal has it in a file, with its findings and healthy runs for the corpus."""
 
     record: ShardRecord
-    findings: list[FindingFile] = []
-    rare: list[RareFile] = []
+    findings: list[Finding] = []
+    rare: list[RareRun] = []
 
-    @classmethod
-    def of(cls, record: ShardRecord, findings: Sequence[Finding], rare: Sequence[RareRun]) -> "ShardFile":
-        return cls(
-            record=record,
-            findings=[FindingFile.of(one) for one in findings],
-            rare=[
-                RareFile(log=one.log.to_bytes().decode(), features=sorted(one.features), steps=one.steps)
-                for one in rare
-            ],
+    def admitted(self, path: Path) -> "ShardFile":
+        """A shard that was read from a file; raises OpLogError if its engine does not admit one of its logs."""
+        engine = self.record.engine
+        logs = [parse_log(one.log.to_bytes(), path, engine=engine) for one in self.rare]
+        return ShardFile(
+            record=self.record,
+            findings=[one.admitted(path, engine) for one in self.findings],
+            rare=[RareRun(log, one.features, one.steps) for one, log in zip(self.rare, logs, strict=True)],
         )
 
 
@@ -113,8 +53,8 @@ class Journal:
                 shard = read(path, ShardFile, self.folder.parents[2])
                 if (engine := shard.record.engine) not in self.engines:
                     raise ArchiveError(f"{path}: is of {engine}, which is no engine of its night; move it away")
-                yield shard
-            except ArchiveError as error:
+                yield shard.admitted(path)
+            except UsageError as error:
                 errors.append(str(error))
                 path.rename(path.with_suffix(".unreadable"))
 

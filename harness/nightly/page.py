@@ -20,6 +20,7 @@ from swarden.harness.nightly.archive import (
     Archive,
     Archived,
     EngineOfNight,
+    FindingSummary,
     Night,
     Sighting,
     Status,
@@ -45,20 +46,12 @@ class RunPart(NamedTuple):
 
 
 class FindingView(NamedTuple):
-    """A finding; `status` and the nights are "" outside of an archive, and `story` is the stored one.
+    """A finding; `status` is "" outside of an archive, `quarantine` if it has ended, and `story` is the stored one."""
 
-    `quarantine` is "" if it has ended.
-    """
-
-    fingerprint: str
-    engine: str
+    summary: FindingSummary
     log: Path | None
     num_ops: int | None
     status: str = ""
-    version: str = ""
-    first_seen: str = ""
-    last_seen: str = ""
-    seen: int = 0
     quarantine: str = ""
     story: str = ""
     part: RunPart = RunPart()
@@ -192,20 +185,13 @@ def _columns(nights: Sequence[NightView], findings: Iterable[FindingView]) -> di
 
 
 def _of_archive(archived: Archived, date: str) -> FindingView:
-    summary = archived.summary()
-    quarantine = summary.quarantine
-    is_active = quarantine is not None and quarantine.is_active(date)
+    quarantine = archived.quarantine
     return FindingView(
-        fingerprint=archived.fingerprint,
-        engine=archived.engine,
-        log=archived.log,
-        num_ops=_num_ops(archived),
-        status=summary.status.value,
-        version=summary.version,
-        first_seen=summary.first_seen,
-        last_seen=summary.last_seen,
-        seen=summary.seen,
-        quarantine=str(quarantine) if is_active else "",
+        archived.summary(),
+        archived.log,
+        _num_ops(archived),
+        archived.status.value,
+        quarantine=str(quarantine) if quarantine is not None and quarantine.is_active(date) else "",
         story=archived.story,
         by_night=_by_night(archived.sightings),
     )
@@ -215,9 +201,12 @@ def _of_log(path: Path) -> FindingView:
     try:
         log = load_log(path, inside=path.parent)
     except OpLogError as error:
-        return FindingView(path.stem, "", None, None, status=Status.ERROR.value, part=RunPart(why_not=str(error)))
-    version = log.header.version
-    return FindingView(log.header.expected or path.stem, log.header.engine, path, len(log.ops), version=version)
+        summary = FindingSummary(engine="", fingerprint=path.stem)
+        return FindingView(summary, None, None, status=Status.ERROR.value, part=RunPart(why_not=str(error)))
+    header, name = log.header, log.header.expected or path.stem
+    return FindingView(
+        FindingSummary(engine=header.engine, fingerprint=name, version=header.version), path, len(log.ops)
+    )
 
 
 def _by_night(sightings: Iterable[Sighting]) -> Mapping[str, Status]:
@@ -230,7 +219,7 @@ def _by_night(sightings: Iterable[Sighting]) -> Mapping[str, Status]:
 
 def _urgency(finding: FindingView) -> tuple[bool, int, str]:
     """The sort key of a finding, the most urgent first; findings in quarantine come last."""
-    return bool(finding.quarantine), URGENCY.index(Status(finding.status)), finding.fingerprint
+    return bool(finding.quarantine), URGENCY.index(Status(finding.status)), finding.summary.fingerprint
 
 
 def _num_ops(archived: Archived) -> int | None:

@@ -84,7 +84,7 @@ def _sighting(night: Coordinator, subject: ReplaySubject, path: Path, replays: R
     """The sighting for the replays of the log with this path; a finding that is fixed keeps its log."""
     archived, engine = subject
     last = archived.log.name if archived.log is not None else ""
-    status = archived.status_of(replays, night.night.name, engine)
+    status = archived.status_of(replays.verdict, night.night.name, engine)
     log = last if status is Status.FIXED or not last else path.name
     return sighting_of(night, engine, status, log=log, **figures_of(replays))
 

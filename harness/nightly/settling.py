@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
-from pathlib import Path
 
 import msgspec
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import Verdict
 from swarden.harness.nightly.archive import FAILING, Archived, Status, name_of_engine
 from swarden.harness.nightly.journal import ShardFile
 from swarden.harness.nightly.night import Coordinator
@@ -17,7 +16,7 @@ from swarden.harness.nightly.pool import Job
 from swarden.harness.nightly.replaying import log_path, publish, sighting_of
 from swarden.harness.nightly.shards import settle
 from swarden.harness.report.story import replay_line
-from swarden.harness.search.archive_files import UnreadableFile, read, write
+from swarden.harness.search.archive_files import UnreadableFile, read
 from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.result import Finding, Result
@@ -41,7 +40,7 @@ def settle_findings(night: Coordinator) -> str:
             _publish(night, crash, crash, times=1)
         if settled.cause.bugs:
             night.engine(finding.engine).tallies.attribute(finding.fingerprint, settled.cause.name)
-        elif settled.replays.failures or not any(one is finding for one in earlier):
+        elif settled.failures or not any(one is finding for one in earlier):
             _publish(night, finding, settled, night.engine(finding.engine).tallies.runs_of(finding, found))
     counts = Counter(one.sighting.status for one in night.night.findings)
     return ", ".join(f"{counts[status]} {status.value}" for status in SEEN_TODAY)
@@ -57,7 +56,7 @@ def _jobs(night: Coordinator, found: list[Finding]) -> Iterator[Job]:
 
 def _found_by_traffic(night: Coordinator) -> list[Finding]:
     shards = night.journal.shards(night.night.errors)
-    return _smallest(one.finding(night.folder, shard.record.engine) for shard in shards for one in shard.findings)
+    return _smallest(one for shard in shards for one in shard.findings)
 
 
 def _found_by_dead_nights(night: Coordinator, found: Iterable[Finding]) -> list[Finding]:
@@ -86,8 +85,7 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
             try:
                 shard = read(path, ShardFile, night.archive.root)
                 if shard.record.engine in engines:
-                    for finding in shard.findings:
-                        yield finding.finding(path, shard.record.engine)
+                    yield from shard.admitted(path).findings
             except UsageError as error:
                 errors.append(str(error))
 
@@ -105,10 +103,9 @@ def _found_by_replays(night: Coordinator) -> Iterator[Finding]:
     for one in night.night.findings:
         if one.sighting.status is Status.CHANGED and one.sighting.fingerprints:  # none in a damaged night
             name, engine = one.sighting.fingerprints[0], one.sighting.engine
-            log = load_log(log_path(night, one), engine=engine, inside=night.archive.root).as_regression(name)
-            header = msgspec.structs.replace(log.header, mutant=night.night.mutant)
+            log = load_log(log_path(night, one), engine=engine, inside=night.archive.root)
             died = f"a replay of {one.fingerprint} ended with {name}" if is_death(name) else ""
-            yield Finding(name, OpLog(header, log.ops), 0.0, engine, died=died)
+            yield Finding(name, log.with_header(expected=name, mutant=night.night.mutant), 0.0, engine, died=died)
 
 
 def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int) -> None:
@@ -116,9 +113,9 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
 
     If the finding in the archive cannot be read, only the log is written, into the folder of the night.
     """
-    engine, replays = finding.engine, settled.replays
-    assert replays is not None, f"{settled} was not run again"
-    if finding.died and not replays.failures:
+    engine = finding.engine
+    assert settled.verdict is not None, f"{settled} was not run again"
+    if finding.died and not settled.failures:
         owed = night.engine(engine).owed
         note = f"{finding.fingerprint} did not repeat: {finding.died.splitlines()[0]}"
         owed += [note] * (note not in owed)
@@ -134,16 +131,21 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
         write_log(settled.log, name, night.folder / "unpublished", night.archive.root, with_test=False)
         night.save()
         return
+    commands = []
+    if (inner := settled.inner) is not None:  # in a folder of its own: the others are logs of the night's engine
+        path = write_log(inner.log, inner.fingerprint, archived.folder / "inner", archived.root)
+        commands.append(str(replay_line(path)))
+    log = archived.keep(settled.log, map(str, settled.story), *commands, with_test=not is_death(name))
     sighting = sighting_of(
         night,
         engine,
-        archived.status_of(replays, night.night.name, engine) if settled.is_confirmed else Status.FLAKY,
+        archived.status_of(Verdict.FAILED if settled.is_confirmed else Verdict.FLAKY, night.night.name, engine),
         fingerprints=settled.fingerprints,
-        failures=replays.failures,
-        runs=replays.runs,
+        failures=settled.failures,
+        runs=settled.runs,
         times=times,
-        log=_write(archived, name, settled).name,
-        why=replays.diverged,
+        log=log,
+        why=settled.why,
     )
     publish(night, archived, sighting)
 
@@ -155,14 +157,3 @@ def _archived(night: Coordinator, engine: str, name: str) -> Archived | None:
     except UnreadableFile as error:
         night.night.errors.append(str(error))
         return None
-
-
-def _write(archived: Archived, name: str, settled: Finding) -> Path:
-    """Write the log, its pytest file and its story; returns the path of the log."""
-    path = write_log(settled.log, name, archived.folder, archived.root, with_test=not is_death(name))
-    last = [str(replay_line(path))]
-    if (inner := settled.inner) is not None:  # in a folder of its own: the others are logs of the night's engine
-        last.append(str(replay_line(write_log(inner.log, inner.fingerprint, archived.folder / "inner", archived.root))))
-    story = [*(line for line in map(str, settled.story) if not line.startswith(last[0].split()[0])), *last]
-    write(path.with_suffix(".txt"), "\n".join([*story, ""]).encode(), archived.root)
-    return path

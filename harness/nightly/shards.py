@@ -174,7 +174,7 @@ def replay_logs(
 
 
 def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding]:
-    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes; `replays` has their verdict.
+    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes, which give its verdict.
 
     The finding is the first of the result; crashes with fixes of known bugs that were met meanwhile come after it.
     """
@@ -186,42 +186,34 @@ def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding
 
 
 def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
-    """A finding whose log was run once in each of FRESH fresh processes, unless it is known or flaky already."""
+    """A finding whose log was run once in each of FRESH fresh processes, unless it is known or flaky already.
+
+    One process drives a server, and no fresh one beside it: there the log is run FRESH times.
+    """
     if report.cause.bugs:
         return report
     if report.why_flaky:
-        return replace(report, log=report.log.as_regression(report.fingerprint))
-    if not target_for(report.log.header).is_repeatable:  # one process drives the server, and no fresh one beside it
-        names = tuple(report.fingerprints)
-        try:
-            with _lane(report.engine, limits) as group:
-                again = group.replay(report.log, FRESH)
-        except EngineGone as error:  # after the run that has ended it there is no further one
-            return replace(report, replays=Replays(Verdict.FAILED, names, 1, 1, str(error)))
-        except UsageError as error:
-            return replace(report, replays=_together(report, [], str(error)))
-        if not is_same([report.fingerprint], again.fingerprints):
-            why = f"{again.verdict.value} when it was run again {', '.join(again.fingerprints)}".rstrip()
-            return replace(report, replays=Replays(Verdict.FLAKY, names, 0, again.runs, why))
-        return replace(report, replays=replace(again, verdict=Verdict.FAILED, fingerprints=names))
-    fresh_runs, why = [], ""
+        return report.changed(log=report.log.as_regression(report.fingerprint))
+    names, again, why = report.fingerprints, list[Replays](), ""
+    is_repeatable = target_for(report.log.header).is_repeatable
     try:
-        for _ in range(FRESH):
-            with _group(limits) as fresh:
-                fresh_runs.append(fresh.replay(report.log, 1))
+        for _ in range(FRESH if is_repeatable else 1):
+            with _group(limits) if is_repeatable else _lane(report.engine, limits) as group:
+                again.append(group.replay(report.log, 1 if is_repeatable else FRESH))
+    except EngineGone as error:  # after the run that has ended it there is no further one
+        return report.repeated(Verdict.FAILED, 1, 1, str(error), names=names)
     except UsageError as error:
         why = str(error)
-    return replace(report, replays=_together(report, fresh_runs, why))
-
-
-def _together(report: Finding, again: Sequence[Replays], why: str) -> Replays:
-    """The verdict of the fresh processes; `why` says why a log cannot be run, "" if it can."""
-    others = [one for one in again if one.verdict is not Verdict.FAILED]
-    if others and not why:
-        first, *_ = others
-        why = first.diverged or f"a fresh process: {first.verdict.value} {', '.join(first.fingerprints)}".rstrip()
-    verdict = Verdict.FLAKY if why else Verdict.FAILED
-    return Replays(verdict, tuple(report.fingerprints), len(again) - len(others), len(again), why)
+    failing = [one for one in again if is_same([report.fingerprint], one.fingerprints)]
+    if is_repeatable:
+        failing = [one for one in failing if one.verdict is Verdict.FAILED]
+    other = next((one for one in again if one not in failing), None)
+    if other is not None and not why:
+        ended, found = other.verdict.value, ", ".join(other.fingerprints)
+        text = f"a fresh process: {ended} {found}" if is_repeatable else f"{ended} when it was run again {found}"
+        why = other.diverged or text.rstrip()
+    failures, runs = sum(one.failures for one in failing), sum(one.runs for one in again)
+    return report.repeated(Verdict.FLAKY if why else Verdict.FAILED, failures, runs, why, names=names)
 
 
 # --- the worker processes

@@ -5,9 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import msgspec
-
-from swarden.harness.core.admission import load_log, parse_log
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.registry import target_of
@@ -89,8 +87,7 @@ def _known(night: Coordinator, engine: str) -> list[OpLog]:
     for one in night.night.findings:
         if one.sighting.engine == engine and one.sighting.status in (Status.RECURRING, Status.REOPENED):
             log = load_log(log_path(night, one), engine=engine, inside=night.archive.root)
-            header = msgspec.structs.replace(log.header, expected=one.fingerprint)
-            logs.append(OpLog(header, log.ops))
+            logs.append(log.as_regression(one.fingerprint))
     return logs
 
 
@@ -146,14 +143,13 @@ class _Gathered:
                 features |= run.features
                 rare.append(run)
         findings = [one for name, one in done.result.findings.items() if name not in self._known[key.engine]]
-        return ShardFile.of(record_of(key.engine, key.ordinal, BATCHES, done), findings, rare)
+        return ShardFile(record=record_of(key.engine, key.ordinal, BATCHES, done), findings=findings, rare=rare)
 
     def add(self, shard: ShardFile, *, is_new: bool = False) -> None:
         record, night = shard.record, self._night
         for one in shard.rare:
-            log = parse_log(one.log.encode(), night.folder, engine=record.engine)
-            self._features[record.engine].update(one.features)
-            self.rare.append((record.engine, RareRun(log, frozenset(one.features), one.steps)))
+            self._features[record.engine] |= one.features
+            self.rare.append((record.engine, one))
         first_seen = [name for name in record.tallies.probes if (record.engine, name) not in self._probes]
         self._probes.update((record.engine, name) for name in first_seen)
         if not is_new:

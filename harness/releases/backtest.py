@@ -14,7 +14,9 @@ from math import inf
 from pathlib import Path
 from time import process_time
 
-from swarden.harness.core.admission import load_log, parse_log
+from msgspec import structs
+
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, write_whole
 from swarden.harness.core.known_bug import KnownBug
@@ -22,7 +24,7 @@ from swarden.harness.core.limits import MAX_OPLOG_BYTES
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import Verdict
 from swarden.harness.core.sources import hash_of
-from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Judged, Outcome, Pair, Release, Searched
+from swarden.harness.releases.backtest_results import Budget, Cost, Frozen, Outcome, Pair, Release, Searched
 from swarden.harness.search.archive_files import RecordT, read, save
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.judge import Rule, judge
@@ -139,7 +141,9 @@ class Backtest:
             old=old.version,
             new=new,
             judged=[
-                Judged(finding=one, outcome=outcomes[one.log][0], why=outcomes[one.log][1], bug=bugs.get(one.log, ""))
+                structs.replace(
+                    one, outcome=outcomes[one.log][0], why=outcomes[one.log][1], bug=bugs.get(one.log, one.bug)
+                )
                 for one in old.findings
             ],
             costs=[old.search.cost, old.cost, replays, *(one.cost for one in searches)],
@@ -182,18 +186,19 @@ class Backtest:
             fingerprints=sorted({*tallies.failures, *result.findings}),
             known=sorted({bug for names in tallies.known for bug in names_in(names)}),
             faults=result.target_faults | deaths,
-            logs={one.fingerprint: one.path.name for one in result.findings.values() if one.path is not None},
+            findings=[one.changed(path=None) for one in result.findings.values()],
         )
         return self._keep(path, searched)
 
     def _shrunk(self, group: WorkerGroup, version: str, search: Searched) -> Sequence[Finding]:
-        folder, name = self.folder / version, f"{self.engine}=={version}"
-        logs = {each: load_log(folder / f"seed-{search.seed}" / log) for each, log in sorted(search.logs.items())}
-        findings = [Finding(each, log.as_regression(each), 0.0, name) for each, log in logs.items()]
+        """The reports of the findings of a search, whose shrinks go on from where the search has left them."""
+        path, name = self._search_path(version, search.seed), f"{self.engine}=={version}"
+        one_each = {one.fingerprint: one.admitted(path, name) for one in search.findings}
+        findings = [one_each[fingerprint] for fingerprint in sorted(one_each)]
         budget = ShrinkBudget(cpu_seconds=min(SHRINK_CPU_S, SHRINKS_CPU_S / max(1, len(findings))))
         if self.budget.max_runs is not None:
             budget = ShrinkBudget(executions=SHRINK_EXECUTIONS, cpu_seconds=inf)
-        return group.report(findings, folder, budget)
+        return group.report(findings, path.parent, budget)
 
     def _of_known_bug(self, group: WorkerGroup, version: str, name: str) -> Frozen | None:
         """A known bug that the search has met, with the first of its op-logs that fails on this release, if any."""

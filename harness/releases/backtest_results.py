@@ -13,6 +13,7 @@ from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
 from swarden.harness.core.validation import NOT_DECODED
 from swarden.harness.search.archive_files import LogName
 from swarden.harness.search.judgement import Judgement, code_of_failure, judged
+from swarden.harness.search.result import Finding
 
 
 class Outcome(Enum):
@@ -53,7 +54,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
     """One search: `fingerprints` of failures that are not of known bugs, and the `known` bugs that it has met.
 
-    `logs` has the unshrunk logs of the findings, by fingerprint, `faults` the exceptions of the adapter.
+    `findings` are not shrunk to their end, and `faults` are the exceptions of the adapter.
     """
 
     seed: int
@@ -61,22 +62,25 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     fingerprints: list[str]
     known: list[str]
     faults: dict[str, str]
-    logs: dict[str, LogName] = {}
+    findings: list[Finding]
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding: its log in the folder of its release, and the hash of that file.
+    """A finding: its log in the folder of its release, and the hash of that file; then its outcome on the next one.
 
-    `bug` is the known bug whose fix makes it pass; `namesakes` are known bugs with its fingerprint that have no fix for
-    this release.
+    `namesakes` are known bugs with its fingerprint that have no fix for this release.  `bug` is the known bug whose fix
+    makes the log pass, there or on the next release; or a namesake whose own op-log fails on the older release and
+    passes on the newer one, too.  `why` is the reason of the outcome.
     """
 
     fingerprint: str
-    bug: str
     log: LogName
     blake2b: str
     ops: int
+    bug: str = ""
     namesakes: list[str] = []
+    outcome: Outcome | None = None
+    why: str = ""
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,20 +97,6 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     cost: Cost
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a finding on the next release, with its reason.
-
-    `bug` is the known bug of a finding that was found before its fix: that of the finding, or a namesake whose own
-    op-log fails on the older release and passes on the newer one, too.  Of a log that fails on the newer release it is
-    that of the finding, or one whose fix lets the log pass there.
-    """
-
-    finding: Frozen
-    outcome: Outcome
-    why: str = ""
-    bug: str = ""
-
-
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """Two successive releases; `is_same` if no driven module has changed, and then nothing is judged.
 
@@ -116,7 +106,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     old: str
     new: str
     is_same: bool = False
-    judged: list[Judged] = []
+    judged: list[Frozen] = []
     costs: list[Cost] = []
     faults: list[str] = []
 
@@ -130,7 +120,7 @@ def judgement_of(pairs: Sequence[Pair]) -> Judgement:
     """The judgement of the newest release: only findings that are still there count, as in a campaign."""
     newest = next((one.judged for one in reversed(pairs) if not one.is_same), [])
     still = [one for one in newest if one.outcome is Outcome.STILL]
-    codes = [code_of_failure(one.finding.fingerprint) for one in still if not one.bug]
+    codes = [code_of_failure(one.fingerprint) for one in still if not one.bug]
     is_judged = all(one.outcome is not Outcome.NOT_JUDGED for one in newest)
     return judged(codes, has_known=bool(still), is_judged=is_judged)
 

@@ -149,10 +149,14 @@ def replay_line(path: Path) -> StoryLine:
 
 def expected_lines(header: Header, path: Path) -> list[StoryLine]:
     """The failure that a log is for, and the command that runs it; a log of a server is not run to be shown."""
-    law = (header.expected or "").partition("/")[0]
-    claim = f"{header.expected or 'no failure is recorded'}{f': {CLAIMS[law]}' if law in CLAIMS else ''}"
-    command = f"{replay_line(path).text} --url URL"
+    claim, command = claim_of(header.expected or "no failure is recorded"), f"{replay_line(path).text} --url URL"
     return [StoryLine(StoryPart.CLAIM, claim), StoryLine(StoryPart.COMMAND, command)]
+
+
+def claim_of(fingerprint: str) -> str:
+    """A fingerprint with the claim of its law."""
+    claim = CLAIMS.get(fingerprint.partition("/")[0])
+    return fingerprint if claim is None else f"{fingerprint}: {claim}"
 
 
 def _violation_lines(violations: Sequence[Violation], scene: Scene) -> list[StoryLine]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -10,6 +11,7 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, resolved, write_whole
 from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
+from swarden.harness.core.oplog import OpLog, OpLogError, OpLogText
 from swarden.harness.core.validation import NOT_DECODED
 from swarden.harness.search.result import Count
 
@@ -29,9 +31,11 @@ def read(path: Path, kind: type[RecordT], root: Path) -> RecordT:
     """The record in a JSON file of the archive in `root`; raises UnreadableFile."""
     try:
         content = read_whole(path, most=MAX_ARCHIVE_BYTES, inside=root)
-        return msgspec.json.decode(content, type=kind, dec_hook=_counter)
+        return msgspec.json.decode(content, type=kind, dec_hook=partial(_decoded, path))
     except OSError as error:
         raise UnreadableFile(unreadable(path, error)) from error
+    except OpLogError as error:
+        raise UnreadableFile(str(error)) from error
     except NOT_DECODED as error:
         raise UnreadableFile(f"{path}: not a {kind.__name__}: {error}; restore it, or move it away") from error
 
@@ -57,7 +61,7 @@ def check_inside(path: Path, root: Path) -> None:
 
 def save(path: Path, record: msgspec.Struct, root: Path) -> None:
     """Write a record as indented JSON; raises ArchiveError."""
-    write(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n", root)
+    write(path, msgspec.json.format(msgspec.json.encode(record, enc_hook=_encoded), indent=1) + b"\n", root)
 
 
 def write(path: Path, content: bytes, root: Path) -> None:
@@ -75,8 +79,16 @@ def unreadable(path: Path, error: OSError) -> str:
     return f"{path}: cannot be read: {error.strerror}; restore it, or move it away"
 
 
-def _counter(kind: type[Any], value: Any) -> Any:
-    """Decode a counter of Tallies, for which msgspec has no type."""
-    if kind != Counter[str]:
+def _encoded(value: Any) -> str:
+    """An op-log as the text of its file, or a path."""
+    return value.to_bytes().decode() if isinstance(value, OpLog) else str(value)
+
+
+def _decoded(path: Path, kind: type[Any], value: Any) -> Any:
+    """Decode what msgspec has no type for: a counter of Tallies, an op-log, which no engine has admitted, or a path."""
+    if kind == Counter[str]:
+        return Counter(msgspec.convert(value, dict[str, Count]))
+    if kind is not OpLog:
         return kind(value)
-    return Counter(msgspec.convert(value, dict[str, Count]))
+    text = OpLogText(msgspec.convert(value, str).encode(), path)
+    return text.log(text.header({}), lambda _: "")

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,10 +33,10 @@ from swarden.harness.search.result import Finding, Reached, Result
 from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, StartTime, batch_seed
 from swarden.harness.search.search import search, turns_of
 from swarden.harness.search.shrink.shrink import measure
-from swarden.harness.search.steering import CONFIRMATIONS, Kind, Steering
+from swarden.harness.search.steering import CONFIRMATIONS, Steering
 from swarden.harness.search.traffic.machine import Player, RunListener
 from swarden.harness.search.traffic.profiles import Profile
-from swarden.harness.search.verification import Verifier
+from swarden.harness.search.verification import Cause, Verifier
 from swarden.invariants.transition import Transition
 
 FINISHED_EVERY = 4  # one run of so many finishes its requests at the end
@@ -237,21 +237,15 @@ class Worker(RunListener):
         coverage = self._corpus.reach.counters.coverage
         self._corpus.reach.note(log, coverage.ran, is_healthy=failure is None)
         result.coverage = coverage.beyond(self.result.coverage)
-        if failure is not None:
-            cause = self._steering.cause_of(failure, log)
-            new_log = log.with_fixes(cause.behind)
-            if cause.revealed:
-                other = failure_like(new_log, cause.revealed, self._beat_now)
-                failure, new_log = (failure, log) if other is None else (other, new_log.as_regression(cause.revealed))
-            kind = Kind(cause.name) if cause.bugs else self._steering.kind(failure, new_log, self._beat_now)
-            kind = kind._replace(cause=cause)
-            self._steering.end_run([kind.name, *failure.fingerprints[1:]])
-            result.tallies.count(cause.name, failure.fingerprint, kind.key)
-            if not cause.bugs:
-                self._add(result, failure, new_log, kind)
-            elif cause.name not in self.result.known:
-                result.known[cause.name] = self._finding(failure, log, kind)
-            is_rechecked = self._steering.times[kind.name] < CONFIRMATIONS
+        finding = self._found(failure, log) if failure is not None else None
+        if finding is not None:
+            self._steering.end_run([finding.kind, *finding.together[1:]])
+            result.tallies.count(finding)
+            if not finding.cause.bugs:
+                self._add(result, finding)
+            elif finding.kind not in self.result.known:
+                result.known[finding.kind] = finding
+            is_rechecked = self._steering.times[finding.kind] < CONFIRMATIONS
         else:
             self._steering.end_run()
             self._keep(result, log)
@@ -260,8 +254,12 @@ class Worker(RunListener):
         if is_rechecked and self._run.replays in ("", CHANGED) and self.target.is_repeatable:
             self._recheck(result, log)
         self._send(result)
-        if failure is not None:
-            self._count(new_log, kind)
+        if finding is not None:
+            small, result = self._steering.record(finding, self._beat_now), Result()
+            if small is not None and isinstance(small.failure, Failure):
+                smaller = self._finding(small.failure, small.log, finding.cause)
+                self._add(result, smaller.changed(passed=sorted(small.passed)))
+                self._send(result)
         if self._running is not None:
             self._running.end()
 
@@ -334,28 +332,37 @@ class Worker(RunListener):
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 
-    def _count(self, log: OpLog, kind: Kind) -> None:
-        """Count a failure, and add a finding with the shrunk log if this failure confirms its trail."""
-        small = self._steering.record(log, kind, self._beat_now)
-        if small is not None and isinstance(small.failure, Failure):
-            result, shrunk = Result(), self._steering.kind(small.failure, small.log, self._beat_now)
-            self._add(result, small.failure, small.log, shrunk._replace(cause=kind.cause), *small.passed)
-            self._send(result)
+    def _found(self, failure: Failure, log: OpLog) -> Finding:
+        """The finding of a failed run; a failure behind known bugs is planted with their fixes."""
+        cause = self._steering.cause_of(failure, log)
+        behind = log.with_fixes(cause.behind)
+        if not cause.revealed:
+            return self._finding(failure, behind, cause)
+        other = failure_like(behind, cause.revealed, self._beat_now)
+        if other is None:
+            return self._finding(failure, log, cause)
+        return self._finding(other, behind.as_regression(cause.revealed), cause)
 
-    def _add(self, result: Result, failure: Failure, log: OpLog, kind: Kind, *passed: str) -> None:
-        """Add a failure with the fingerprint that its log expects, if its kind is new or the log smaller."""
-        known = self.result.findings.get(kind.name)
-        if known is None or measure(log) < measure(known.log):
-            path = save_unshrunk(log, kind.name, self.plan.out, self.plan.seed)
-            found = replace(self._finding(failure, log, kind), path=path, passed=frozenset(passed))
-            result.findings[found.name] = found
+    def _finding(self, failure: Failure, log: OpLog, cause: Cause) -> Finding:
+        """The finding of a failure; its story is made when it is reported, unless it may not fail again then."""
+        found = Finding(
+            log.header.expected or failure.fingerprint,
+            log,
+            time.process_time() - self._started.cpu_s,
+            self.plan.engine,
+            story=() if self.target.is_repeatable else story_lines(log.header, failure),
+            recorded=str(failure.error.log) if isinstance(failure.error, CheckFailed) else "",
+            cause=cause,
+            together=failure.fingerprints,
+        )
+        return found if cause.bugs else self._steering.named(found, failure, self._beat_now)
 
-    def _finding(self, failure: Failure, log: OpLog, kind: Kind) -> Finding:
-        name, spent = log.header.expected or failure.fingerprint, time.process_time() - self._started.cpu_s
-        recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
-        found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure), recorded=recorded)
-        suffix = "" if kind.cause.bugs else kind.name.removeprefix(name)
-        return replace(found, key=kind.key, cause=kind.cause, suffix=suffix, together=failure.fingerprints)
+    def _add(self, result: Result, finding: Finding) -> None:
+        """Add a finding if its kind is new or its log smaller."""
+        known = self.result.findings.get(finding.name)
+        if known is None or measure(finding.log) < measure(known.log):
+            path = save_unshrunk(finding.log, finding.name, self.plan.out, self.plan.seed)
+            result.findings[finding.name] = finding.changed(path=path)
 
     def _beat_now(self) -> None:
         self._beat(self.next_run)

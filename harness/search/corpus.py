@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.errors import UsageError
@@ -27,7 +29,7 @@ SHORT = 8  # steps; a shorter log ranks as if it had so many
 HASH_LEN = 12  # hex digits
 
 
-class RareRun(NamedTuple):
+class RareRun(msgspec.Struct, frozen=True):
     """A healthy run that reached something new: its log, its features, and the number of its engine steps."""
 
     log: OpLog

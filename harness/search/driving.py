@@ -6,7 +6,7 @@ from time import monotonic
 
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.corpus import rarest_first, write
-from swarden.harness.search.findings import report_finding
+from swarden.harness.search.findings import Reporting
 from swarden.harness.search.judge import base_of, beside
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import same_draws
@@ -31,8 +31,9 @@ class InProcess:
 
     def report_findings(self, out: Path, budget: ShrinkBudget, *, seconds: float) -> Iterator[Finding]:
         until = monotonic() + seconds
+        reporting = Reporting(out, budget, is_stopped=lambda: monotonic() > until)
         for finding in self.result.findings.values():
-            yield report_finding(finding, out, budget, is_stopped=lambda: monotonic() > until)
+            yield reporting.report(finding)
 
 
 def driving(

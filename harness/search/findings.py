@@ -3,7 +3,8 @@
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass
 from math import ceil
 from math import log as log_of_number
 from pathlib import Path
@@ -18,14 +19,14 @@ from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, run_log
+from swarden.harness.core.replay import Verdict, failure_like, log_of, run_log
 from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.decisions import decision_tracer
-from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
+from swarden.harness.report.story import StoryLine, StoryPart, claim_of, replay_line, story_lines
 from swarden.harness.search.cures import NO_TRIALS, Trials
 from swarden.harness.search.keys import is_of, key_of, kind_of, leaves_out
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
+from swarden.harness.search.shrink.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, measure, shrink
 from swarden.harness.search.verification import Cause, Verifier
 
 RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its log; the share of runs that may miss it
@@ -46,220 +47,226 @@ def test_{name}():
 '''
 
 
-def report_finding(
-    finding: Finding,
-    out: Path,
-    budget: ShrinkBudget,
-    *,
-    trials: Trials = NO_TRIALS,
-    is_stopped: Callable[[], bool] = lambda: False,
-) -> Finding:
-    """Shrink a finding, run its log again and write it below `out`, under a unique name; its unshrunk log is removed.
+@dataclass(frozen=True)
+class Reporting:
+    """Makes the reports of findings, below `out`.
 
-    A shrink that was begun before is continued.  `is_stopped` ends the shrinking, even within a run, with the smallest
-    log so far. The log of a finding that killed its worker is run once more; if it passes, it is written unshrunk.  So
-    is any other finding that does not fail again, which is FLAKY. If the strict check inside of a server has recorded
-    an op-log that fails without the server, that op-log is shrunk.
+    Until a shrink ends, its smallest log so far is in the file of the unshrunk one, and `on_smaller` gets each;
+    `is_stopped` ends it with that log, even within a run.
     """
-    if finding.recorded is None:
-        return _reported(finding, out, budget, trials, is_stopped)
-    inner, note = _inner(finding, finding.recorded, trials)
-    if inner is None:
-        report = _reported(finding, out, budget, trials, is_stopped)
-        return replace(report, story=[*report.story, StoryLine(StoryPart.EVIDENCE, note)])
-    return _with_inner(finding, _reported(inner, out, budget, trials, is_stopped), out, note)
 
+    out: Path
+    budget: ShrinkBudget
+    trials: Trials = NO_TRIALS
+    is_stopped: Callable[[], bool] = lambda: False
+    on_smaller: Callable[[Finding], None] = lambda _: None
 
-def _reported(
-    finding: Finding, out: Path, budget: ShrinkBudget, trials: Trials, is_stopped: Callable[[], bool]
-) -> Finding:
-    """Shrink, run again and write a finding, as `report_finding` does."""
+    def report(self, finding: Finding) -> Finding:
+        """Shrink a finding, run its log again and write it under a unique name; its unshrunk log is removed.
 
-    def go_on() -> None:
-        if is_stopped():
-            raise BudgetSpent
-        trials.beat()
+        A shrink that was begun before is continued.  The log of a finding that killed its worker is run once more; if
+        it passes, it is written unshrunk.  So is any other finding that does not fail again, which is FLAKY.  If the
+        strict check inside of a server has recorded an op-log that fails without the server, that op-log is shrunk.
+        """
+        return self._with_inner(finding, Path(finding.recorded)) if finding.recorded else self._of(finding)
 
-    def still_fails(log: OpLog) -> Failure | None:
-        go_on()
-        found = (failure_like(log, finding.fingerprint, go_on) for _ in range(tries))
-        failure = next((failure for failure in found if failure is not None), None)
-        if failure is not None and finding.suffix:
-            key = key_of(log, failure, go_on)
-            return failure if is_of(key, finding.key) or is_of(finding.key, key) else None
-        return failure
+    def _of(self, finding: Finding) -> Finding:
+        if finding.died:
+            failure = run_log(finding.log, observe=self._beat).failure
+            if failure is None:
+                note = "the run was repeated and passed: the process was killed from outside, or lacked memory or time"
+                return write_unshrunk(finding, self.out, note).repeated(Verdict.FIXED, 0, 1)
+            name = failure.fingerprint
+            finding = finding.changed(fingerprint=name, log=finding.log.as_regression(name), died="")
+        tries, rate = self._tries_of(finding)
+        if not tries:
+            report = write_unshrunk(finding, self.out, rate)
+            why = f"{finding.fingerprint}: {rate}; it is kept: {report.path or 'in memory only'}"
+            return report.repeated(Verdict.FLAKY, 0, RUNS_FOR_RATE, why)
+        try:
+            small = self._shrunk(finding, tries)
+        except DoesNotFail:
+            return self._not_reproduced(finding)
+        bare = self._without_needless_fixes(small.log, finding)
+        for _ in range(tries):
+            log, driver = sealed(bare)
+            if driver.failure is not None and driver.failure.is_called(finding.fingerprint):
+                return self._judged(finding.changed(log=log), driver, small, finding, rate)
+        return self._not_reproduced(finding)
 
-    if finding.died:
-        failure = run_log(finding.log, observe=lambda *_: trials.beat()).failure
+    def _with_inner(self, finding: Finding, path: Path) -> Finding:
+        """Report a finding by the op-log that the check inside of a server has recorded, if that fails here."""
+        inner, note = self._inner(finding, path)
+        if inner is None:
+            report = self._of(finding)
+            return report.changed(story=[*report.story, StoryLine(StoryPart.EVIDENCE, note)])
+        inner = self._of(inner)
+        if inner.cause.bugs:
+            return _of_known_bugs(finding, inner.cause)
+        shown = f"{note}, and so do {inner.ops} of them: {inner.path}"
+        claim = StoryLine(StoryPart.CLAIM, shown if inner.is_confirmed else f"{note}; {inner.why_flaky}")
+        whole = finding.changed(inner=inner, story=[*finding.story, claim, *inner.story])
+        note = "the requests from outside are not shrunk: the op-log above needs no server"
+        return write_unshrunk(whole, self.out, note).repeated(Verdict.FAILED, 1, 1)
+
+    def _inner(self, finding: Finding, path: Path) -> tuple[Finding | None, str]:
+        """The finding in the op-log that was recorded, and a note about it.
+
+        There is no finding if its engine is not installed here, or if the log passes behind the port of its engine.
+        """
+        try:
+            log = load_for_here(path)
+            failure = run_log(log, observe=self._beat).failure
+        except UsageError as error:
+            return None, f"the op-log of the check inside is not replayed: {error}"
+        engine = f"{log.header.engine}=={log.header.version}"
+        note = f"{len(log.ops)} ops that the check inside has recorded"
         if failure is None:
-            note = "the run was repeated and passed: the process was killed from outside, or lacked memory or time"
-            return write_unshrunk(finding, out, note, Replays(Verdict.FIXED, (), 0, 1))
-        log = finding.log.as_regression(failure.fingerprint)
-        finding = replace(finding, fingerprint=failure.fingerprint, log=log, died="")
-    tries, rate = _tries_of(finding, trials.beat)
-    if not tries:
-        report = write_unshrunk(finding, out, rate)
-        why = f"{finding.fingerprint}: {rate}; it is kept: {report.path or 'in memory only'}"
-        return replace(report, replays=Replays(Verdict.FLAKY, (), 0, RUNS_FOR_RATE, why))
-    try:
-        small = shrink(finding.log, still_fails, budget, passed=finding.passed)
-    except DoesNotFail:
-        return _not_reproduced(finding, out)
-    sealed_finding = _sealed_finding(finding, small, out, trials, tries)
-    if rate:
-        sealed_finding = replace(sealed_finding, story=[*sealed_finding.story, StoryLine(StoryPart.EVIDENCE, rate)])
-    depth = _depth(sealed_finding.log, lambda *_: trials.beat()) if sealed_finding.is_confirmed else []
-    return replace(sealed_finding, story=[*sealed_finding.story, *depth])
+            return None, f"{note} pass when they are replayed on {engine}: {path}"
+        name = failure.fingerprint
+        inner = Finding(name, log.as_regression(name), finding.found_cpu_seconds, engine)
+        return inner, f"{note} fail when they are replayed on {engine}"
+
+    def _beat(self, *_: object) -> None:
+        self.trials.beat()
+
+    def _go_on(self) -> None:
+        if self.is_stopped():
+            raise BudgetSpent
+        self.trials.beat()
+
+    def _tries_of(self, finding: Finding) -> tuple[int, str]:
+        """How often a log must pass to count as passing, and why; 0 if the finding does not fail again.
+
+        It is 1 if the target is repeatable; else a failure with the measured rate is missed once in twenty times.
+        """
+        if target_for(finding.log.header).is_repeatable:
+            return 1, ""
+        runs = [failure_like(finding.log, finding.fingerprint, self._beat) is not None for _ in range(RUNS_FOR_RATE)]
+        rate = sum(runs) / len(runs)
+        text = f"the unshrunk log failed in {sum(runs)} of {len(runs)} runs"
+        tries = 1 if rate == 1 else ceil(log_of_number(MISSED) / log_of_number(1 - rate)) if rate else 0
+        return tries, text
+
+    def _shrunk(self, finding: Finding, tries: int) -> Shrunk:
+        """Shrink the log of a finding, and keep the smallest log so far."""
+        smallest = measure(finding.log)
+
+        def still_fails(log: OpLog) -> Failure | None:
+            nonlocal smallest
+            self._go_on()
+            found = (failure_like(log, finding.fingerprint, self._go_on) for _ in range(tries))
+            failure = next((failure for failure in found if failure is not None), None)
+            if failure is not None and finding.suffix:
+                key = key_of(log, failure, self._go_on)
+                failure = failure if is_of(key, finding.key) or is_of(finding.key, key) else None
+            if failure is not None:
+                smaller = finding.changed(log=OpLog(log.header, log.ops[: failure.op_index + 1]))
+                if measure(smaller.log) < smallest:
+                    smallest = measure(smaller.log)
+                    _keep(smaller)
+                    self.on_smaller(smaller)
+            return failure
+
+        return shrink(finding.log, still_fails, self.budget, passed=finding.passed)
+
+    def _without_needless_fixes(self, log: OpLog, finding: Finding) -> OpLog:
+        """The log with only those of the fixes planted to exclude known bugs without which it fails otherwise."""
+        behind = finding.cause.behind
+        for needless in (behind, *((name,) for name in behind)):
+            fixes = tuple(name for name in log.header.fixes if name not in needless)
+            bare = log.with_header(fixes=fixes)
+            if fixes != log.header.fixes and failure_like(bare, finding.fingerprint, self._beat) is not None:
+                log = bare
+        return log
+
+    def _judged(self, report: Finding, driver: Driver, small: Shrunk, finding: Finding, rate: str) -> Finding:
+        """The report of a finding whose shrunk log has failed again, written and with its story.
+
+        If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is of these
+        bugs, and no log is written.  If only the shrunk log passes, the unshrunk one is written.
+        """
+        log, failure = report.log, driver.failure
+        assert failure is not None, f"{report} has failed again"
+        cause = Verifier(target_for(log.header), log.header.fixes, self.trials).cause_of(failure, log)
+        if cause.bugs and not self._is_known(finding):
+            note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
+            return self._whole(finding, note)
+        if cause.bugs:
+            return _of_known_bugs(report, cause)
+        statements = key_of(log, failure, self.trials.beat)
+        if finding.key and leaves_out(failure) and not statements & finding.key:
+            note = f"shrinking leads to another failure of this name: {', '.join(sorted(statements))}"
+            return self._whole(finding, note)
+        report = report.changed(statements=statements, suffix=kind_of("", statements) if finding.suffix else "")
+        path = _written(report, self.out)
+        remarks = [f"while this was shrunk: {fault}" for fault in small.target_faults]
+        remarks += filter(None, [rate, self._depth(log)])
+        lines = story_lines(log.header, failure, path, is_minimal=small.complete)
+        return report.changed(
+            story=[*lines, *(StoryLine(StoryPart.EVIDENCE, remark) for remark in remarks)],
+            passed=(),
+            path=path,
+            engine_steps=driver.counts.engine_steps,
+            shrink_cpu_seconds=small.cpu_seconds,
+            cause=cause,
+        ).repeated(Verdict.FAILED, 1, 1, names=failure.fingerprints)
+
+    def _is_known(self, finding: Finding) -> bool:
+        """Whether the unshrunk log of a finding passes with the fixes of known bugs."""
+        header, failure = finding.log.header, failure_like(finding.log, finding.fingerprint, self._beat)
+        if failure is None:
+            return False
+        return bool(Verifier(target_for(header), header.fixes, self.trials).cause_of(failure, finding.log).bugs)
+
+    def _depth(self, log: OpLog) -> str:
+        """Whether the log of a run with a model also fails with the stand-in; "" for a run with the stand-in."""
+        model = log.header.model
+        if not model:
+            return ""
+        failure = run_log(log.with_header(model=""), observe=self._beat).failure
+        if failure is None:
+            return f"passes with the stand-in for {model}: look first at what computes the model"
+        return f"fails with the stand-in for {model}, too: {failure.fingerprint}"
+
+    def _whole(self, finding: Finding, note: str) -> Finding:
+        """The finding with its unshrunk log, which fails again, because the shrunk one shows something else."""
+        failure = run_log(finding.log, observe=self._beat, tracer_of=decision_tracer).failure
+        story = story_lines(finding.log.header, failure) if failure is not None else ()
+        return write_unshrunk(finding.changed(story=story), self.out, note).repeated(Verdict.FAILED, 1, 1)
+
+    def _not_reproduced(self, finding: Finding) -> Finding:
+        """The finding with both logs written: the unshrunk log, and the log of the run that ended differently."""
+        again = run_log(finding.log, keep_digests=True)
+        kept = [_written(finding, self.out)]
+        if again.failure is None or not again.failure.is_called(finding.fingerprint):
+            other, name = log_of(finding.log.header, again), f"not {finding.fingerprint}"
+            kept.append(_written(finding.changed(log=other, fingerprint=name, path=None), self.out))
+        paths = ", ".join(str(path) for path in kept if path) or "in memory only, because they cannot be written"
+        why = f"{finding.fingerprint}: does not fail again; both logs are kept: {paths}"
+        story = finding.story or [StoryLine(StoryPart.CLAIM, claim_of(finding.fingerprint))]
+        return finding.changed(path=kept[0], story=story).repeated(Verdict.FLAKY, 0, 1, why)
 
 
-def _inner(finding: Finding, path: Path, trials: Trials) -> tuple[Finding | None, str]:
-    """The finding in the op-log that the check inside of a server has recorded, and a note about it.
-
-    There is no finding if its engine is not installed here, or if the log passes behind the port of its engine.
-    """
-    try:
-        log = load_for_here(path)
-        failure = run_log(log, observe=lambda *_: trials.beat()).failure
-    except UsageError as error:
-        return None, f"the op-log of the check inside is not replayed: {error}"
-    engine = f"{log.header.engine}=={log.header.version}"
-    note = f"{len(log.ops)} ops that the check inside has recorded"
-    if failure is None:
-        return None, f"{note} pass when they are replayed on {engine}: {path}"
-    name = failure.fingerprint
-    inner = Finding(name, log.as_regression(name), finding.found_cpu_seconds, engine)
-    return inner, f"{note} fail when they are replayed on {engine}"
-
-
-def _with_inner(finding: Finding, inner: Finding, out: Path, note: str) -> Finding:
-    """The finding whose cause the inner finding shows: written unshrunk, or counted for the inner known bugs."""
-    if inner.cause.bugs:
-        return _of_known_bugs(finding, finding.log, inner.cause)
-    told = (
-        f"{note}, and so do {inner.ops} of them: {inner.path}" if inner.is_confirmed else f"{note}; {inner.why_flaky}"
-    )
-    shrunk = StoryLine(StoryPart.CLAIM, told)
-    whole = replace(finding, inner=inner, story=[*finding.story, shrunk, *inner.story])
-    note = "the requests from outside are not shrunk: the op-log above needs no server"
-    return write_unshrunk(whole, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
-
-
-def _tries_of(finding: Finding, heartbeat: Callable[[], None]) -> tuple[int, str]:
-    """How often a log must pass to count as passing, and why; 0 if the finding does not fail again.
-
-    It is 1 if the target is repeatable; else a failure with the measured rate is missed once in twenty times.
-    """
-    if target_for(finding.log.header).is_repeatable:
-        return 1, ""
-    runs = [failure_like(finding.log, finding.fingerprint, heartbeat) is not None for _ in range(RUNS_FOR_RATE)]
-    rate = sum(runs) / len(runs)
-    text = f"the unshrunk log failed in {sum(runs)} of {len(runs)} runs"
-    tries = 1 if rate == 1 else ceil(log_of_number(MISSED) / log_of_number(1 - rate)) if rate else 0
-    return tries, text
-
-
-def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, tries: int) -> Finding:
-    """Run the shrunk log again and write it; the finding is FLAKY if it does not fail in this way.
-
-    If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is of these bugs,
-    and no log is written.  If only the shrunk log passes, the unshrunk one is written.
-    """
-    bare = _without_needless_fixes(small.log, finding, trials.beat)
-    for _ in range(tries):
-        log, driver = sealed(bare)
-        failure = driver.failure
-        if failure is not None and failure.is_called(finding.fingerprint):
-            break
-    else:
-        return _not_reproduced(finding, out)
-    cause = Verifier(target_for(log.header), log.header.fixes, trials).cause_of(failure, log)
-    if cause.bugs and not _is_known(finding, trials):
-        note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
-        return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
-    if cause.bugs:
-        return _of_known_bugs(finding, log, cause)
-    statements = key_of(log, failure, trials.beat)
-    if finding.key and leaves_out(failure) and not statements & finding.key:
-        note = f"shrinking leads to another failure of this name: {', '.join(sorted(statements))}"
-        return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
-    finding = replace(finding, statements=statements, suffix=kind_of("", statements) if finding.suffix else "")
-    path = _written(log, finding, out)
-    faults = [StoryLine(StoryPart.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults]
-    return replace(
-        finding,
-        log=log,
-        story=[*story_lines(log.header, failure, path, is_minimal=small.complete), *faults],
-        passed=small.passed,
-        path=path,
-        engine_steps=driver.counts.engine_steps,
-        shrink_cpu_seconds=small.cpu_seconds,
-        replays=Replays(Verdict.FAILED, failure.fingerprints, 1, 1),
-        cause=cause,
-    )
-
-
-def _of_known_bugs(finding: Finding, log: OpLog, cause: Cause) -> Finding:
+def _of_known_bugs(finding: Finding, cause: Cause) -> Finding:
     if finding.path is not None:
         finding.path.unlink(missing_ok=True)
-    return replace(finding, log=log, cause=cause, path=None)
+    return finding.changed(cause=cause, path=None)
 
 
-def _is_known(finding: Finding, trials: Trials) -> bool:
-    """Whether the unshrunk log of a finding passes with the fixes of known bugs."""
-    header, failure = finding.log.header, failure_like(finding.log, finding.fingerprint, trials.beat)
-    if failure is None:
-        return False
-    return bool(Verifier(target_for(header), header.fixes, trials).cause_of(failure, finding.log).bugs)
-
-
-def _without_needless_fixes(log: OpLog, finding: Finding, heartbeat: Callable[[], None]) -> OpLog:
-    """The log with only those of the fixes planted to exclude known bugs without which it does not fail in this way."""
-    behind = finding.cause.behind
-    for needless in (behind, *((name,) for name in behind)):
-        fixes = tuple(name for name in log.header.fixes if name not in needless)
-        bare = OpLog(msgspec.structs.replace(log.header, fixes=fixes), log.ops)
-        if fixes != log.header.fixes and failure_like(bare, finding.fingerprint, heartbeat) is not None:
-            log = bare
-    return log
-
-
-def _depth(log: OpLog, observe: Callable[..., None]) -> list[StoryLine]:
-    """Whether the log of a run with a model also fails with the stand-in, as lines of the story."""
-    if not log.header.model:
-        return []
-    failure = run_log(OpLog(msgspec.structs.replace(log.header, model=""), log.ops), observe=observe).failure
-    if failure is None:
-        told = f"passes with the stand-in for {log.header.model}: look first at what computes the model"
-    else:
-        told = f"fails with the stand-in for {log.header.model}, too: {failure.fingerprint}"
-    return [StoryLine(StoryPart.EVIDENCE, told)]
-
-
-def _not_reproduced(finding: Finding, out: Path) -> Finding:
-    """The finding with both logs written: the unshrunk log, and the log of the run that ended differently."""
-    again = run_log(finding.log, keep_digests=True)
-    kept = [_written(finding.log, finding, out)]
-    if again.failure is None or not again.failure.is_called(finding.fingerprint):
-        other = log_of(finding.log.header, again)
-        kept.append(_written(other, replace(finding, fingerprint=f"not {finding.fingerprint}", path=None), out))
-    paths = ", ".join(str(path) for path in kept if path) or "in memory only, because they cannot be written"
-    why = f"{finding.fingerprint}: does not fail again; both logs are kept: {paths}"
-    return replace(finding, path=kept[0], replays=Replays(Verdict.FLAKY, (), 0, 1, diverged=why))
-
-
-def write_unshrunk(finding: Finding, out: Path, note: str, replays: Replays | None = None) -> Finding:
-    """Write the unshrunk log of a finding that cannot be shrunk, with the story that it has; `note` is the reason.
+def write_unshrunk(finding: Finding, out: Path, note: str) -> Finding:
+    """Write the log of a finding that is not shrunk any further, with the story that it has; `note` is the reason.
 
     No pytest file is written, because a log that kills its process would kill the whole test run.
     """
-    header = msgspec.structs.replace(finding.log.header, expected=finding.fingerprint)
-    log = OpLog(header, finding.log.ops)
-    path = _written(log, finding, out, with_test=False)
+    finding = finding.changed(log=finding.log.as_regression(finding.fingerprint))
+    path = _written(finding, out, with_test=False)
     first, *stack = finding.died.splitlines() or [""]
-    story = [] if finding.story else [StoryLine(StoryPart.CLAIM, f"{finding.fingerprint}: {first}".removesuffix(": "))]
+    claim = f"{finding.fingerprint}: {first}" if first else claim_of(finding.fingerprint)
+    story = [] if finding.story else [StoryLine(StoryPart.CLAIM, claim)]
     story += [StoryLine(StoryPart.EVIDENCE, line.strip(), 2 * (len(line) - len(line.lstrip()))) for line in stack]
     story += [*finding.story, StoryLine(StoryPart.EVIDENCE, note), *([replay_line(path)] if path else [])]
-    return replace(finding, log=log, story=story, path=path, replays=replays)
+    return finding.changed(story=story, path=path)
 
 
 def save_unshrunk(log: OpLog, name: str, out: Path | None, seed: int) -> Path | None:
@@ -277,10 +284,17 @@ def save_unshrunk(log: OpLog, name: str, out: Path | None, seed: int) -> Path | 
     return path
 
 
-def _written(log: OpLog, finding: Finding, out: Path, *, with_test: bool = True) -> Path | None:
+def _keep(finding: Finding) -> None:
+    """Write a smaller log into the file of the unshrunk one, if there is one."""
+    if finding.path is not None:
+        with suppress(OpLogError):
+            finding.log.save(finding.path, overwrite=True, inside=finding.path.parent)
+
+
+def _written(finding: Finding, out: Path, *, with_test: bool = True) -> Path | None:
     """Write the log and remove the unshrunk one; returns the path, or None if the file cannot be written."""
     try:
-        path = write(log, finding.name, out, with_test=with_test)
+        path = write(finding.log, finding.name, out, with_test=with_test)
     except (OSError, OpLogError):
         return None
     if finding.path is not None:

@@ -3,7 +3,6 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -49,7 +48,7 @@ class Judged(NamedTuple):
     @property
     def is_flaky(self) -> bool:
         """Whether it was repeated, and did not fail each time."""
-        return self.finding.replays is not None and not self.finding.is_confirmed
+        return self.finding.verdict is not None and not self.finding.is_confirmed
 
     @property
     def is_new(self) -> bool:
@@ -215,6 +214,9 @@ class Gate:
             return Judged(report, PASSES, ran)
         story = [StoryLine(StoryPart.HISTORY, line) for line in (replays.story if replays is not None else ())]
         why += f"; when it is repeated: {end_of(replays)}" if replays is not None and not is_failing else ""
-        again = None if replays is None or replays.verdict is Verdict.ERROR else replays
-        shown = write_unshrunk(replace(finding, story=story or finding.story), out, f"not shrunk: {why}", again)
+        shown = write_unshrunk(finding.changed(story=story or finding.story), out, f"not shrunk: {why}")
+        if replays is not None and replays.verdict is not Verdict.ERROR:
+            shown = shown.repeated(
+                replays.verdict, replays.failures, replays.runs, replays.diverged, names=replays.fingerprints
+            )
         return Judged(shown, PASSES, ran)

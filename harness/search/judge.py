@@ -121,6 +121,6 @@ def beside(findings: list[Finding], version: str, is_stopped: Callable[[], bool]
                 rule = Rule(finding.fingerprints, needs_fixes=False)
                 end = end_of((yield from judging(group, finding.log, release, rule)))
                 on_base = f"{end} on {version}" + (", too" if end == FAILS else "")
-                findings[index] = replace(finding, on_base=on_base)
+                findings[index] = finding.changed(on_base=on_base)
             yield
     findings.sort(key=lambda one: ranks.get(one.on_base, 1))

@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from swarden.harness.core.admission import parse_log
 from swarden.harness.core.counters import NO_COVERAGE, Coverage
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.core.registry import target_for
+from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import StoryLine
 from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.keys import NO_KEY, Key, is_of, kind_of
@@ -21,21 +23,21 @@ MOST_KINDS = 4  # findings with one fingerprint; then the newest replaces the on
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # of a file, too: so that a rate of it is a number
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The failures of an engine with a fingerprint, and the smallest of their logs.
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The failures of an engine with a fingerprint, and the smallest of their logs.  Encoded, it is its own file.
 
     `found_cpu_seconds` is the CPU time of the worker until the first of them; for a death, the wall-clock time since
     the campaign began.  `died` describes the death of the process in the run.  `story` is that of the failure in the
-    log.  `passed` are the candidates that the shrink of the log has run and that did not fail; see shrink.py. `path` is
-    the file of the log, None if it could not be written.  `engine_steps` and `shrink_cpu_seconds` are those of the
-    shrunk log; None if it could not be shrunk.  `replays` is the verdict of running the log again, None if it was not:
-    FLAKY for a finding that does not fail again.  `recorded` is the op-log that the strict check inside of a server has
+    log, and is made when the log is shrunk; that of a target which is not repeatable is made when it fails.  `passed`
+    are the candidates that the shrink of the log has run and that did not fail; see shrink.py. `path` is the file of
+    the log, None if it could not be written.  `engine_steps` and `shrink_cpu_seconds` are those of the shrunk log; None
+    if it could not be shrunk.  `verdict` is that of running the log again, None if it was not: `failures` of `runs`
+    failed, and `why` says why it is FLAKY.  `recorded` is the op-log that the strict check inside of a server has
     written, and `inner` the finding made from it.  `cause` says which known bugs have its fingerprint; the finding is
     of known bugs if its shrunk log has turned out to pass with their fixes.  `on_base` says how the log of a finding in
     a checkout ends on the nearest release.  `key` is the second key of the unshrunk failure and `statements`
     that of the shrunk one; `suffix` makes the name of each further finding with one fingerprint and another key.
-    `together` are the fingerprints of the failure in the unshrunk log.
+    `together` are the fingerprints of the failure in the log.
     """
 
     fingerprint: str
@@ -43,13 +45,16 @@ class Finding:
     found_cpu_seconds: float
     engine: str = ""
     died: str = ""
-    story: Sequence[StoryLine] = ()
-    passed: frozenset[str] = frozenset()
+    story: Sequence[StoryLine] = msgspec.field(default=(), name="lines")
+    passed: Sequence[str] = ()
     path: Path | None = None
     engine_steps: int | None = None
     shrink_cpu_seconds: float = 0.0
-    replays: Replays | None = None
-    recorded: Path | None = None
+    verdict: Verdict | None = None
+    failures: int = 0
+    runs: int = 0
+    why: str = ""
+    recorded: str = ""
     inner: "Finding | None" = None
     cause: Cause = UNKNOWN
     on_base: str = ""
@@ -57,6 +62,25 @@ class Finding:
     statements: Key = NO_KEY
     suffix: str = ""
     together: Sequence[str] = ()
+
+    def changed(self, **fields: Any) -> "Finding":
+        """The finding with other values of some fields."""
+        return msgspec.structs.replace(self, **fields)
+
+    def repeated(
+        self, verdict: Verdict, failures: int, runs: int, why: str = "", *, names: Sequence[str] = ()
+    ) -> "Finding":
+        """The finding with the result of running its log again, which failed with these names."""
+        return self.changed(verdict=verdict, failures=failures, runs=runs, why=why, together=names)
+
+    def admitted(self, path: Path, engine: str) -> "Finding":
+        """A finding that was read from a file, on an engine of this build; raises OpLogError if it cannot run the log.
+
+        Only the same build continues a shrink: a candidate that passed in another build may fail in this one.
+        """
+        log = parse_log(self.log.to_bytes(), path, engine=engine)
+        is_same = log.header.source_hash == target_for(log.header).source_hash()
+        return self.changed(log=log, engine=engine, path=None, passed=self.passed if is_same else ())
 
     def __str__(self) -> str:
         return f"{self.name} on {self.engine}"
@@ -66,19 +90,24 @@ class Finding:
         return f"{self.fingerprint}{self.suffix}"
 
     @property
+    def kind(self) -> str:
+        """The name under which its failures are counted: that of the known bugs, if there are some."""
+        return self.cause.name or self.name
+
+    @property
     def is_confirmed(self) -> bool:
         """Whether the log fails in the same way each time that it is run again."""
-        return self.replays is not None and self.replays.verdict is Verdict.FAILED
+        return self.verdict is Verdict.FAILED
 
     @property
     def why_flaky(self) -> str:
         """The reason, if the log does not fail again, or not always; else ""."""
-        return self.replays.diverged if self.replays is not None and self.replays.verdict is Verdict.FLAKY else ""
+        return self.why if self.verdict is Verdict.FLAKY else ""
 
     @property
     def fingerprints(self) -> list[str]:
         """The fingerprints of the failure in the log; that of the finding comes first."""
-        return list(dict.fromkeys((self.fingerprint, *(self.replays.fingerprints if self.replays else self.together))))
+        return list(dict.fromkeys((self.fingerprint, *self.together)))
 
     @property
     def laws(self) -> list[str]:
@@ -144,13 +173,13 @@ class Tallies:
             else:
                 setattr(self, name, getattr(self, name) + count)
 
-    def count(self, known: str, fingerprint: str, key: Key) -> None:
+    def count(self, finding: Finding) -> None:
         """Count a failed run: of known bugs, or else of a fingerprint and a key."""
-        if known:
-            self.known[known] += 1
+        if finding.cause.bugs:
+            self.known[finding.kind] += 1
         else:
-            self.failures[fingerprint] += 1
-            self.kinds.update([kind_of(fingerprint, key)] if key else ())
+            self.failures[finding.fingerprint] += 1
+            self.kinds.update([kind_of(finding.fingerprint, finding.key)] if finding.key else ())
 
     def runs_of(self, finding: Finding, among: Sequence[Finding] = ()) -> int:
         """The failed runs that count for a finding among others."""
@@ -240,6 +269,5 @@ class Result:
             suffix = same.suffix if same is not None else own
             soonest = min(one.found_cpu_seconds for one in both)
             smallest = min(both, key=lambda one: measure(one.log))
-            self.findings[f"{finding.fingerprint}{suffix}"] = replace(
-                smallest, found_cpu_seconds=soonest, suffix=suffix
-            )
+            merged = smallest.changed(found_cpu_seconds=soonest, suffix=suffix)
+            self.findings[merged.name] = merged

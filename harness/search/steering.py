@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
@@ -15,9 +14,10 @@ from swarden.harness.core.ops import Drain, Op, Step, Submit, name_of
 from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import failure_like
 from swarden.harness.core.target import simplified
-from swarden.harness.search.keys import BEFORE_HASH, NO_KEY, Key, is_of, key_of, kind_of
+from swarden.harness.search.keys import BEFORE_HASH, Key, is_of, key_of, kind_of
+from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
-from swarden.harness.search.verification import UNKNOWN, Cause, Verifier
+from swarden.harness.search.verification import Cause, Verifier
 
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
 SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
@@ -82,14 +82,6 @@ class Trail:
         )
 
 
-class Kind(NamedTuple):
-    """The name under which failures of one cause, or with one fingerprint and one key, are counted."""
-
-    name: str
-    key: Key = NO_KEY
-    cause: Cause = UNKNOWN
-
-
 class Steering:
     """The number of failures by name, and the position of the current run on each trail."""
 
@@ -99,8 +91,8 @@ class Steering:
         shrunk = {log.header.expected: log for log in logs if log.header.expected is not None}
         self.times: Counter[str] = Counter(dict.fromkeys(shrunk, CONFIRMATIONS))
         self._trails: dict[str, Trail] = {name: Trail.of(log) for name, log in shrunk.items()}
-        self._without_kind = shrunk
-        self._kinds: dict[str, Kind] = {}  # by name
+        self._without_key = shrunk
+        self._keys: dict[str, Key] = {}  # by name
         self._positions: dict[str, int] = {}  # by trail, the number of its kinds that the current run has had
         self._reached: set[str] = set()
         self._is_steered = False
@@ -131,33 +123,33 @@ class Steering:
     def cause_of(self, failure: Failure, log: OpLog) -> Cause:
         return self._verifier.cause_of(failure, log)
 
-    def kind(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> Kind:
-        """The Kind of a failure that no fix cures: the first one with a fingerprint has this name."""
-        fingerprint = failure.fingerprint
-        for name in [one for one in self._without_kind if one.partition(BEFORE_HASH)[0] == fingerprint]:
-            known = self._without_kind.pop(name)
+    def named(self, finding: Finding, failure: Failure, heartbeat: Callable[[], None]) -> Finding:
+        """The finding of a failure that no fix cures, with its key, and a name of its own behind a first namesake."""
+        fingerprint = finding.fingerprint
+        for name in [one for one in self._without_key if one.partition(BEFORE_HASH)[0] == fingerprint]:
+            known = self._without_key.pop(name)
             if (same := failure_like(known, fingerprint, heartbeat)) is not None:
-                self._kinds[name] = Kind(name, key_of(known, same, heartbeat))
-        key = key_of(log, failure, heartbeat)
-        namesakes = [one for one in self._kinds.values() if one.name.partition(BEFORE_HASH)[0] == fingerprint]
-        if (kind := next((one for one in namesakes if is_of(key, one.key)), None)) is None:
-            kind = Kind(kind_of(fingerprint, key) if namesakes else fingerprint, key)
-            self._kinds[kind.name] = kind
-        return kind
+                self._keys[name] = key_of(known, same, heartbeat)
+        key = key_of(finding.log, failure, heartbeat)
+        namesakes = [name for name in self._keys if name.partition(BEFORE_HASH)[0] == fingerprint]
+        if (name := next((one for one in namesakes if is_of(key, self._keys[one])), "")) == "":
+            name = kind_of(fingerprint, key) if namesakes else fingerprint
+            self._keys[name] = key
+        return finding.changed(key=self._keys[name], suffix=name.removeprefix(fingerprint))
 
-    def record(self, log: OpLog, kind: Kind, heartbeat: Callable[[], None]) -> Shrunk | None:
-        """Count the failure of a log. The one that confirms it gives the trail; later ones widen the trail.
+    def record(self, finding: Finding, heartbeat: Callable[[], None]) -> Shrunk | None:
+        """Count a failure. The one that confirms it gives the trail; later ones widen the trail.
 
         Returns the shrunk log of the failure that confirms it, if it fails again.  A failure of known bugs is not
         shrunk: the trail of a bug is that of its own op-log.
         """
-        name, small = kind.name, None
+        name, log, small = finding.kind, finding.log, None
         if bug := target_for(log.header).known_bugs().get(name):
             self._trails.setdefault(name, Trail.of(_own_log(bug, log)))
         if name in self._trails:
             self._trails[name].widen(log.header)
-        elif not kind.cause.bugs and self.times[name] + 1 == CONFIRMATIONS:
-            small = _shrunk(log, kind.name.partition(BEFORE_HASH)[0], heartbeat)
+        elif not finding.cause.bugs and self.times[name] + 1 == CONFIRMATIONS:
+            small = _shrunk(log, finding.fingerprint, heartbeat)
             self._trails[name] = Trail.of(small.log if small is not None else log)
         self.times[name] += 1
         return small

@@ -18,7 +18,7 @@ from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.cures import Deaths, Trials
-from swarden.harness.search.findings import report_finding
+from swarden.harness.search.findings import Reporting
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink.shrink import ShrinkBudget
@@ -37,10 +37,10 @@ def make_runs(parent: Parent, plan: Plan) -> None:
 
 
 def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget, deaths: Deaths) -> Finding:
-    """Shrink a finding and write it; see `report_finding` and Trials."""
+    """Shrink a finding and write it; sends each smaller log, in a finding, and each Trial."""
     _boot(parent, finding.log)
     trials = Trials(parent.beat, parent.send, deaths)
-    return report_finding(finding, out, budget, trials=trials, is_stopped=parent.is_stopped)
+    return Reporting(out, budget, trials, parent.is_stopped, on_smaller=parent.send).report(finding)
 
 
 def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool, block: Block) -> Replays:

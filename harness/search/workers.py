@@ -33,7 +33,6 @@ from swarden.harness.search.tasks import Block, make_runs, replay_log, report
 
 GRACE_S = 10.0  # for a worker to end its step after an interrupt
 DEATHS_OF_A_BATCH = 3  # of one worker without a finished run; then the worker skips to its next batch
-FAILED_AGAIN = Replays(Verdict.FAILED, (), 1, 1)
 MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not used any more
 
 
@@ -198,21 +197,23 @@ class WorkerGroup:
         """Report each finding of the result, shrunk within its budget, and all of them within these seconds.
 
         A worker shrinks its finding in its share of the time that is left.  When the time is over, each further finding
-        is repeated once, and not shrunk.  A finding that kills its worker is written unshrunk, and so is one that still
-        waits GRACE_S after an interrupt.  If the worker died with a fix that was tried, the finding is reported again
-        without that trial, and the crash with the fix is a finding of its own.
+        is repeated once, and not shrunk.  A finding that kills its worker is written with its smallest log so far, and
+        so is one that still waits GRACE_S after an interrupt.  If the worker died with a fix that was tried, the
+        finding is reported again without that trial, and the crash with the fix is a finding of its own.
         """
         until = time.monotonic() + seconds
         waiting = deque(self.result.findings.values())
+        smallest: dict[int, Finding] = {}  # by worker, its finding with the smallest log so far
 
-        def give(worker: Process) -> None:
+        def give(index: int) -> None:
             rounds = ceil(len(waiting) / len(self.workers))
             share_s = max(0.0, until - time.monotonic()) / rounds
             own = replace(budget, cpu_seconds=min(budget.cpu_seconds, share_s))
-            worker.give(report, waiting.popleft(), out, own, dict(self._past.in_trials))
+            smallest[index] = waiting.popleft()
+            self.workers[index].give(report, smallest[index], out, own, dict(self._past.in_trials))
 
-        for worker in self.workers[: len(waiting)]:
-            give(worker)
+        for index in range(min(len(self.workers), len(waiting))):
+            give(index)
         for received in self._messages():
             if time.monotonic() > until:
                 self.stop()
@@ -220,30 +221,36 @@ class WorkerGroup:
                 yield None
                 continue
             index, message = received
-            task = self.workers[index].task
-            if isinstance(message, Death):
-                trial = self._died_in_trial(index, message)
-                if task is not None and trial is not None:
-                    waiting.append(task.arguments[0])
-                    for crash in self._crash_with_fix(index, message, trial, task.arguments[0].engine):
-                        if self.result.findings.setdefault(crash.fingerprint, crash) is crash:
-                            waiting.append(crash)
-                elif task is not None:
-                    note = f"when the run is repeated, the process {message.how}"
-                    yield write_unshrunk(task.arguments[0], out, note, None if self._is_overdue else FAILED_AGAIN)
+            if isinstance(message, Finding):
+                smallest[index] = message
+                continue
+            ended = message.result if isinstance(message, Ended) else message
+            trial = self._died_in_trial(index, ended) if isinstance(ended, Death) else None
+            if isinstance(ended, Death):
                 self._replace(index)
-            elif task is not None and isinstance(message.result, UsageError):  # such as a fault of the target
-                note = f"when the run is repeated: {message.result}"
-                yield write_unshrunk(task.arguments[0], out, note, FAILED_AGAIN)
-            else:
-                yield message.result
+            finding = smallest.pop(index, None)
+            if finding is not None and trial is not None:
+                crashes = self._crash_with_fix(index, ended, trial, finding.engine)
+                new = [one for one in crashes if self.result.findings.setdefault(one.fingerprint, one) is one]
+                waiting.extend([finding, *new])
+            elif finding is not None:
+                yield self._report_of(finding, ended, out)
             if self._is_overdue:
                 note = "interrupted before it was repeated"
                 yield from (write_unshrunk(one, out, note) for one in waiting)
                 waiting.clear()
             elif waiting:
-                give(self.workers[index])
+                give(index)
         self._go_on()
+
+    def _report_of(self, finding: Finding, ended: Finding | UsageError | Death, out: Path) -> Finding:
+        """The report of a finding whose task has ended so; the finding has its smallest log so far."""
+        if isinstance(ended, Finding):
+            return ended
+        how = f", the process {ended.how}" if isinstance(ended, Death) else f": {ended}"  # such as a target's fault
+        report = write_unshrunk(finding, out, f"when the run is repeated{how}")
+        is_killed = isinstance(ended, Death) and self._is_overdue
+        return report if is_killed else report.repeated(Verdict.FAILED, 1, 1)
 
     # --- the processes
 
@@ -365,7 +372,7 @@ class WorkerGroup:
             last = name_of(log.ops[-1]) if log.ops else "start"
             died = _described(f"worker {index} {death.how} in op {len(log.ops)}, {last}", death)
             found = [Finding(f"{death.name}/{last}", log, seconds, plan.engine, died=died)]
-        found = [replace(one, path=save_unshrunk(one.log, one.fingerprint, plan.out, plan.seed)) for one in found]
+        found = [one.changed(path=save_unshrunk(one.log, one.fingerprint, plan.out, plan.seed)) for one in found]
         findings = {one.fingerprint: one for one in found}
         return Result(Tallies(runs=1, failed_runs=1, failures=Counter([*findings])), findings)
 
@@ -378,7 +385,7 @@ class WorkerGroup:
         )
         name = f"{death.name}/with {' and '.join(trial.fixes)}"  # other fixes may lead to another crash
         crash = Finding(name, trial.log.with_fixes(trial.fixes), time.monotonic() - self.started_at, engine)
-        return [replace(crash, died=_described(summary, death))]
+        return [crash.changed(died=_described(summary, death))]
 
 
 def _described(summary: str, death: Death) -> str:

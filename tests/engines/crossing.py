@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import msgspec
-
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.fixes import patch_of
@@ -72,7 +70,7 @@ def _failed(path: Path, engine: str, own: str) -> Iterator[tuple[Target, OpLog, 
     target = target_of(engine)
     target.prepare_process()
     log = load_log(path, engine=engine)
-    log = OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops)
+    log = log.with_header(mutant=None)
     with nullcontext() if own else target.mutant(path.stem).planted():
         failure = run_log(log).failure
         assert failure is not None, f"{path.stem} passes on {engine}"

@@ -33,7 +33,7 @@ from swarden.harness.core.ops import ENGINE_OPS
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
 from swarden.harness.releases.backtest import Backtest
-from swarden.harness.releases.backtest_results import Budget, Frozen, Judged, Outcome, Pair
+from swarden.harness.releases.backtest_results import Budget, Frozen, Outcome, Pair
 from swarden.harness.traces.mooncake import read_mooncake
 from swarden.harness.traces.serve import Pace, longest, serve
 from tests.engine_under_test.model.checkpoints import CPU, write_checkpoint
@@ -51,8 +51,8 @@ CONFIGS = (
 )
 BUG = tomllib.loads(LEAST + DOCUMENT + FIX) | {"logs": {"some-bug--again": {"shows": "x"}}, "large_pools": {"a": 1}}
 SETTINGS = {"engine": ["demo"], "minutes": 2, "archive": "nights", "set": {"page_size": 4, "name": "a b"}}
-FROZEN = Frozen(fingerprint="x/y", bug="", log="x.oplog", blake2b="00", ops=3)
-PAIR = Pair(old="1.0.0", new="1.0.1", judged=[Judged(finding=FROZEN, outcome=Outcome.FOUND)])
+FROZEN = Frozen(fingerprint="x/y", log="x.oplog", blake2b="00", ops=3, outcome=Outcome.FOUND)
+PAIR = Pair(old="1.0.0", new="1.0.1", judged=[FROZEN])
 ROWS = [one | {"output_length": 64} for one in chatty_rows(8)]
 
 

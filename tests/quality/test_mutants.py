@@ -4,11 +4,9 @@ from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from swarden.harness.core.admission import load_log
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Verdict, replay, run_log
 from swarden.harness.engines.own.mutants.catalog import BUGS, BY_ID, CATALOG
@@ -57,7 +55,7 @@ def log_of(mutant):
 
 
 def healthy(log):
-    return OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops)
+    return log.with_header(mutant=None)
 
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))

@@ -8,12 +8,10 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.engines.vllm_cpu.checkpoint import MODELS
 from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
 from tests.engines.some_findings import laws_with, op_logs_of
@@ -57,7 +55,7 @@ def test_every_pass_and_every_answer_of_healthy_runs_is_compared(model, tmp_path
 def test_op_log_by_hand_shows_a_bug_of_the_worker(path, tmp_path):
     log = load_log(path)
     healthy = tmp_path / path.name
-    OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops).save(healthy)
+    log.with_header(mutant=None).save(healthy)
 
     assert verdicts(path, healthy) == ["FAILED", "FIXED"]
 
@@ -71,7 +69,7 @@ def test_bug_of_the_worker_is_found_and_is_none_of_the_scheduler(bug, tmp_path):
     assert finding["invariant"] in bug.caught_by
     healthy = tmp_path / "healthy.oplog"
     log = load_log(Path(finding["path"]))
-    OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops).save(healthy)
+    log.with_header(mutant=None).save(healthy)
     assert verdicts(finding["path"], healthy) == ["FAILED", "FIXED"]  # in one process
     assert verdicts(healthy, finding["path"]) == ["FIXED", "FAILED"]
     assert verdicts(finding["path"], "--model", "stand-in") == ["FIXED"]

@@ -16,7 +16,7 @@ from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server.answers import Token
 from swarden.harness.engines.server.apis import OK, Api, Wanted, api_of, read
 from swarden.harness.engines.server.client import QUICK_S, Call, Reply
-from swarden.harness.engines.server.comparison import Judged, compared
+from swarden.harness.engines.server.comparison import JudgedToken, compared
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.failures import InvalidRequestFails, ServerDied, ServerHangs
 from swarden.harness.engines.server.process import SERVER_ERROR, Connection, begin_round, figures, recorded
@@ -338,7 +338,7 @@ class ServerPort(EnginePort):
 
     # --- the answers
 
-    def _is_tie(self, wanted: Wanted, answer: Sequence[int], judged: Judged) -> bool | Reply:
+    def _is_tie(self, wanted: Wanted, answer: Sequence[int], judged: JudgedToken) -> bool | Reply:
         """Without log-probabilities: whether the answered token also follows the tokens before it, in a new prompt.
 
         The reference is asked, else this server and then a new one, whose cache cannot be wrong: without --restart the

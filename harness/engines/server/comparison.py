@@ -10,7 +10,7 @@ from swarden.invariants.events import END
 HALF = log(0.5)
 
 
-class Judged(NamedTuple):
+class JudgedToken(NamedTuple):
     """The first wrong position of an answer, or its last one: index, difference, answered and expected token."""
 
     place: int
@@ -21,7 +21,7 @@ class Judged(NamedTuple):
 
 def compared(
     answer: Sequence[Token], cold: Sequence[Token], tolerance: float, *, is_greedy: bool, is_whole: bool = True
-) -> Judged | None:
+) -> JudgedToken | None:
     """The first wrong token of an answer, or the last that could be judged; None if none could.
 
     A token has the log-probability that it has in the cold answer, and is the likeliest one of that if nothing was
@@ -35,15 +35,15 @@ def compared(
         if mine.id != other.id and (not is_greedy or (is_near and shown is not None)):
             return last  # another draw, or a tie
         if mine.id != other.id:
-            return Judged(place, shown, mine.id, other.id)
+            return JudgedToken(place, shown, mine.id, other.id)
         is_likeliest = other.best is None or other.best_logprob - other.logprob <= tolerance
         expected = mine.id if other.best is None or is_likeliest or not is_greedy else other.best
-        last = Judged(place, shown, mine.id, expected)
+        last = JudgedToken(place, shown, mine.id, expected)
         if not is_near or expected != mine.id:
             return last
     place = min(len(answer), len(cold))
     more = answer[place:] or (cold[place:] if is_whole else ())
     if is_greedy and more and (isnan(more[0].logprob) or more[0].logprob > HALF + tolerance):
         here, there = [tokens[place].id if len(tokens) > place else END for tokens in (answer, cold)]
-        return Judged(place, None, here, there)
+        return JudgedToken(place, None, here, there)
     return last

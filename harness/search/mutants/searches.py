@@ -21,7 +21,7 @@ from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.target import ENGINE
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.findings import report_finding, write
+from swarden.harness.search.findings import Reporting, write
 from swarden.harness.search.jobs import JobDeath, run_jobs
 from swarden.harness.search.mutants.verdict import detecting_laws
 from swarden.harness.search.process import prepare_process
@@ -212,7 +212,7 @@ def searched(job: SearchJob, scope: Scope, *, limit_cpu: Callable[[float], None]
         return result
     limit_cpu(scope.seconds + scope.hang_seconds)
     finding = _with_listed_law(mutant, finding)
-    report = report_finding(finding, out, ShrinkBudget(cpu_seconds=scope.seconds))
+    report = Reporting(out, ShrinkBudget(cpu_seconds=scope.seconds)).report(finding)
     if report.why_flaky:
         path = write(finding.log, finding.fingerprint, out)
         law = f"{finding.invariant}, which does not fail again"
@@ -262,5 +262,5 @@ def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:
     failure = run_log(finding.log).failure
     for fingerprint in failure.fingerprints if failure is not None else ():
         if law_of(fingerprint) in mutant.caught_by:
-            return replace(finding, fingerprint=fingerprint, log=finding.log.as_regression(fingerprint))
+            return finding.changed(fingerprint=fingerprint, log=finding.log.as_regression(fingerprint))
     return finding

@@ -192,7 +192,7 @@ class _Found:
                 decode_all(target_for(header), configs)
         except (InvalidConfig, TargetFault):
             return None
-        return OpLog(msgspec.structs.replace(header, configs=configs), self.log.ops)
+        return self.log.with_header(configs=configs)
 
 
 def _in_other_order(ops: Sequence[Op], first: int, second: int) -> Iterator[list[Op]]:

@@ -63,7 +63,7 @@ def installed(tested, tmp_path_factory):
 
 def _outcomes(folder):
     pairs = json.loads((folder / ".swarden/backtest/tinyserve/backtest.json").read_text())
-    return [[(one["finding"]["fingerprint"], one["outcome"]) for one in pair["judged"]] for pair in pairs]
+    return [[(one["fingerprint"], one["outcome"]) for one in pair["judged"]] for pair in pairs]
 
 
 def _pairs(folder):

@@ -6,7 +6,6 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
@@ -353,7 +352,7 @@ def test_torn_log_is_an_error_and_the_other_logs_are_replayed(failing, tmp_path)
 
 def test_log_of_another_version_is_replayed_only_with_engine(failing, tmp_path):
     log = load_log(failing)
-    older = OpLog(msgspec.structs.replace(log.header, version="0.0.9"), log.ops)
+    older = log.with_header(version="0.0.9")
     older.save(tmp_path / "older.oplog")
 
     refused = swarden("replay", "older.oplog", cwd=tmp_path)
@@ -369,7 +368,7 @@ def test_log_of_another_version_is_replayed_only_with_engine(failing, tmp_path):
 def test_log_of_a_version_that_is_not_installed_is_neither_shown_nor_shrunk(failing, tmp_path, command):
     """On another version its ops would be another run."""
     log = load_log(failing)
-    OpLog(msgspec.structs.replace(log.header, version="0.0.9"), log.ops).save(tmp_path / "older.oplog")
+    log.with_header(version="0.0.9").save(tmp_path / "older.oplog")
 
     run = swarden(command, "older.oplog", cwd=tmp_path)
 

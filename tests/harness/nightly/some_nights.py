@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def leaking(*_: Any) -> ShardResult:
 def settled(finding: Finding, failures: int = FRESH, why: str = "") -> Finding:
     story = [StoryLine(StoryPart.EVIDENCE, line) for line in ("a story", "replay: swarden replay elsewhere")]
     verdict = Verdict.FAILED if failures == FRESH else Verdict.FLAKY
-    return replace(finding, story=story, replays=Replays(verdict, (finding.fingerprint,), failures, FRESH, why))
+    return finding.changed(story=story).repeated(verdict, failures, FRESH, why)
 
 
 class Lost(Exception):

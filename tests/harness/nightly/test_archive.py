@@ -7,7 +7,7 @@ from datetime import date
 import msgspec
 import pytest
 
-from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.core.replay import Verdict
 from swarden.harness.nightly.archive import Archive, Archived, FindingSummary, Night, Sighting, Status
 from swarden.harness.nightly.night_records import ShardRecord
 from swarden.harness.search.archive_files import ArchiveError, UnreadableFile, read, save
@@ -72,7 +72,7 @@ def test_night_with_a_clock_in_the_future_hides_no_later_one(tmp_path):
 
     assert [one.night for one in found.sightings] == [FIRST, FUTURE, SECOND]
     assert (found.status, found.summary().last_seen) == (Status.REOPENED, SECOND)
-    assert found.status_of(Replays(Verdict.FAILED, (), 1, 1), THIRD, "swarden") is Status.RECURRING
+    assert found.status_of(Verdict.FAILED, THIRD, "swarden") is Status.RECURRING
 
 
 def test_merged_nights_keep_the_order_of_both_archives(tmp_path):

@@ -2,15 +2,16 @@
 
 import json
 
-import msgspec
 import pytest
 
 from docs.make.pages import ROOT
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.nightly.journal import FindingFile
+from swarden.harness.core.replay import Verdict
+from swarden.harness.report.story import StoryLine, StoryPart
+from swarden.harness.search.archive_files import read, save
 from swarden.harness.search.cures import DOES_NOT_HELP
-from swarden.harness.search.keys import BEFORE_HASH
+from swarden.harness.search.keys import BEFORE_HASH, Key
 from swarden.harness.search.result import Finding
 from swarden.harness.search.verification import Cause
 from tests.harness.some_bugs import OF_BLOCKS, OF_PROMPTS, STUCK, swarden_with_bugs
@@ -19,12 +20,36 @@ PATH = ROOT / "tests/quality/oplogs/B18.oplog"
 CAUSE = Cause(namesakes={OF_BLOCKS: DOES_NOT_HELP}, behind=(OF_PROMPTS,), revealed=STUCK)
 
 
-def test_finding_in_the_journal_keeps_what_is_known_of_it():
-    finding = Finding(STUCK, load_log(PATH), 1.0, "swarden", cause=CAUSE)
+def test_finding_is_read_from_its_file_as_it_was(tmp_path):
+    line = StoryLine(StoryPart.EVIDENCE, "block 3: owned by nobody", 2)
+    finding = Finding(STUCK, load_log(PATH), 1.0, "swarden", cause=CAUSE, story=[line], key=Key(["a"]), passed=["b"])
+    save(tmp_path / "a.json", finding.repeated(Verdict.FLAKY, 2, 3, "why", names=[STUCK]), tmp_path)
 
-    written = msgspec.json.encode(FindingFile.of(finding))
+    read_back = read(tmp_path / "a.json", Finding, tmp_path)
 
-    assert msgspec.json.decode(written, type=FindingFile).finding(PATH, "swarden").cause == CAUSE
+    assert (read_back.log, read_back.cause, read_back.story) == (finding.log, CAUSE, [line])
+    assert (read_back.key, read_back.passed, read_back.why_flaky) == (Key(["a"]), ["b"], "why")
+
+
+def test_finding_of_an_older_journal_is_read(tmp_path):
+    older = {
+        "fingerprint": STUCK,
+        "log": PATH.read_text(),
+        "found_cpu_seconds": 1.0,
+        "story": ["a line"],
+        "recorded": "",
+    }
+    (tmp_path / "a.json").write_text(json.dumps(older))
+
+    assert read(tmp_path / "a.json", Finding, tmp_path).log == load_log(PATH)
+
+
+def test_finding_of_another_build_begins_its_shrink_again():
+    finding = Finding(STUCK, load_log(PATH), 1.0, passed=["b"])
+
+    admitted = finding.admitted(PATH, "swarden")
+
+    assert (admitted.engine, admitted.passed) == ("swarden", ())
 
 
 @pytest.fixture(scope="module")

@@ -162,7 +162,7 @@ def test_crash_that_does_not_repeat_is_red_and_no_finding(tmp_path):
 
 def test_crash_that_is_met_while_a_finding_is_settled_is_a_finding_of_its_own(tmp_path):
     answers, crash = table(leaking), "crash/SIGKILL/with a fix"
-    answers.answers["settle"] = lambda finding, *_: [settled(finding), settled(replace(finding, fingerprint=crash))]
+    answers.answers["settle"] = lambda finding, *_: [settled(finding), settled(finding.changed(fingerprint=crash))]
 
     night = night_of(tmp_path, answers)
 

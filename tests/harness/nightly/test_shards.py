@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from swarden.harness.core.mutant_file import VARIABLE
@@ -19,7 +18,6 @@ from swarden.harness.nightly.shards import (
     find_canary,
     replay_log,
     replay_logs,
-    replay_with_story,
     settle,
 )
 from swarden.harness.search.campaign import Plan
@@ -92,34 +90,6 @@ def test_search_for_a_canary_ends_with_its_time_or_its_runs(monkeypatch, runs, s
     assert (found.law, found.is_missed) == ("", runs == 90)
 
 
-def test_worker_has_the_limits_of_its_job(monkeypatch):
-    """A node outlives a night, and the next one can have other limits."""
-    started = []
-
-    class Group:
-        def __init__(self, *_, hang_seconds, memory_bytes):
-            started.append(ProcessLimits(hang_seconds, memory_bytes))
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def replay(self, *_, **__):
-            return Replays(Verdict.FIXED, (), 0, 3)
-
-    monkeypatch.setattr("swarden.harness.nightly.shards.WorkerGroup", Group)
-    log = OpLog(Header(engine=OWN, configs=[{}]), [])
-    try:
-        for limits in (ProcessLimits(60.0), ProcessLimits(5.0), ProcessLimits(60.0, 1 << 30), ProcessLimits(60.0)):
-            replay_with_story(log, limits)
-    finally:
-        close_lanes()
-
-    assert started == [ProcessLimits(60.0), ProcessLimits(5.0), ProcessLimits(60.0, 1 << 30)]
-
-
 @pytest.mark.parametrize(
     ("names", "result"),
     [
@@ -154,8 +124,8 @@ def test_log_whose_replay_dies_is_run_again_in_a_fresh_process(mutant, verdict, 
 
 @pytest.mark.usefixtures("own_mutants")
 def test_death_in_a_replay_that_repeats_is_confirmed():
-    header = msgspec.structs.replace(LOG.header, mutant="dies", expected="crash/SIGKILL")
-    finding = Finding("crash/SIGKILL", OpLog(header, LOG.ops), 0.0, died="a replay ended with crash/SIGKILL")
+    log = LOG.with_header(mutant="dies", expected="crash/SIGKILL")
+    finding = Finding("crash/SIGKILL", log, 0.0, died="a replay ended with crash/SIGKILL")
 
     [confirmed] = settle(finding, DEMO, ProcessLimits(60.0))
 

@@ -190,7 +190,7 @@ def test_equal_findings_of_two_results_become_one_with_the_smaller_log(is_found_
     runs = one.tallies.runs + other.tallies.runs
     smaller, seconds = OpLog(found.log.header, found.log.ops[1:]), found.found_cpu_seconds
     later = seconds + 1 if is_found_later else 0.0
-    other.findings[fingerprint] = replace(found, log=smaller, found_cpu_seconds=later)
+    other.findings[fingerprint] = found.changed(log=smaller, found_cpu_seconds=later)
 
     one.add(other)
 

@@ -45,7 +45,7 @@ def worked(folder, *, mutant=None, max_runs=1, seed=1):
 def healthy_log(mutant):
     """The log that shows a mutant, without the mutant."""
     log = load_log(OPLOGS / f"{mutant}.oplog")
-    return OpLog(msgspec.structs.replace(log.header, mutant=None, expected=None), log.ops)
+    return log.with_header(mutant=None, expected=None)
 
 
 def test_log_of_a_corpus_finds_a_bug_that_random_runs_miss(tmp_path):

@@ -2,7 +2,6 @@
 
 import ast
 import runpy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,12 @@ import pytest
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import OWN, UnknownEngine
-from swarden.harness.report.story import StoryPart
+from swarden.harness.core.replay import failure_like
+from swarden.harness.report.story import CLAIMS, StoryPart
 from swarden.harness.search import steering
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.cures import Trial
-from swarden.harness.search.findings import report_finding, write, write_unshrunk
+from swarden.harness.search.findings import Reporting, write, write_unshrunk
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.driving import TINY
@@ -35,7 +35,7 @@ def finding(tmp_path) -> Finding:
 
 def test_reported_finding_has_a_shrunk_log_a_test_and_a_story_with_places_in_the_code(finding, tmp_path):
     """The unshrunk log is removed."""
-    reported = report_finding(finding, tmp_path, BUDGET)
+    reported = Reporting(tmp_path, BUDGET).report(finding)
 
     [test] = tmp_path.glob("test_*.py")
     assert reported.path is not None
@@ -45,12 +45,31 @@ def test_reported_finding_has_a_shrunk_log_a_test_and_a_story_with_places_in_the
     assert any(".py:" in line.text for line in reported.story if line.part is StoryPart.HISTORY)
 
 
-def test_finding_that_cannot_be_repeated_keeps_its_story(finding, tmp_path):
+def test_shrink_that_dies_leaves_its_smallest_log_in_the_file_of_the_unshrunk_one(finding, tmp_path):
+    class Killed(BaseException):
+        """The process dies."""
+
+    smaller: list[Finding] = []
+
+    def die(one: Finding) -> None:
+        smaller.append(one)
+        if len(smaller) == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        Reporting(tmp_path, BUDGET, on_smaller=die).report(finding)
+
+    assert list(tmp_path.iterdir()) == [finding.path]
+    assert load_log(finding.path).ops == smaller[-1].log.ops
+    assert len(smaller[-1].log.ops) < len(finding.log.ops)
+
+
+def test_finding_that_cannot_be_repeated_has_the_claim_of_its_law(finding, tmp_path):
     """Such a finding is one whose engine the target cannot build again."""
     written = write_unshrunk(finding, tmp_path, "when the run is repeated: no pool of this size")
 
-    *story, note, replay = map(str, written.story)
-    assert any(line.startswith(f"{finding.invariant}: ") for line in story)
+    claim, note, replay = map(str, written.story)
+    assert claim == f"{finding.fingerprint}: {CLAIMS[finding.invariant]}"
     assert note == "when the run is repeated: no pool of this size"
     assert replay == f"replay: swarden replay {written.path}"
 
@@ -67,14 +86,14 @@ def test_finding_is_sent_before_its_log_is_shrunk(monkeypatch):
         Worker(Plan(engine="demo", profile=TINY, seed=11, seconds=60), sent.append).work()
 
     finding, *_ = [one for result in sent if isinstance(result, Result) for one in result.findings.values()]
-    assert any(line.text.startswith(f"{finding.invariant}: ") for line in finding.story)
+    assert failure_like(finding.log, finding.fingerprint) is not None
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["in-time", "time-is-over"])
 def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path, is_stopped):
-    gone = replace(finding, fingerprint="never_seen")
+    gone = finding.changed(fingerprint="never_seen")
 
-    reported = report_finding(gone, tmp_path / "out", BUDGET, is_stopped=lambda: is_stopped)
+    reported = Reporting(tmp_path / "out", BUDGET, is_stopped=lambda: is_stopped).report(gone)
 
     [unshrunk] = (tmp_path / "out").glob("never_seen-*.oplog")
     [other] = (tmp_path / "out").glob("not-never_seen-*.oplog")

@@ -1,7 +1,6 @@
 """A gate with workers that only report: what is replayed on the base, shrunk and judged."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ class Head:
     def report_findings(self, *_: object, seconds: float):
         for one in self.result.findings.values():
             self.shrunk.append(one.fingerprint)
-            yield replace(one, log=finding("", 2).log, replays=Replays(Verdict.FAILED, (one.fingerprint,), 1, 1))
+            yield one.changed(log=finding("", 2).log).repeated(Verdict.FAILED, 1, 1)
         yield from self._crashes
 
     def replaying(self, *_: object, **__: object):
@@ -115,7 +114,7 @@ def test_shrunk_log_that_fails_on_the_base_is_not_shown(tmp_path, again):
 @pytest.mark.parametrize(
     ("found", "on_base", "is_same"),
     [
-        pytest.param(replace(finding("a/law", 4), together=("a/law", "b/law")), "b/law", True, id="either-way"),
+        pytest.param(finding("a/law", 4).changed(together=("a/law", "b/law")), "b/law", True, id="either-way"),
         pytest.param(finding("a/law", 4), "b/law", False, id="another-law"),
         pytest.param(
             finding("KeyError/new.<locals>.f/caller", 4),
@@ -145,7 +144,7 @@ def test_base_that_is_still_busy_when_the_time_is_over_gets_no_further_log(tmp_p
 def test_failure_of_a_known_bug_that_passes_on_the_base_is_new_and_not_shrunk(tmp_path):
     """Its log passes with the fix on the head, as if the head had lost it."""
     head = Head(finding("old", 3))
-    head.result.known["a-bug"] = replace(finding("law", 4), cause=Cause(("a-bug",)))
+    head.result.known["a-bug"] = finding("law", 4).changed(cause=Cause(("a-bug",)))
 
     gate = run(head, Base(of_4=PASSES), tmp_path)
 

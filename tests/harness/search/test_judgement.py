@@ -8,7 +8,7 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.archive import EngineOfNight, FindingOfNight, Night, Sighting, Status
 from swarden.harness.nightly.verdict import judgement_of
-from swarden.harness.releases.backtest_results import Frozen, Judged, Pair
+from swarden.harness.releases.backtest_results import Frozen, Pair
 from swarden.harness.releases.backtest_results import Outcome as OfFinding
 from swarden.harness.releases.backtest_results import judgement_of as judgement_of_pairs
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS
@@ -31,16 +31,18 @@ def of_night(new, known):
 
 
 def of_backtest(new, known):
-    frozen = [(Frozen(fingerprint=name, bug="", log="a", blake2b="", ops=1), "") for name in new]
-    frozen += [(Frozen(fingerprint=LEAK, bug="", log="b", blake2b="", ops=1), bug) for bug in known]
-    still = [Judged(finding=one, outcome=OfFinding.STILL, bug=bug) for one, bug in frozen]
-    fixed = Judged(finding=Frozen(fingerprint=LEAK, bug="", log="c", blake2b="", ops=1), outcome=OfFinding.FOUND)
-    return judgement_of_pairs([Pair(old="1", new="2", judged=[*still, fixed]), Pair(old="2", new="3", is_same=True)])
+    judged = [frozen(name, OfFinding.STILL) for name in new]
+    judged += [frozen(LEAK, OfFinding.STILL, bug) for bug in known]
+    judged.append(frozen(LEAK, OfFinding.FOUND))
+    return judgement_of_pairs([Pair(old="1", new="2", judged=judged), Pair(old="2", new="3", is_same=True)])
+
+
+def frozen(name, outcome, bug=""):
+    return Frozen(fingerprint=name, log="a", blake2b="", ops=1, bug=bug, outcome=outcome)
 
 
 def test_backtest_whose_logs_cannot_be_run_on_the_newest_release_is_not_green():
-    frozen = Frozen(fingerprint=LEAK, bug="", log="a", blake2b="", ops=1)
-    pair = Pair(old="1", new="2", judged=[Judged(finding=frozen, outcome=OfFinding.NOT_JUDGED)])
+    pair = Pair(old="1", new="2", judged=[frozen(LEAK, OfFinding.NOT_JUDGED)])
 
     assert judgement_of_pairs([pair]) == (ExitCode.CLEAN, NOT_JUDGED)
 

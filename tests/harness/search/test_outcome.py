@@ -1,16 +1,15 @@
 """The exit code and the verdict of a campaign."""
 
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import date
-from typing import Any
 
 import pytest
 
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.core.replay import Verdict
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.mutes import Mute
@@ -26,7 +25,7 @@ PLANTED = replace(PLAN, mutant="B18")
 
 
 def report(*fingerprints: str) -> Finding:
-    return Finding(fingerprints[0], LOG, 0.0, replays=Replays(Verdict.FAILED, fingerprints, 1, 1))
+    return Finding(fingerprints[0], LOG, 0.0).repeated(Verdict.FAILED, 1, 1, names=fingerprints)
 
 
 def outcome(**changes) -> Outcome:
@@ -41,7 +40,7 @@ def outcome(**changes) -> Outcome:
         pytest.param({"result": Result(Tallies(runs=9))}, ExitCode.CLEAN, "not judged", id="too-short"),
         pytest.param({"is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted"),
         pytest.param(
-            {"findings": [replace(report("crash/SIGKILL/step"), replays=None)], "is_interrupted": True},
+            {"findings": [report("crash/SIGKILL/step").changed(verdict=None)], "is_interrupted": True},
             ExitCode.INTERRUPTED,
             "not judged",
             id="interrupted-before-it-was-repeated",
@@ -89,7 +88,7 @@ def outcome(**changes) -> Outcome:
             {"plan": PLANTED, "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted-mutation-run"
         ),
         pytest.param(
-            {"findings": [replace(report("crash/SIGKILL/step"), replays=None)]},
+            {"findings": [report("crash/SIGKILL/step").changed(verdict=None)]},
             ExitCode.RED,
             "red",
             id="death-not-reproduced",
@@ -181,17 +180,3 @@ def test_campaign_says_how_to_search_behind_known_bugs_if_most_failed_runs_are_o
 
     line = f"{known} of 10 failed runs are of known bugs: --with-fix all searches behind them"
     assert (line in ended.lines()) == is_said
-
-
-ONCE_AND_TWICE: Any = {int: (2, 4), Counter: (Counter(a=2), Counter(a=4))}
-
-
-@pytest.mark.parametrize("name", [one.name for one in fields(Tallies)])
-def test_each_count_of_two_tallies_is_added(name):
-    once, twice = ONCE_AND_TWICE[type(getattr(Tallies(), name))]
-    total = Tallies()
-
-    for _ in range(2):
-        total.add(replace(Tallies(), **{name: once}))
-
-    assert total == replace(Tallies(), **{name: twice})

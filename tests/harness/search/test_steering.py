@@ -10,7 +10,8 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import run_log
-from swarden.harness.search.steering import CONFIRMATIONS, UNSTEERED_EVERY, Kind, Steering, is_as_far
+from swarden.harness.search.result import Finding
+from swarden.harness.search.steering import CONFIRMATIONS, UNSTEERED_EVERY, Steering, is_as_far
 from swarden.harness.search.verification import Verifier
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
@@ -32,7 +33,7 @@ def steering(log) -> Steering:
     """The steering of a worker with one confirmed failure."""
     failures = Steering(Verifier(target_for(log.header), ()))
     for _ in range(CONFIRMATIONS):
-        failures.record(log, Kind(FINGERPRINT), lambda: None)
+        failures.record(Finding(FINGERPRINT, log, 0.0), lambda: None)
     return failures
 
 

@@ -11,7 +11,6 @@ import pytest
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.exit_codes import ExitCode
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import Verdict, replay, run_log
 from swarden.harness.report.vulnerability import WARNING
@@ -27,7 +26,7 @@ from swarden.harness.search.cures import (
     FixTester,
     Trials,
 )
-from swarden.harness.search.findings import report_finding
+from swarden.harness.search.findings import Reporting
 from swarden.harness.search.judge import Rule, judge_alone
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Tallies
@@ -71,7 +70,7 @@ def cause_of(target, tmp_path):
         failure = run_log(log).failure
         assert isinstance(failure, Failure)
         assert failure.fingerprint == STUCK
-        log = OpLog(msgspec.structs.replace(log.header, mutant=mutant), log.ops)
+        log = log.with_header(mutant=mutant)
         return Verifier(target, planted, trials).cause_of(failure, log)
 
     return cause_of
@@ -207,9 +206,9 @@ def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(target, change)
 
 def test_finding_whose_shrunk_log_alone_is_of_a_known_bug_keeps_its_unshrunk_log(cause_of, tmp_path, result):
     log = load_log(write_log(tmp_path / "some.oplog", LONG, ODD))
-    finding = replace(result.findings[STUCK], log=log, cause=cause_of(LONG), path=None, passed=frozenset())
+    finding = result.findings[STUCK].changed(log=log, cause=cause_of(LONG), path=None, passed=())
 
-    report = report_finding(finding, tmp_path / "out", ShrinkBudget(cpu_seconds=20))
+    report = Reporting(tmp_path / "out", ShrinkBudget(cpu_seconds=20)).report(finding)
 
     assert report.path is not None
     assert report.cause.bugs == ()
@@ -226,7 +225,7 @@ def test_one_run_is_attributed_to_a_known_bug():
 
 def test_new_stuck_bug_beside_known_ones_is_a_finding_whose_log_has_none_of_them(result, tmp_path):
     """The log fails with all fixes planted; its header names no fix, because it fails without them, too."""
-    finding = report_finding(result.findings[STUCK], tmp_path, ShrinkBudget(cpu_seconds=20))
+    finding = Reporting(tmp_path, ShrinkBudget(cpu_seconds=20)).report(result.findings[STUCK])
 
     assert finding.path is not None
     log = load_log(finding.path)
@@ -247,16 +246,16 @@ def test_each_failed_run_is_known_or_new(result):
 
 def test_finding_whose_shrunk_log_passes_with_a_fix_is_of_the_known_bug(cause_of, tmp_path, result):
     log = load_log(write_log(tmp_path / "some.oplog", ODD))
-    finding = replace(result.findings[STUCK], log=log, cause=cause_of(LONG), path=None)
+    finding = result.findings[STUCK].changed(log=log, cause=cause_of(LONG), path=None)
 
-    report = report_finding(finding, tmp_path / "out", ShrinkBudget(cpu_seconds=20))
+    report = Reporting(tmp_path / "out", ShrinkBudget(cpu_seconds=20)).report(finding)
 
     assert (report.cause.bugs, report.path) == ((OF_PROMPTS,), None)
     assert not (tmp_path / "out").exists()
 
 
 def test_campaign_says_what_is_new_first_and_then_what_is_known(result, tmp_path):
-    finding = report_finding(result.findings[STUCK], tmp_path, ShrinkBudget(cpu_seconds=20))
+    finding = Reporting(tmp_path, ShrinkBudget(cpu_seconds=20)).report(result.findings[STUCK])
     result = replace(result, target_faults={"target/build/law": "a fault of the adapter"})
     outcome = Outcome(Plan(engine="blockserve", profile=PROFILES["smoke"]), "swarden fuzz", result, [finding])
 

@@ -31,9 +31,13 @@ HEALTHY = "return bool(self.waiting"
 CRASHES = f"__import__('os').kill(__import__('os').getpid(), 11); {{HEALTHY}}"
 HANGS = f"any(iter(int, 1)); {{HEALTHY}}"
 HOARDS = f"bytearray(1 << 32); {{HEALTHY}}"
+KILLS = "__import__('os').kill(__import__('os').getpid(), 9)"
+CALLS = "globals().setdefault('calls', [])"
+DIES_LATE = f"{{CALLS}}.append(0) or len({{CALLS}}) > 200 and {{KILLS}}; {{HEALTHY}}"
 LAWS = ("work_makes_progress",)
 crashes = Mutant("crashes", "made up: reads where nothing is", (Hunk(HAS_WORK, HEALTHY, CRASHES),), LAWS)
 hangs = Mutant("hangs", "made up: looks for the end of an endless list", (Hunk(HAS_WORK, HEALTHY, HANGS),), LAWS)
+dies_late = Mutant("dies_late", "made up: dies in its 201st call", (Hunk(HAS_WORK, HEALTHY, DIES_LATE),), LAWS)
 hoards = Mutant("hoards", "made up: allocates 4 GiB", (Hunk(HAS_WORK, HEALTHY, HOARDS),), LAWS)
 """
 
@@ -147,6 +151,21 @@ def test_finding_of_a_dead_worker_that_passes_again_is_written_unshrunk(tmp_path
     assert load_log(report.path).ops == LOG.ops
     assert load_log(report.path).header.expected == "crash/SIGKILL/drain"
     assert list(tmp_path.iterdir()) == [report.path]
+
+
+def test_worker_that_dies_in_a_shrink_leaves_its_smallest_log(tmp_path):
+    plan = replace(PLAN, seed=11, mutant=None, stop_on_first=True, out=tmp_path)
+    [found] = Worker(plan, lambda _: None).work().findings.values()
+    dying = found.changed(log=found.log.with_header(mutant="dies_late"))
+
+    with WorkerGroup(1, tmp_path, hang_seconds=60) as group:
+        [report] = group.report([dying], tmp_path, ShrinkBudget())
+
+    assert 1 < report.ops < len(found.log.ops)
+    assert report.path is not None
+    assert list(tmp_path.iterdir()) == [report.path]
+    assert load_log(report.path).ops == report.log.ops
+    assert report.story[-2].text == "when the run is repeated, the process was killed by SIGKILL"
 
 
 def test_one_worker_reports_all_findings(tmp_path):

@@ -13,7 +13,7 @@ from swarden.harness.core.ops import Recipe, Step, Submit
 from swarden.harness.core.replay import run_log
 from swarden.harness.engines.server import target
 from swarden.harness.engines.server.process import VARIABLE, Server
-from swarden.harness.search.findings import report_finding
+from swarden.harness.search.findings import Reporting
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.servers.some_servers import free_port
@@ -46,8 +46,8 @@ def test_op_log_of_the_check_inside_is_shrunk_without_the_server(log, tmp_path):
     assert isinstance(failure.error, CheckFailed)
     assert failure.fingerprint == "CheckFailed/peers_are_unique_and_live-full-page-peer_free"
     target.connection().close()  # from here on nothing needs it
-    finding = Finding(failure.fingerprint, log, 0.0, recorded=failure.error.log)
-    report = report_finding(finding, tmp_path / "findings", ShrinkBudget(cpu_seconds=60))
+    finding = Finding(failure.fingerprint, log, 0.0, recorded=str(failure.error.log))
+    report = Reporting(tmp_path / "findings", ShrinkBudget(cpu_seconds=60)).report(finding)
     assert report.inner is not None
     assert report.inner.ops < len(OPS)
     assert report.inner.log.header.engine == "swarden"
@@ -61,9 +61,9 @@ def test_recorded_op_log_of_an_engine_that_is_not_here_is_named(tmp_path):
     log = load_log(FAILING)
     failure = run_log(log).failure
     assert failure is not None
-    finding = Finding(failure.fingerprint, log, 0.0, recorded=path)
+    finding = Finding(failure.fingerprint, log, 0.0, recorded=str(path))
 
-    report = report_finding(finding, tmp_path / "findings", ShrinkBudget(cpu_seconds=60))
+    report = Reporting(tmp_path / "findings", ShrinkBudget(cpu_seconds=60)).report(finding)
 
     assert report.inner is None
     assert any("engine 'elsewhere' is not installed" in str(line) for line in report.story)

@@ -1,7 +1,6 @@
 """Servers that misbehave, and those that may do what they do."""
 
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from math import inf
@@ -14,7 +13,7 @@ from swarden.fakes.front.loop import EngineDied
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.ops import Flush, Step, Submit
 from swarden.harness.core.process import ProcessLimits
-from swarden.harness.core.replay import Replays, Verdict, repeat, run_log
+from swarden.harness.core.replay import Verdict, repeat, run_log
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server import adapter, client, process
 from swarden.harness.engines.server.apis import api_of
@@ -23,7 +22,7 @@ from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
 from swarden.harness.nightly import shards
 from swarden.harness.nightly.shards import _confirmed, close_lanes, settle
-from swarden.harness.search.findings import report_finding
+from swarden.harness.search.findings import Reporting
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
@@ -201,14 +200,13 @@ def test_finding_that_does_not_fail_again_is_not_confirmed(monkeypatch, tmp_path
     close_lanes()  # a worker of an earlier test does not know the server
     with server_with(refused) as url:
         finding = Finding(name, log_at(monkeypatch, url, ONE).as_regression(name), 0.0, "server")
-        reported = report_finding(finding, tmp_path, ShrinkBudget(cpu_seconds=60))
-        again = _confirmed(replace(finding, replays=Replays(Verdict.FAILED, (name,), 1, 1)), ProcessLimits(60.0))
+        reported = Reporting(tmp_path, ShrinkBudget(cpu_seconds=60)).report(finding)
+        again = _confirmed(finding.repeated(Verdict.FAILED, 1, 1), ProcessLimits(60.0))
     close_lanes()
 
     for one, runs in ((reported, 5), (again, 3)):
         assert one.why_flaky
-        assert one.replays is not None
-        assert (one.replays.failures, one.replays.runs) == (0, runs)
+        assert (one.failures, one.runs) == (0, runs)
 
 
 def test_other_failures_do_not_confirm_a_finding(monkeypatch):
@@ -217,11 +215,10 @@ def test_other_failures_do_not_confirm_a_finding(monkeypatch):
     close_lanes()  # a worker of an earlier test does not know the server
     with server_with(lambda handler: (closed, refused)[next(calls) % 2](handler)) as url:
         finding = Finding(name, log_at(monkeypatch, url, ONE).as_regression(name), 0.0, "server")
-        again = _confirmed(replace(finding, replays=Replays(Verdict.FAILED, (name,), 1, 1)), ProcessLimits(60.0))
+        again = _confirmed(finding.repeated(Verdict.FAILED, 1, 1), ProcessLimits(60.0))
     close_lanes()
 
-    assert again.replays is not None
-    assert (again.replays.verdict, again.replays.failures, again.replays.runs) == (Verdict.FLAKY, 0, 3)
+    assert (again.verdict, again.failures, again.runs) == (Verdict.FLAKY, 0, 3)
 
 
 def test_rate_of_a_failure_does_not_count_other_failures(monkeypatch):

@@ -14,7 +14,7 @@ from swarden.harness.core.replay import Verdict, repeat
 from swarden.harness.engines.server import process
 from swarden.harness.engines.server.apis import Wanted, api_of, read
 from swarden.harness.engines.server.client import Address, Call, Reply
-from swarden.harness.engines.server.comparison import Judged, compared
+from swarden.harness.engines.server.comparison import JudgedToken, compared
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, Server, begin_round, decoder_of, published, recorded
 from tests.engine_under_test.model.checkpoints import write_checkpoint
@@ -194,7 +194,7 @@ def test_checkpoint_judges_a_server(connection, tmp_path):
 
     assert not isinstance(cold, Reply)
     assert not isinstance(wrong, Reply)
-    assert compared(told, cold, 1e-3, is_greedy=True) == Judged(7, ANY, told[-1].id, told[-1].id)
+    assert compared(told, cold, 1e-3, is_greedy=True) == JudgedToken(7, ANY, told[-1].id, told[-1].id)
     assert wrong[0].best == told[0].id
 
 

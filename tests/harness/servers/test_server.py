@@ -18,7 +18,7 @@ from swarden.harness.engines.server import adapter
 from swarden.harness.engines.server.adapter import ROUNDS_PER_PROBE, Round
 from swarden.harness.engines.server.apis import APIS, Wanted, api_of, read
 from swarden.harness.engines.server.client import Address, Call, Reply
-from swarden.harness.engines.server.comparison import Judged, compared
+from swarden.harness.engines.server.comparison import JudgedToken, compared
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.options import ServerOptions
 from swarden.harness.engines.server.process import Connection, Server, api_at
@@ -170,7 +170,7 @@ def test_answer_that_fills_the_context_is_judged(api, num_tokens):
         cold = api_of(api).cold(address, wanted, [token.id for token in told], "")
 
     assert not isinstance(cold, Reply)
-    assert compared(told, cold, 1e-3, is_greedy=True) == Judged(num_tokens - 1, ANY, told[-1].id, told[-1].id)
+    assert compared(told, cold, 1e-3, is_greedy=True) == JudgedToken(num_tokens - 1, ANY, told[-1].id, told[-1].id)
 
 
 def test_prompt_continues_an_answer_with_tokens_beyond_the_largest_of_a_prompt(run):
