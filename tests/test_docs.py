@@ -15,7 +15,6 @@ from typer.main import get_command
 from docs.make import outbox, pages, site
 from swarden.harness.cli import app
 from swarden.harness.commands.backtest import shipped_pairs
-from swarden.harness.commands.gate import GATE
 from swarden.harness.core.registry import target_of
 from swarden.harness.releases.backtest_results import cost_of
 from swarden.harness.report import story
@@ -31,7 +30,8 @@ PRODUCT = [path for folder in PACKAGES for path in sorted((ROOT / folder).rglob(
 NAMED = re.compile(r"\bdocs/[\w./-]*\w")
 IN_A_MESSAGE = re.compile(r"'(swarden [^'\n{]+)'")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-NIGHTLY, RELEASES, SITE = (ROOT / ".github/workflows" / name for name in ("nightly.yml", "releases.yml", "docs.yml"))
+NIGHTLY, SITE = (ROOT / ".github/workflows" / name for name in ("nightly.yml", "docs.yml"))
+ACTION = ROOT / ".github/actions/swarden/action.yml"
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
@@ -284,7 +284,7 @@ def lint(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
 def test_workflow_passes_the_linter(path):
     run = lint(path)
 
@@ -292,35 +292,18 @@ def test_workflow_passes_the_linter(path):
 
 
 @pytest.mark.parametrize(
-    ("healthy", "broken"),
+    ("path", "healthy", "broken"),
     [
-        pytest.param("runs-on:", "runs_on:", id="unknown-key"),
-        pytest.param('"$MINUTES"', "${{ github.event.inputs.minutes }}", id="injection"),
-        pytest.param("@11bd71901bbe5b1630ceea73d27597364c9af683", "@v4", id="unpinned-action"),
-        pytest.param("contents: read", "contents: everything", id="unknown-permission"),
+        pytest.param(NIGHTLY, "runs-on:", "runs_on:", id="unknown-key"),
+        pytest.param(NIGHTLY, "@11bd71901bbe5b1630ceea73d27597364c9af683", "@v4", id="unpinned-action"),
+        pytest.param(NIGHTLY, "contents: read", "contents: everything", id="unknown-permission"),
+        pytest.param(ACTION, 'run.sh" drive', 'run.sh" drive ${{ inputs.engine }}', id="injection"),
     ],
 )
-def test_linter_refuses_a_broken_workflow(tmp_path, healthy, broken):
-    (tmp_path / "nightly.yml").write_text(NIGHTLY.read_text().replace(healthy, broken))
+def test_linter_refuses_a_broken_workflow(tmp_path, path, healthy, broken):
+    (tmp_path / path.name).write_text(path.read_text().replace(healthy, broken))
 
-    assert lint(tmp_path / "nightly.yml").returncode != 0
-
-
-def test_workflow_of_releases_tries_the_newest_and_shows_its_page():
-    text = RELEASES.read_text()
-    [line] = re.findall(r"run: (swarden .*)", text)
-
-    parse(line.replace("$ENGINE", "sglang").replace('"', ""))
-    words = shlex.split(line)
-    assert words[1:4] == ["engines", "try", "$ENGINE==latest"]
-    assert f"run: cat {words[words.index('--page') + 1]} >> " in text
-
-
-def commands_of_workflow(path: Path) -> list[str]:
-    """The commands of swarden in the steps of a workflow, with a release in place of the variables."""
-    text = path.read_text().replace("$ENGINE", "swarden")
-    lines = re.sub(r">-\n +(.*)\n +(--.*)", r"\1 \2", text).splitlines()
-    return [line for line in (line.strip().removeprefix("run: ") for line in lines) if line.startswith("swarden ")]
+    assert lint(tmp_path / path.name).returncode != 0
 
 
 def test_workflow_of_the_site_publishes_what_make_docs_builds():
@@ -328,35 +311,6 @@ def test_workflow_of_the_site_publishes_what_make_docs_builds():
 
     assert "run: make docs\n" in text
     assert "path: build/docs/html\n" in text
-
-
-@pytest.mark.parametrize("path", [one for one in WORKFLOWS if one != SITE], ids=lambda path: path.name)
-def test_commands_of_a_workflow_are_of_this_build(path):
-    commands = commands_of_workflow(path)
-
-    assert commands
-    for line in commands:
-        parse(line.replace('"$MINUTES"', "3"))
-
-
-def test_gate_of_a_pull_request_judges_the_merge_by_its_first_parent_and_shows_its_page():
-    path = ROOT / ".github/workflows/pull-request.yml"
-    [line] = [line for line in commands_of_workflow(path) if " gate " in line]
-
-    assert shlex.split(line)[1:6] == ["gate", "--base", "HEAD^", "--head", "."]
-    assert f"run: cat {GATE / 'page.md'} >> " in path.read_text()
-
-
-@pytest.mark.parametrize("path", [one for one in WORKFLOWS if one not in (RELEASES, SITE)], ids=lambda path: path.name)
-def test_command_of_the_workflow_is_a_night_with_the_archive_that_it_restores(path):
-    """Only a night has the corpus of all releases of an engine, and the quarantines."""
-    [line] = re.findall(r"run: >-\n +(swarden (?:.|\n {10})+)", path.read_text())
-    [restored] = re.findall(r"actions/cache/restore.*\n +with:\n +path: (\S+)\n", path.read_text())
-
-    parse(line)
-    words = shlex.split(line)
-    assert words[1] == "nightly"
-    assert words[words.index("--archive") + 1] == restored
 
 
 def test_readme_is_short():

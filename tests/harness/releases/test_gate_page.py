@@ -9,8 +9,9 @@ import pytest
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import NO_COVERAGE
 from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.ops import Drain, Flush, Submit
 from swarden.harness.core.replay import Replays, Verdict
-from swarden.harness.releases.gate_page import GatePage, KnownLogs, touched
+from swarden.harness.releases.gate_page import SEE_PAGE, GatePage, KnownLogs, touched
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES
 from swarden.harness.search.gate import NOT_REPLAYED, Judged
@@ -33,6 +34,9 @@ def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
         "is_confirmed": False,
         "ops": 1,
         "cause": UNKNOWN,
+        "fingerprints": [given.get("fingerprint", LAW)],
+        "log": SimpleNamespace(ops=given.get("log_ops", ())),
+        "engine_steps": 1,
     }
     finding: Any = SimpleNamespace(**{**defaults, **given})
     tallies = Tallies(runs=given.get("runs", 1))
@@ -109,6 +113,46 @@ def test_failures_that_touch_the_same_lines_have_one_story_on_a_terminal():
 
     assert lines.count(f"new: {LAW}") == lines.count("law: a claim") == 1
     assert lines[-1] == f"new, at the same lines: {LAW}  a.oplog"
+
+
+TWICE, CRASH = "unit_has_one_owner/full page/owned_twice", "KeyError/release/pool.py"
+STORY = [
+    StoryLine(StoryPart.CLAIM, f"{TWICE}: 100%\r\n::set-env name=A::b"),
+    StoryLine(StoryPart.EVIDENCE, "page 3: no owner"),
+    StoryLine(StoryPart.HISTORY, "step 1  freed  b/pool.py:9 free"),
+]
+BY_CLIENTS, BY_OPERATORS = (Submit(tokens=(1,), max_new_tokens=1), Drain()), (Flush(),)
+
+
+def test_new_failure_is_annotated_at_the_changed_line_of_its_story_in_one_command():
+    page = page_of(PASSES, FAILS, fingerprint=TWICE, name=f"{TWICE}: 2,", story=STORY, change=(IN_FILE, AT_LINE))
+
+    assert [*page.annotations("python/")] == [
+        "::error title=unit_has_one_owner/full page/owned_twice%3A 2%2C,file=python/a/b/pool.py,line=12::"
+        f"{TWICE}: 100%25\\r\\n::set-env name=A::b%0Apage 3: no owner%0A"
+        f"Changed lines in the functions of its story:%0A{AT_LINE}%0A{SEE_PAGE}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "beginning"),
+    [
+        pytest.param({}, "::error title=unit_has_one_owner/full page/owned_twice::", id="without-a-line"),
+        pytest.param({"replays": Replays(Verdict.FLAKY, (), 1, 2)}, "::warning title=", id="not-each-time"),
+        pytest.param({"fingerprint": CRASH, "log_ops": BY_OPERATORS}, "::error title=", id="crash-by-an-operator"),
+        pytest.param({"fingerprint": CRASH, "log_ops": BY_CLIENTS}, None, id="crash-by-clients"),
+        pytest.param({"fingerprints": [TWICE, CRASH], "log_ops": BY_CLIENTS}, None, id="crash-beside-another"),
+        pytest.param({"fingerprint": CRASH, "log_ops": BY_OPERATORS, "engine_steps": None}, None, id="not-shrunk"),
+        pytest.param({"mutes": {TWICE: "aside"}}, None, id="put-aside"),
+    ],
+)
+def test_failure_that_may_be_a_vulnerability_is_not_annotated(given, beginning):
+    page = page_of(PASSES, **{"fingerprint": TWICE, "name": TWICE, "story": STORY, **given})
+
+    lines = [*page.annotations("")]
+
+    assert len(lines) == (beginning is not None)
+    assert all(line.startswith(beginning) for line in lines)
 
 
 def test_failures_that_fail_each_time_come_first_and_then_short_ones():
