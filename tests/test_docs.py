@@ -19,6 +19,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.releases.backtest_results import cost_of
 from swarden.harness.report import story
 from swarden.harness.report.known_bug import CASE, PYTHON, issue
+from swarden.invariants.catalog import ALL
 from tests.tidy import PACKAGES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +43,7 @@ MOST_WORDS_OF_TABLES = 2_500
 MOST_PLACES = 3
 MOST_CPU_S = 600.0  # of a pair of releases in a backtest
 WIDTH = 100
+FIRST_SCREEN = ("# swarden", "**", "![", "python -m pip install .", "swarden demo", "make fuzz ", "make test ", "| ")
 LONG_LINE = 60  # characters of a line that can be a sentence
 PLACEHOLDERS = {"DIR": ".", "N": "3", "K": "2", "SEED": "7", "ID": "B46", "$MINUTES": "3", "[ID…]": "B46"}
 
@@ -313,9 +315,15 @@ def test_workflow_of_the_site_publishes_what_make_docs_builds():
     assert "path: build/docs/html\n" in text
 
 
-def test_readme_is_short():
-    text = FENCED.sub("", (pages.ROOT / "README.md").read_text())
-    prose = [line for line in text.splitlines() if not line.startswith(("|", "![", "<!--", "```"))]
+def test_readme_is_short_and_its_first_screen_has_the_two_commands_of_a_fresh_machine():
+    page = (ROOT / "README.md").read_text()
+    prose = [line for line in FENCED.sub("", page).splitlines() if not line.startswith(("|", "![", "<!--", "```"))]
+    lines = page.splitlines()
+    starts = [next(n for n, line in enumerate(lines) if line.startswith(one)) for one in FIRST_SCREEN]
 
-    assert len((pages.ROOT / "README.md").read_text().splitlines()) <= 130
+    assert len(lines) <= 130
     assert len(re.sub(r"\]\([^)]*\)", "]", " ".join(prose)).split()) <= 800
+    assert starts == sorted(starts)
+    assert starts[-1] < 25
+    assert f"{sum('.laws.' in one.find.__module__ for one in ALL.invariants)} laws" in page
+    assert "\nmake test\n" in (ROOT / ".ci/run").read_text()
