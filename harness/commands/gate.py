@@ -101,7 +101,7 @@ def judged(plan: Plan, base: str, lines: EventLines, renamed: Mapping[str, str] 
 
 
 def _write(page: GatePage, out: Path, head: ReleasedTarget[Any], root: Path) -> None:
-    """Write the page, and its annotations with the paths of the repository, in which the package can be in a folder."""
+    """Write the page, and its annotations, whose paths are those in the repository of the engine."""
     folder = head.releases.sources if f"{root}/".endswith(f"/{head.releases.sources}") else ""
     for file, lines in (("page.md", page.lines()), ("annotations.txt", page.annotations(folder))):
         write_whole(out / file, "".join(f"{line}\n" for line in lines).encode())
