@@ -5,6 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from rich.console import Console
@@ -256,8 +257,7 @@ def test_wrong_content_has_the_history_of_the_page_and_not_of_its_reader():
 
 def test_history_shows_no_empty_value_and_no_name_of_a_field_of_ours():
     freed, written = Freed("full", (5,), Owner("request", 1), "", 0), Written(9, 1, "full", 0, 4, (5,))
-    ended = [Finished(1, "length"), Finished(1, "error", "no memory"), Retracted(1, 8, ())]
-
+    ended: list[NamedTuple] = [Finished(1, "length"), Finished(1, "error", "no memory"), Retracted(1, 8, ())]
     moment = Moment(0, 1, [written, freed, *ended])
 
     lines = [line for ref in (request_ref(1), Ref("page", 5, "full")) for line in history_of(ref, [moment])]
