@@ -27,20 +27,22 @@ def act(folder: Path, **inputs: str) -> tuple[list[list[str]], dict[str, str], s
     """Run the steps of the action that are scripts; returns the calls of programs, the outputs, and the last step."""
     action = described(ACTION)
     values = {name: one.get("default", "") for name, one in action["inputs"].items()} | inputs
-    for name, text in {"bin/pip": PROGRAM, "bin/swarden": PROGRAM, f".swarden/gate/{NOTES}": NOTES}.items():
+    texts = {"bin/pip": PROGRAM, "bin/swarden": PROGRAM, f".swarden/gate/{NOTES}": NOTES}
+    for name, text in (texts | {name: name for name in (REPORT, PAGE, "page.md")}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-    for name in (REPORT, PAGE, "page.md"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(name)
     fixed = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "GITHUB_ACTION_PATH": str(ACTION.parent)}
-    fixed |= {"GITHUB_OUTPUT": "outputs", "GITHUB_STEP_SUMMARY": "summary", "GITHUB_RUN_ID": "7"}
+    fixed |= {
+        "GITHUB_OUTPUT": "outputs",
+        "GITHUB_STEP_SUMMARY": "summary",
+        "GITHUB_RUN_ID": "7",
+        "GITHUB_RUN_ATTEMPT": "1",
+    }
     for step in (one for one in action["runs"]["steps"] if "run" in one):
         given = {name: re.sub(r"\$\{\{ inputs\.(\w+) }}", lambda m: values[m[1]], v) for name, v in step["env"].items()}
-        environment = fixed | given | {"GITHUB_RUN_ATTEMPT": "1"}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        run = subprocess.run(command, cwd=folder, env=fixed | given, capture_output=True, text=True, check=False)
         if run.returncode:
             return [], {}, run
     calls = [call.splitlines() for call in (folder / "calls").read_text().split("\n\n") if call]
