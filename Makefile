@@ -45,8 +45,10 @@ $(TOOLS): $(RUNTIME) tests/requirements.lock
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true # some packages carry files for a newer Python
 	@touch $@
 
+# With ENGINE, as in make fuzz ENGINE=sglang==0.5.23, the traffic is for a release, which is installed in .swarden/engines.
 fuzz: $(RUNTIME)
-	@$(BIN)/swarden fuzz
+	@$(if $(ENGINE),$(BIN)/swarden engines install $(ENGINE))
+	@$(BIN)/swarden fuzz $(ENGINE:%=--engine %)
 
 # One thread per process: for such small tensors more threads are slower.  Idle workers take tests from the others, because some tests are long.
 # Compiled modules are written even where the environment forbids it, because hundreds of processes would compile them again.

@@ -15,11 +15,11 @@ from typer.main import get_command
 from docs.make import outbox, pages, site
 from swarden.harness.cli import app
 from swarden.harness.commands.backtest import shipped_pairs
-from swarden.harness.commands.gate import GATE
 from swarden.harness.core.registry import target_of
 from swarden.harness.releases.backtest_results import cost_of
 from swarden.harness.report import story
 from swarden.harness.report.known_bug import CASE, PYTHON, issue
+from swarden.invariants.catalog import ALL
 from tests.tidy import PACKAGES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +31,8 @@ PRODUCT = [path for folder in PACKAGES for path in sorted((ROOT / folder).rglob(
 NAMED = re.compile(r"\bdocs/[\w./-]*\w")
 IN_A_MESSAGE = re.compile(r"'(swarden [^'\n{]+)'")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-NIGHTLY, RELEASES, SITE = (ROOT / ".github/workflows" / name for name in ("nightly.yml", "releases.yml", "docs.yml"))
+SITE = ROOT / ".github/workflows/docs.yml"
+ACTION = ROOT / ".github/actions/swarden/action.yml"
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
@@ -42,6 +43,7 @@ MOST_WORDS_OF_TABLES = 2_500
 MOST_PLACES = 3
 MOST_CPU_S = 600.0  # of a pair of releases in a backtest
 WIDTH = 100
+FIRST_SCREEN = ("# swarden", "**", "![", "python -m pip install .", "swarden demo", "make fuzz ", "make test ", "| ")
 LONG_LINE = 60  # characters of a line that can be a sentence
 PLACEHOLDERS = {"DIR": ".", "N": "3", "K": "2", "SEED": "7", "ID": "B46", "$MINUTES": "3", "[ID…]": "B46"}
 
@@ -83,19 +85,10 @@ def test_command_of_the_documentation_is_one_of_this_build(line):
     parse(line)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "swarden fly",
-        "swarden archive forget",
-        "swarden fuzz --hours 3",
-        "swarden nightly --minutes many",
-        "swarden archive quarantine X --reason Y",
-    ],
-)
+@pytest.mark.parametrize("line", ["fly", "archive forget", "fuzz --hours 3", "archive quarantine X --reason Y"])
 def test_command_that_is_none_of_this_build_is_refused(line):
     with pytest.raises(typer.TyperException):
-        parse(line)
+        parse(f"swarden {line}")
 
 
 def anchors_of(text: str) -> set[str]:
@@ -284,43 +277,18 @@ def lint(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
 def test_workflow_passes_the_linter(path):
     run = lint(path)
 
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize(
-    ("healthy", "broken"),
-    [
-        pytest.param("runs-on:", "runs_on:", id="unknown-key"),
-        pytest.param('"$MINUTES"', "${{ github.event.inputs.minutes }}", id="injection"),
-        pytest.param("@11bd71901bbe5b1630ceea73d27597364c9af683", "@v4", id="unpinned-action"),
-        pytest.param("contents: read", "contents: everything", id="unknown-permission"),
-    ],
-)
-def test_linter_refuses_a_broken_workflow(tmp_path, healthy, broken):
-    (tmp_path / "nightly.yml").write_text(NIGHTLY.read_text().replace(healthy, broken))
+def test_linter_refuses_an_action_that_is_not_pinned_and_an_input_in_a_script(tmp_path):
+    for healthy, broken in ((r"@[0-9a-f]{40}", "@v4"), ('run.sh" drive', 'run.sh" drive ${{ inputs.engine }}')):
+        (tmp_path / "action.yml").write_text(re.sub(healthy, broken, ACTION.read_text(), count=1))
 
-    assert lint(tmp_path / "nightly.yml").returncode != 0
-
-
-def test_workflow_of_releases_tries_the_newest_and_shows_its_page():
-    text = RELEASES.read_text()
-    [line] = re.findall(r"run: (swarden .*)", text)
-
-    parse(line.replace("$ENGINE", "sglang").replace('"', ""))
-    words = shlex.split(line)
-    assert words[1:4] == ["engines", "try", "$ENGINE==latest"]
-    assert f"run: cat {words[words.index('--page') + 1]} >> " in text
-
-
-def commands_of_workflow(path: Path) -> list[str]:
-    """The commands of swarden in the steps of a workflow, with a release in place of the variables."""
-    text = path.read_text().replace("$ENGINE", "swarden")
-    lines = re.sub(r">-\n +(.*)\n +(--.*)", r"\1 \2", text).splitlines()
-    return [line for line in (line.strip().removeprefix("run: ") for line in lines) if line.startswith("swarden ")]
+        assert lint(tmp_path / "action.yml").returncode != 0
 
 
 def test_workflow_of_the_site_publishes_what_make_docs_builds():
@@ -330,38 +298,15 @@ def test_workflow_of_the_site_publishes_what_make_docs_builds():
     assert "path: build/docs/html\n" in text
 
 
-@pytest.mark.parametrize("path", [one for one in WORKFLOWS if one != SITE], ids=lambda path: path.name)
-def test_commands_of_a_workflow_are_of_this_build(path):
-    commands = commands_of_workflow(path)
+def test_readme_is_short_and_its_first_screen_has_the_two_commands_of_a_fresh_machine():
+    page = (ROOT / "README.md").read_text()
+    prose = [line for line in FENCED.sub("", page).splitlines() if not line.startswith(("|", "![", "<!--", "```"))]
+    lines = page.splitlines()
+    starts = [next(n for n, line in enumerate(lines) if line.startswith(one)) for one in FIRST_SCREEN]
 
-    assert commands
-    for line in commands:
-        parse(line.replace('"$MINUTES"', "3"))
-
-
-def test_gate_of_a_pull_request_judges_the_merge_by_its_first_parent_and_shows_its_page():
-    path = ROOT / ".github/workflows/pull-request.yml"
-    [line] = [line for line in commands_of_workflow(path) if " gate " in line]
-
-    assert shlex.split(line)[1:6] == ["gate", "--base", "HEAD^", "--head", "."]
-    assert f"run: cat {GATE / 'page.md'} >> " in path.read_text()
-
-
-@pytest.mark.parametrize("path", [one for one in WORKFLOWS if one not in (RELEASES, SITE)], ids=lambda path: path.name)
-def test_command_of_the_workflow_is_a_night_with_the_archive_that_it_restores(path):
-    """Only a night has the corpus of all releases of an engine, and the quarantines."""
-    [line] = re.findall(r"run: >-\n +(swarden (?:.|\n {10})+)", path.read_text())
-    [restored] = re.findall(r"actions/cache/restore.*\n +with:\n +path: (\S+)\n", path.read_text())
-
-    parse(line)
-    words = shlex.split(line)
-    assert words[1] == "nightly"
-    assert words[words.index("--archive") + 1] == restored
-
-
-def test_readme_is_short():
-    text = FENCED.sub("", (pages.ROOT / "README.md").read_text())
-    prose = [line for line in text.splitlines() if not line.startswith(("|", "![", "<!--", "```"))]
-
-    assert len((pages.ROOT / "README.md").read_text().splitlines()) <= 130
+    assert len(lines) <= 130
     assert len(re.sub(r"\]\([^)]*\)", "]", " ".join(prose)).split()) <= 800
+    assert starts == sorted(starts)
+    assert starts[-1] < 25
+    assert f"{sum('.laws.' in one.find.__module__ for one in ALL.invariants)} laws" in page
+    assert "\nmake test\n" in (ROOT / ".ci/run").read_text()

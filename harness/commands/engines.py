@@ -67,7 +67,7 @@ def check(
 
 @engines.callback(invoke_without_command=True)
 def listing(context: typer.Context, *, as_json: JsonOption = False) -> None:
-    """List the engines with their versions and releases; of one that cannot be loaded, why."""
+    """List the engines with their versions and releases, or the reason why an engine cannot be loaded."""
     if context.invoked_subcommand is not None:
         return
     found = [_row(name, entry.value) for name, entry in installed().items()]

@@ -79,7 +79,7 @@ def gate(
         )
         done, why_broken = judged(plan, old.process, lines, change.renamed)
         page = GatePage(new, done, why_broken, aside)
-        write_whole(out / "page.md", ("\n".join(page.lines()) + "\n").encode())
+        _write(page, out, new, new_root)
         for line in page.short_lines():
             OUT.print(line, markup=False, soft_wrap=True)
     OUT.print(f"the page: {out / 'page.md'}", markup=False, soft_wrap=True)
@@ -98,6 +98,13 @@ def judged(plan: Plan, base: str, lines: EventLines, renamed: Mapping[str, str] 
             display.update(gate)
 
         return judged_by_base(plan, base, show, renamed)
+
+
+def _write(page: GatePage, out: Path, head: ReleasedTarget[Any], root: Path) -> None:
+    """Write the page, and its annotations, whose paths are those in the repository of the engine."""
+    folder = head.releases.sources if f"{root}/".endswith(f"/{head.releases.sources}") else ""
+    for file, lines in (("page.md", page.lines()), ("annotations.txt", page.annotations(folder))):
+        write_whole(out / file, "".join(f"{line}\n" for line in lines).encode())
 
 
 # --- the two sides

@@ -16,6 +16,7 @@ from swarden.harness.releases.comparison import compared, is_leak, lines_of, may
 from swarden.harness.releases.reads import Comparison
 from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import StoryPart
+from swarden.harness.report.vulnerability import WARNING, may_be_vulnerability
 from swarden.harness.report.wording import counted
 from swarden.harness.search.gate import Gate, Judged
 from swarden.harness.search.judge import FAILS, PASSES, Rule, end_of, judge, worker_alone
@@ -24,8 +25,10 @@ from swarden.harness.search.reach import Reach
 from swarden.harness.search.verification import known_lines
 
 MOST_LINES = 8  # of the change, for one failure
+MOST_ANNOTATIONS = 10  # GitHub shows so many of each kind for a step
 FAILURE = ("failure of the head", "op-log", "on the base")  # the heads of a table
 IN_SHORT = (StoryPart.CLAIM, StoryPart.EVIDENCE, StoryPart.COMMAND)
+SEE_PAGE = "The whole story is on the page of the job, with the op-log."
 NEW_OWNER = "The owner of this unit can be new to the adapter; see below what it reads."
 
 
@@ -96,7 +99,9 @@ class GatePage:
         for one in self.new:
             found = touched(self._gate.plan.change, one)
             lines = [f"- `{line.replace('`', chr(39))}`" for line in found.texts]
-            yield from ("", f"## New: {plain(one.name)}", "", *([NEW_OWNER, ""] * self._has_new_owner(one)))
+            yield from ("", f"## New: {plain(one.name)}", "")
+            for note in self._notes(one):
+                yield from (note, "")
             yield from (found.how, *lines, "", "```")
             yield from (*(str(line).replace("```", "'''") for line in one.finding.story), "```")
         for title, rows in self._tables().items():
@@ -114,9 +119,22 @@ class GatePage:
                 yield f"new, at the same lines: {one.name}  {one.finding.path}"
                 continue
             told.append(found)
-            yield from ("", f"new: {one.name}", *([NEW_OWNER] * self._has_new_owner(one)), found.how)
+            yield from ("", f"new: {one.name}", *self._notes(one), found.how)
             yield from (f"  {text}" for text in found.texts)
             yield from (str(line) for line in one.finding.story if line.part in IN_SHORT)
+
+    def annotations(self, sources: str) -> Iterator[str]:
+        """Workflow commands of GitHub that show each new failure at the nearest of the changed lines that it touches.
+
+        A failure that may be a vulnerability has none.  `sources` is the folder of the repository that has the package.
+        """
+        for one in [one for one in self.new if not _may_be_vulnerability(one)][:MOST_ANNOTATIONS]:
+            found, properties = touched(self._gate.plan.change, one), {"title": one.finding.name}
+            if found.lines:
+                properties |= {"file": f"{sources}{found.lines[0].path}", "line": f"{found.lines[0].number}"}
+            texts = [line.text for line in one.finding.story if line.part in (StoryPart.CLAIM, StoryPart.EVIDENCE)]
+            kind = "warning" if self._is_doubtful(one) else "error"
+            yield workflow_command(kind, properties, [*texts, found.how, *found.texts, SEE_PAGE])
 
     def _verdict(self) -> Iterator[str]:
         """The lines of the verdict; a change that was not reached comes first."""
@@ -177,6 +195,10 @@ class GatePage:
         """Whether a new failure does not fail each time, or can come from an owner that the adapter does not know."""
         return one.is_flaky or self._has_new_owner(one)
 
+    def _notes(self, one: Judged) -> list[str]:
+        notes = {NEW_OWNER: self._has_new_owner(one), f"{WARNING}.": _may_be_vulnerability(one)}
+        return [note for note, is_true in notes.items() if is_true]
+
     def _has_new_owner(self, one: Judged) -> bool:
         return is_leak(one.finding.fingerprint) and may_have_new_owner(self._target, self._comparison)
 
@@ -220,6 +242,24 @@ def touched(change: Sequence[ChangedLine], one: Judged) -> Touched:
         return Touched(ran, "No changed line is in a function of its story; these ran in its op-log:")
     is_known = one.ran is not None
     return Touched([], f"Its story touches no changed line{'' if is_known else '; which of them ran was not seen'}.")
+
+
+def workflow_command(kind: str, properties: Mapping[str, str], lines: Sequence[str]) -> str:
+    """A command in the output of a job, which GitHub obeys; no text can end it or begin another one."""
+    named = ",".join(f"{name}={_escaped(printable(value), ':,')}" for name, value in properties.items())
+    text = _escaped("\n".join(map(printable, lines)), "\n")
+    return f"::{kind} {named}::{text}"
+
+
+def _escaped(text: str, special: str) -> str:
+    return "".join(f"%{ord(one):02X}" if one in f"%{special}" else one for one in text)
+
+
+def _may_be_vulnerability(one: Judged) -> bool:
+    """Whether SECURITY.md may cover a failure; a log that is not shrunk can have ops that the failure does not need."""
+    finding = one.finding
+    ops = finding.log.ops if finding.engine_steps is not None else ()
+    return any(may_be_vulnerability(name, ops) for name in finding.fingerprints)
 
 
 def _clearness(one: Judged) -> tuple[int, bool, bool, int]:

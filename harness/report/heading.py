@@ -136,7 +136,7 @@ def _prompt(request_id: int, known: dict[int, Expectation]) -> str:
 
 
 def _num_shared(own: Expectation, other: Expectation) -> int:
-    """The number of tokens at the beginning of a prompt with which another request begins, too."""
+    """The length of the prefix that a prompt shares with another request."""
     if own.namespace != other.namespace:
         return 0
     pairs = zip(own.tokens[: own.prompt_len], other.tokens, strict=False)

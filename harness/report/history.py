@@ -234,6 +234,8 @@ def _action_of_owner(event: object, owner: Owner) -> str | None:
             return f"is given {event.pool} {_listed(event.units)} by {event.from_owner}"
         case Freed() if event.owner == owner:
             return f"frees {event.pool} {_listed(event.units)}{_cause(event)}"
+        case Written() if owner == Owner(REQUEST_KIND, event.request_id):
+            return f"writes {event.pool} {_listed(event.pages)}, positions {event.start} to {event.end - 1}"
     return None
 
 
@@ -250,11 +252,18 @@ def _action_named_by(event: object, fields: Sequence[str], ref_id: int) -> str |
         return None
     name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
     fields_shown = [
-        field if value is True else f"{field} {_value(value)}".removeprefix("reason ")
+        _field_text(field, value)
         for field, value in values.items()
-        if value is not False and value != "" and (field != fields[0] or value != ref_id)
+        if value is not False and value not in ("", ()) and (field != fields[0] or value != ref_id)
     ]
     return f"{name}: {', '.join(fields_shown)}" if fields_shown else name
+
+
+def _field_text(field: str, value: object) -> str:
+    if field == "request_id":
+        return f"{REQUEST_KIND} r{value}"
+    name = field.removeprefix("num_").replace("_", " ")
+    return name if value is True else f"{name} {_value(value)}".removeprefix("reason ")
 
 
 def _value(value: object) -> str:

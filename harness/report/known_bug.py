@@ -123,7 +123,7 @@ def _fix_of_issue(bug: KnownBug, about: Document, home: Home) -> str:
 
 
 def _environment(about: Document, target: Target, home: Home) -> str:
-    """What is known of what the engine's template for issues asks for."""
+    """The facts that the engine's template for issues asks for, as far as they are known."""
     releases, release = target.releases, about.code_release
     if releases is None:
         return f"{about.environment.strip()} Checked: {home.tag}; `master` not checked."
@@ -202,7 +202,7 @@ def status_text(bug: KnownBug) -> str:
 
 
 def needs_text(bug: KnownBug, target: Target) -> str:
-    """What a server and its traffic have in the bug's own op-log that not all have; "" if nothing."""
+    """The features that the server and the traffic of the bug's own op-log need, beyond the default; "" if none."""
     if not bug.oplogs:
         return ""
     path = next(iter(bug.oplogs))
@@ -210,7 +210,7 @@ def needs_text(bug: KnownBug, target: Target) -> str:
 
 
 def needs_of(log: OpLog, target: Target) -> str:
-    """What a server and its traffic have in an op-log that not all have; "" if nothing."""
+    """The features that the server and the traffic of an op-log need, beyond the default; "" if none."""
     needs = []
     for setting, need in target.needs.items():
         default = target.defaults.get(setting)
@@ -253,7 +253,7 @@ def home_of(bug: KnownBug, target: Target) -> Home:
 
 
 def _link(related: Related, home: Home) -> str:
-    """Its address; "" if its repository has none."""
+    """The address of an issue or a pull request; "" if its repository has none."""
     kind, repository = "issues" if related.kind == "issue" else "pull", related.repository or home.repository
     return f"{GITHUB}/{repository}/{kind}/{related.number}" if repository else ""
 

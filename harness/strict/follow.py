@@ -98,10 +98,10 @@ class Attachment:
 
 
 class Follow(NamedTuple):
-    """The actions before a call, which gets the arguments in their order, and after it, which gets the result.
+    """What the check does around a call of a wrapped method: `before` gets the arguments, `after` gets the result.
 
-    An error that leaves an `outermost` call is recorded.  A call that `starts` is a scheduler's first: the check is
-    attached before it, or after the constructor.
+    An error that leaves an `outermost` call is recorded.  The first call of a scheduler that `starts` attaches the
+    check: before that call, or after it if it is the constructor.
     """
 
     before: Callable[[Any, Sequence[Any]], None] | None = None

@@ -75,12 +75,12 @@ def _no_content(_live: "Live", _share: float) -> Sequence[Check]:
 class Live:
     """One running engine, described for the check.
 
-    Conservation: `terms` of each pool, and `uncached`, the units in a pool of each owner that is not the tree. Owners:
-    `pools`, their `peers`, and `holders`, which compares the tables of an audit with what the requests hold. State:
-    `capture`, with the step and the state before; `owned` names the owners of moved units where events do not. The
-    engine must satisfy all laws, and the contracts in `contracts`. Client calls: the `header` of their op-log, which
-    has at most `max_recorded_ops` ops and not the `lost` settings of the engine; it begins anew when the engine
-    `is_empty`. `handlers` see each event before the check.
+    `terms` are the terms of each pool's conservation; `uncached` counts the units of a pool by owner, without those of
+    the tree. An audit follows the owners in `pools` and their `peers`; `holders` compares its tables with the requests.
+    `capture` makes a snapshot, from the step and the snapshot before; `owned` adds the owners of moved units to events
+    that have none. The engine must satisfy all laws, and the contracts in `contracts`. The client calls are recorded in
+    an op-log with this `header` and at most `max_recorded_ops` ops, and anew whenever the engine `is_empty`; `lost` are
+    the settings of the engine that a replay lacks. `handlers` see each event before the check.
     """
 
     error: type[Exception] = MemoryViolation

@@ -122,6 +122,7 @@ def test_new_leak_behind_a_known_leak_of_the_same_name_is_new_and_leads_to_its_l
     assert "1 new failure; 0 failures of the base, too" in first
     assert "known: leak-of-an-abort" in rest
     assert "tinyserve/engine.py:91: self.pool.free(request.blocks if reason" in rest.partition("```")[0]
+    assert ",file=tinyserve/engine.py,line=91::" in (folder / "out/leak/annotations.txt").read_text()
     assert list((folder / "engines").glob("checkout-*")) == []
 
 

@@ -9,8 +9,9 @@ import pytest
 from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import NO_COVERAGE
 from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.ops import Drain, Flush, Submit
 from swarden.harness.core.replay import Replays, Verdict
-from swarden.harness.releases.gate_page import GatePage, KnownLogs, touched
+from swarden.harness.releases.gate_page import SEE_PAGE, GatePage, KnownLogs, touched
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.gate import NOT_REPLAYED, Judged
 from swarden.harness.search.judge import FAILS, OTHERWISE, PASSES
@@ -33,6 +34,9 @@ def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
         "is_confirmed": False,
         "ops": 1,
         "cause": UNKNOWN,
+        "fingerprints": [given.get("fingerprint", LAW)],
+        "log": SimpleNamespace(ops=given.get("log_ops", ())),
+        "engine_steps": 1,
     }
     finding: Any = SimpleNamespace(**{**defaults, **given})
     tallies = Tallies(runs=given.get("runs", 1))
@@ -109,6 +113,39 @@ def test_failures_that_touch_the_same_lines_have_one_story_on_a_terminal():
 
     assert lines.count(f"new: {LAW}") == lines.count("law: a claim") == 1
     assert lines[-1] == f"new, at the same lines: {LAW}  a.oplog"
+
+
+TWICE, CRASH = "unit_has_one_owner/full page/owned_twice", "KeyError/release/pool.py"
+CLAIM, PLACE = "100%\r\n::set-env name=A::b", "b/pool.py:9 free"
+STORY = [StoryLine(StoryPart.CLAIM, CLAIM), StoryLine(StoryPart.HISTORY, PLACE)]
+BY_CLIENTS, BY_OPERATORS = (Submit(tokens=(1,), max_new_tokens=1), Drain()), (Flush(),)
+
+
+def test_new_failure_is_annotated_at_the_changed_line_of_its_story_in_one_command():
+    page = page_of(PASSES, FAILS, fingerprint=TWICE, name=f"{TWICE}: 2,", story=STORY, change=(IN_FILE, AT_LINE))
+
+    assert [*page.annotations("python/")] == [
+        "::error title=unit_has_one_owner/full page/owned_twice%3A 2%2C,file=python/a/b/pool.py,line=12::"
+        f"100%25\\r\\n::set-env name=A::b%0AChanged lines in the functions of its story:%0A{AT_LINE}%0A{SEE_PAGE}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "beginnings"),
+    [
+        ({}, ["::error title=unit_has_one_owner/full page/owned_twice::"]),
+        ({"replays": Replays(Verdict.FLAKY, (), 1, 2)}, ["::warning title="]),
+        ({"fingerprint": CRASH, "log_ops": BY_OPERATORS}, ["::error title="]),
+        ({"fingerprint": CRASH, "log_ops": BY_CLIENTS}, []),
+        ({"fingerprints": [TWICE, CRASH], "log_ops": BY_CLIENTS}, []),
+        ({"fingerprint": CRASH, "log_ops": BY_OPERATORS, "engine_steps": None}, []),
+    ],
+    ids=["plain", "not-each-time", "crash-by-an-operator", "crash-by-clients", "crash-beside-it", "not-shrunk"],
+)
+def test_failure_that_may_be_a_vulnerability_is_not_annotated(given, beginnings):
+    page = page_of(PASSES, **{"fingerprint": TWICE, "name": TWICE, "story": STORY, **given})
+
+    assert [line[: len(start)] for line, start in zip(page.annotations(""), beginnings, strict=True)] == beginnings
 
 
 def test_failures_that_fail_each_time_come_first_and_then_short_ones():

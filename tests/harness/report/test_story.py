@@ -5,6 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from rich.console import Console
@@ -23,7 +24,7 @@ from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import needs_line, ops_line, request_lines
 from swarden.harness.report.history import history_of, refs_in_message
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
-from swarden.invariants.events import Finished, Freed, Given, LockCount, LocksCounted, Owner, Taken, Written
+from swarden.invariants.events import Finished, Freed, Given, LockCount, LocksCounted, Owner, Retracted, Taken, Written
 from swarden.invariants.laws.content.reads import ReadCode
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.laws.memory.pools import PoolCode
@@ -254,14 +255,17 @@ def test_wrong_content_has_the_history_of_the_page_and_not_of_its_reader():
     ]
 
 
-def test_history_shows_no_empty_value_of_an_event():
-    freed = Freed("full", (5,), Owner("request", 1), "", 0)
-    moment = Moment(0, 1, [freed, Finished(1, "length"), Finished(1, "error", "no memory")])
+def test_history_shows_no_empty_value_and_no_name_of_a_field_of_ours():
+    freed, written = Freed("full", (5,), Owner("request", 1), "", 0), Written(9, 1, "full", 0, 4, (5,))
+    ended: list[NamedTuple] = [Finished(1, "length"), Finished(1, "error", "no memory"), Retracted(1, 8, ())]
+    moment = Moment(0, 1, [written, freed, *ended])
 
-    history = [line for ref in (request_ref(1), Ref("page", 5, "full")) for line in history_of(ref, [moment])]
+    lines = [line for ref in (request_ref(1), Ref("page", 5, "full")) for line in history_of(ref, [moment])]
 
-    shown = [line.partition("  ")[2].strip() for line in history]
-    assert shown == ["frees full 5", "finished: length", "finished: error, detail no memory", "freed by request r1"]
+    assert "; ".join(line.partition("  ")[2].strip() for line in lines) == (
+        "writes full 5, positions 0 to 3; frees full 5; finished: length; finished: error, detail no memory; "
+        "retracted: outputs 8; written by request r1, positions 0 to 3; freed by request r1"
+    )
 
 
 @pytest.mark.parametrize(
