@@ -259,3 +259,12 @@ bug(
     broken="pass",
     caught_by=("loaded_prefixes_are_used",),
 )
+
+bug(
+    "S237",
+    "a flush keeps all copies on the host while any copy is in flight",
+    at=f"{TIER}.flush",
+    healthy="self.backups.drop_all()",
+    broken="None if self.under_way else self.backups.drop_all()",
+    caught_by=("flush_drops_what_is_idle",),
+)
