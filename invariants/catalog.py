@@ -69,6 +69,7 @@ CAUSES_FIRST = (
     "counters",
     "longest_match",
     "first_passes",
+    "served_prefixes",
     "publishing",
     "completeness",
     "write_through",
