@@ -49,6 +49,7 @@ CAUSES_FIRST = (
     "retracting_pause",
     "sessions",
     "session_release",
+    "session_timeouts",
     "handover",
     "decode_reservations",
     "tree",
