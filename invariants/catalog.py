@@ -74,6 +74,7 @@ CAUSES_FIRST = (
     "publishing",
     "completeness",
     "write_through",
+    "recency",
     "eviction",
     "copies",
     "reads",
