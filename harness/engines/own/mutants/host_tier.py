@@ -268,3 +268,12 @@ bug(
     broken="None if self.under_way else self.backups.drop_all()",
     caught_by=("flush_drops_what_is_idle",),
 )
+
+bug(
+    "S245",
+    "sglang issue 33862, by analogy: the copies on the host stay for ever, and later prefixes find no room there",
+    at=f"{BACKUPS}.begin",
+    healthy="if not self._make_room(need, beside=[*chain, *above]):",
+    broken="if any(count > ledger.num_free for count, ledger in zip(need, self._host.ledgers)):",
+    caught_by=("idle_copies_give_way",),
+)
