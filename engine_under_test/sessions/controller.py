@@ -54,12 +54,6 @@ class Sessions:
         session = self.by_id[request.session] = self.by_id.pop(request.session)
         session.turn, session.used_ms = request.id, request.arrival_ms
 
-    def use(self, request: Request, now_ms: int) -> None:
-        """Note that the session of a turn is in use now."""
-        session = self.by_id.get(request.session)
-        if session is not None and session.turn == request.id:
-            session.used_ms = now_ms
-
     def end_turn(self, request: Request) -> None:
         """End the turn of a request, for any finish reason; a closing session is closed now."""
         session = self.by_id.get(request.session)

@@ -10,12 +10,18 @@ from tests.invariants.builders import OTHER_PROMPT, broken, healthy
 from tests.invariants.cases.first_passes import first_pass
 
 
-def again(start, *events, lengths=(4, 8), served=OTHER_PROMPT, namespace=0, **kwargs):
+def again(start, *events, lengths=(4, 8), served=OTHER_PROMPT, **kwargs):
     """The first pass of r2, after r9 was served, with these lengths of its prompt."""
     change = first_pass(start, **kwargs)
-    change.reference.submitted(9, namespace=namespace, prompt=served)
+    change.reference.submitted(9, namespace=0, prompt=served)
     change.reference.past = Past(served={9: list(lengths)})
     return replace(change, events=(*events, *change.events))
+
+
+def in_another_namespace():
+    change = again(0)
+    change.reference.submitted(9, namespace=1, prompt=OTHER_PROMPT)
+    return change
 
 
 def computed_again(start, served):
@@ -30,7 +36,7 @@ CASES = [
     healthy(served_prefixes_are_hit, again(0, Tombstoned(3, "swa", True)), "window-evicted"),
     healthy(served_prefixes_are_hit, again(0, Removed(99, "full", True)), "node-of-this-step-evicted"),
     healthy(served_prefixes_are_hit, again(0, CacheReset(True, 3, False)), "reset"),
-    healthy(served_prefixes_are_hit, again(0, namespace=1), "other-namespace"),
+    healthy(served_prefixes_are_hit, in_another_namespace(), "other-namespace"),
     healthy(served_prefixes_are_hit, again(0, uncached=True), "uncached"),
     healthy(served_prefixes_are_hit, again(0, is_turn=True), "turn-of-a-session"),
     broken(served_prefixes_are_hit, "all", again(0), computed_again(0, 8)),
