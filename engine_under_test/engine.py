@@ -155,6 +155,8 @@ class Engine:
         self._notice(AbortAsked(request_id))
         request = self._requests.get(request_id)
         if request is not None and request.finish_reason is None:
+            if (session := self.scheduler.custody.sessions.by_id.get(request.session)) is not None:
+                session.used_ms = self._clock.now_ms()
             self.scheduler.end(request, Ending(FinishReason.ABORT))
 
     def step(self) -> list[Output]:

@@ -402,6 +402,10 @@ class CacheReset(NamedTuple):
     is_copying: bool
 
 
+class Flushed(NamedTuple):
+    """A flush begins, which drops all unlocked cached pages."""
+
+
 class Fired(NamedTuple):
     """An armed fault fired at a port."""
 
@@ -872,10 +876,6 @@ class StepEnded(NamedTuple):
     """A step has ended; its outputs are delivered next."""
 
 
-class Flushed(NamedTuple):
-    """A flush begins, which drops all unlocked cached pages."""
-
-
 class Rooted(NamedTuple):
     """A node with the tokens `key` is in the tree, behind `parent` (0: a root), and has no units yet."""
 
@@ -891,7 +891,7 @@ class Uprooted(NamedTuple):
     node: int
 
 
-OF_OBSERVERS = frozenset({Submitted, AbortAsked, CloseAsked, StepBegan, StepEnded, Flushed, Rooted, Uprooted})
+OF_OBSERVERS = frozenset({Submitted, AbortAsked, CloseAsked, StepBegan, StepEnded, Rooted, Uprooted})
 
 OF_SERVERS = frozenset({Answered, Rested, Probed})
 

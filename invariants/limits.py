@@ -45,6 +45,7 @@ class Limits(NamedTuple):
     request_timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
     role: str = BOTH  # which part of each request the engine serves
     spare_len: int = 0  # free positions behind its prompt that a request must have when it arrives
+    session_timeout_ms: int | None = None  # after which a session without a turn is closed; None: never, or not known
     closes_idle_sessions: bool = False  # after a time without a turn a session is closed, and its KV is freed
     ms_per_step: int = 0  # the clock advances by this much when a step begins
     shares_prefixes: bool = False  # the KV of ended requests is kept for others

@@ -104,16 +104,33 @@ class Expectation:
 
 
 @dataclass
+class Past:
+    """What the events of earlier transitions have shown (`past.py`); no part of it is read from the engine's state.
+
+    `served` are, by request, the lengths of its prefixes behind which a request can start, in ascending order: they
+    were computed and inserted, or the request has ended, and they were not evicted since.  `computed` has those of
+    unfinished requests that were not inserted yet.  `idle_since` is, by session, the time at which it was opened or
+    last had a turn.
+    """
+
+    served: dict[int, list[int]] = field(default_factory=dict)
+    computed: dict[int, list[int]] = field(default_factory=dict)
+    idle_since: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
 class Reference:
     """The client's view of the requests: prompts, and the output tokens that the client got.
 
     The harness fills it from its own submissions and the streamed tokens, never from the engine's state.
-    If `vocabulary` is 0, outputs cannot be predicted.
+    If `vocabulary` is 0, outputs cannot be predicted.  The harness has advanced the engine's clock by `now_ms`.
     """
 
     vocabulary: int = 0
     windows: tuple[int | None, ...] = ()
+    now_ms: int = 0
     expectations: dict[int, Expectation] = field(default_factory=dict)
+    past: Past = field(default_factory=Past)
 
     def submitted(self, request_id: int, *, namespace: int, prompt: Sequence[int], stop: Sequence[int] = ()) -> None:
         self.expectations[request_id] = Expectation(namespace, len(prompt), list(prompt), frozenset(stop))

@@ -15,6 +15,7 @@ from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.harness.core.system import System
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.invariants.catalog import ALL, Catalog, Tally
+from swarden.invariants.past import note
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import Snapshot
 from swarden.invariants.violation import Violation
@@ -276,6 +277,8 @@ class Driver:
             )
         else:
             self._checked[index] = change.after
+            if self._checking.every == 1:
+                note(change)
 
     def _drain(self) -> bool:
         """Clear all faults, finish all requests within a bound, clear the caches, and check that every unit is free.

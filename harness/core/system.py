@@ -132,7 +132,7 @@ class EngineSystem:
             case Accept():
                 return self._accept(op)
             case AdvanceClock():
-                return self.port.advance_clock(op.ms)
+                return self._advance_clock(op.ms)
             case Flush():
                 return self.port.flush()
             case Pressure():
@@ -236,6 +236,11 @@ class EngineSystem:
         if self.port.drafts is not None:
             self.port.drafts.accept(op.lengths)
         return self.port.drafts is not None
+
+    def _advance_clock(self, ms: int) -> bool:
+        has_clock = self.port.advance_clock(ms)
+        self.reference.now_ms += ms if has_clock else 0
+        return has_clock
 
     def _pressure(self, op: Pressure) -> bool:
         names = self.port.pool_names

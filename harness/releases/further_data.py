@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from swarden.harness.core.ops import Accept, OpenSession, Pause, Reset
+from swarden.harness.core.ops import Accept, Flush, OpenSession, Pause, Reset
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
 from swarden.harness.core.target import PAIR, Target
 from swarden.invariants.catalog import ALL
@@ -67,6 +67,7 @@ def foreign_data(target: Target, missing: frozenset[str]) -> set[str]:
         "GivenUp Kept Lent TurnRefused sessions": OpenSession in ops,
         "Paused Resumed": Pause in ops,
         "CacheReset": Reset in ops,
+        "Flushed": Flush in ops,
         "peer_maps slot_maps windowed": "windowed" not in missing,
         of_pairs: PAIR in target.machines,
         "Copied CopiedIn CopyBegan copy_jobs": any(fault.startswith("host.") for fault in target.faults),

@@ -1,10 +1,10 @@
-"""With write-through the host gets a copy of what ended requests leave in the cache.
+"""With write-through the host gets a copy of what ended requests leave in the cache, and drops others for it.
 
 On a server: A prefix that the host was to keep is lost when it is evicted.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from swarden.invariants.contracts.completeness import ended_by_themselves
 from swarden.invariants.events import (
@@ -21,12 +21,16 @@ from swarden.invariants.events import (
 from swarden.invariants.invariant import invariant
 from swarden.invariants.prefixes import cached_pages
 from swarden.invariants.transition import Transition, When
-from swarden.invariants.view import NodeView
+from swarden.invariants.view import NodeView, Snapshot
 from swarden.invariants.violation import Code, Evidence, found, node_ref, request_ref
 
 
 class WriteThroughCode(Code):
     NOT_COPIED = "live in {component} after {request} has ended, but the host has no copy, and {free} free pages"
+    IDLE_COPIES_STAY = (
+        "live in {component} after {request} has ended, but the host has no copy, and {free} pages that are free or "
+        "have copies that are not needed"
+    )
 
 
 def writes_through_and_is_idle(change: Transition) -> bool:
@@ -63,6 +67,29 @@ def ended_requests_are_written_through(change: Transition) -> Evidence:
     together: nodes can be parts of one that was split, and earlier nodes are copied first.  Not checked: steps with a
     failed copy, a load or a fault, or in which the host dropped a copy.
     """
+    yield from _not_copied(change, WriteThroughCode.NOT_COPIED, lambda _path: [0] * len(change.after.host_pools))
+
+
+@invariant(
+    When.STEP,
+    needs=("nodes", "receipts", "requests", "copy_jobs", "Given"),
+    on=(Finished,),
+    given=writes_through_and_is_idle,
+)
+def idle_copies_give_way(change: Transition) -> Evidence:
+    """If the free pages are too few, an idle host drops other copies for what a request inserted when it ended.
+
+    Left alone are copies that a load reads or a lock needs, and those above them.  Otherwise copies that nobody uses
+    fill the host for ever (sglang issue 33862).
+    """
+    yield from _not_copied(change, WriteThroughCode.IDLE_COPIES_STAY, lambda path: _idle_pages(change.after, path))
+
+
+def _not_copied(change: Transition, code: Code, beside_free: Callable[[Sequence[NodeView]], Sequence[int]]) -> Evidence:
+    """The nodes of ended requests without a copy, if the host has room for all of them.
+
+    The room are the free pages, and by component the pages `beside_free`, of the nodes on the path of a request.
+    """
     free = [len(change.after.pool(name).free) for name in change.after.host_pools]
     pools = [component.pool for component in change.after.components]
     for ended in ended_by_themselves(change):
@@ -72,12 +99,23 @@ def ended_requests_are_written_through(change: Transition) -> Evidence:
         need = Counter[int]()
         for node in path:
             need.update({index: len(node.units[index]) for index in _uncopied(node)})
-        has_room = all(count <= free[index] for index, count in need.items())
+        room = [sum(pages) for pages in zip(free, beside_free(path), strict=True)] if need else free
+        has_room = all(count <= room[index] for index, count in need.items())
         for node, indices in _lacking(change, path) if has_room else ():
             if any((pool, unit) in given for pool, units in zip(pools, node.units, strict=True) for unit in units):
                 for index in indices:
-                    values = {"request": request_ref(ended.id), "free": free[index]}
-                    yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pools[index], **values)
+                    values = {"request": request_ref(ended.id), "free": room[index]}
+                    yield found(node_ref(node.id), code, component=pools[index], **values)
+
+
+def _idle_pages(state: Snapshot, path: Sequence[NodeView]) -> list[int]:
+    """By component, the pages of the copies that the host can drop: no node on the path has them, or is below them."""
+    needed = {node.id for node in path}
+    for node in state.nodes or ():
+        if any(node.pins) or (node.id in state.covered and not any(node.live)):
+            needed.update(one.id for one in state.path(node.id))
+    idle = [node for node in state.nodes or () if node.id not in needed]
+    return [sum(len(node.copies[index]) for node in idle) for index in range(len(state.host_pools))]
 
 
 def _uncopied(node: NodeView) -> list[int]:

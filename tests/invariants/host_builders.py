@@ -92,8 +92,8 @@ def copying(*, committed: int = 21) -> Snapshot:
     kept = (
         first._replace(locks=(2, 0)),
         second._replace(locks=(2, 2)),
-        third._replace(locks=(2, 1)),
-        below._replace(locks=(1, 1), pins=(1, 1)),
+        third._replace(locks=(2, 1), last_used=4),
+        below._replace(locks=(1, 1), pins=(1, 1), last_used=4),
     )
     pools = {pool.name: pool for pool in state.pools}
     free = {name: [unit for unit in pools[name].free if unit not in WRITTEN_UNITS[name]] for name in WRITTEN_UNITS}
@@ -135,8 +135,8 @@ def after_copying() -> Snapshot:
     kept = (
         first._replace(locks=(1, 0)),
         second._replace(locks=(1, 1), copies=((7, 8), (5, 6))),
-        third._replace(locks=(1, 0)),
-        below._replace(locks=(1, 1), pins=(0, 0), units=((11, 12), (7, 8)), live=(True, True)),
+        third._replace(locks=(1, 0), last_used=5),
+        below._replace(locks=(1, 1), pins=(0, 0), units=((11, 12), (7, 8)), live=(True, True), last_used=5),
     )
     running, loading = COPYING.requests or ()
     record, _ = COPYING.records or ()

@@ -33,6 +33,7 @@ def limits_of(config: EngineConfig) -> Limits:
         writes_through=bool(config.host_pools) and config.host_policy == "write_through",
         draft_len=config.draft_tokens,
         request_timeout_ms=config.request_timeout_ms,
+        session_timeout_ms=config.session_timeout_ms,
         role=config.role,
         ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
         shares_prefixes=config.prefix_sharing and config.role == BOTH,

@@ -1,10 +1,13 @@
-"""Resets: the command that drops all KV and resets the pools, as before an update of weights or to release memory.
+"""Resets and flushes: the commands that drop all KV, as before an update of weights, or all that is not in use.
 
-On a server: A reset beneath a request or a copy gives its pages to other requests: wrong answers.  What a reset leaves
-behind is KV of the old weights, or memory that is lost.  If it is refused without a reason, weights cannot be updated.
+On a server: A reset beneath a request or a copy gives its pages to other requests: wrong answers.  What a reset or a
+flush leaves behind is KV of the old weights, or memory that is lost.  If a reset is refused without a reason, weights
+cannot be updated.
 """
 
-from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, CacheReset
+from itertools import chain
+
+from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, CacheReset, Flushed
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.lifecycle.sessions import session_ref
 from swarden.invariants.transition import Transition, When
@@ -23,6 +26,8 @@ class ResetCode(Code):
     RECORD_LEFT = "still has row {row} after a reset"
     NODE_LEFT = "still in the tree after a reset"
     KV_LEFT = "still keeps {length} tokens after a reset"
+    IDLE_UNITS_LEFT = "still has its units of {pool} after a flush, without a lock"
+    IDLE_COPY_LEFT = "still has its copy on the host after a flush, which no load reads and no lock needs"
 
 
 def can_be_reset(before: Snapshot, idle_steps: int, *, is_copying: bool) -> bool:
@@ -75,3 +80,25 @@ def reset_leaves_nothing(change: Transition) -> Evidence:
     for session in after.sessions or ():
         if session.kept_len:
             yield found(session_ref(session.id), ResetCode.KV_LEFT, length=session.kept_len)
+
+
+@invariant(When.OP, needs=("nodes", "receipts", "Flushed"), on=(Flushed,))
+def flush_drops_what_is_idle(change: Transition) -> Evidence:
+    """After a flush a node has only units that a lock covers, and a copy on the host only if it is still needed.
+
+    Of a component without a window, the nodes above a locked one keep their units, too.  A copy is needed by a load
+    that reads it, by the lock on a node that has no units, and by the copy of a child.
+    """
+    after = change.after
+    for index, component in enumerate(after.components):
+        locked = set(chain.from_iterable([receipt.covers[index] for receipt in after.receipts or ()]))
+        if component.window is None:
+            locked.update([node.id for one in [*locked] for node in after.path(one)])
+        for node in after.nodes or ():
+            if node.live[index] and node.id not in locked:
+                yield found(node_ref(node.id), ResetCode.IDLE_UNITS_LEFT, pool=component.pool)
+    for node in after.nodes or ():
+        is_read = any(node.pins) or (node.id in after.covered and not any(node.live))
+        has_child = any(any(child.copies) for child in after.children.get(node.id, ()))
+        if any(node.copies) and not (is_read or has_child):
+            yield found(node_ref(node.id), ResetCode.IDLE_COPY_LEFT)

@@ -1,17 +1,18 @@
-"""Resets beneath a request or a copy, refused resets of an idle engine, and resets that leave something behind."""
+"""Resets beneath a request or a copy, refused resets of an idle engine, and what resets and flushes leave behind."""
 
 from dataclasses import replace
 
-from swarden.invariants.events import CacheReset, Owner
+from swarden.invariants.events import CacheReset, Flushed, Owner
 from swarden.invariants.laws.lifecycle.resets import (
     ResetCode,
+    flush_drops_what_is_idle,
     idle_engine_can_be_reset,
     reset_leaves_nothing,
     reset_spares_kv_in_use,
 )
 from swarden.invariants.view import SessionView
 from swarden.invariants.violation import Ref, found, node_ref, owner_ref, pool_ref
-from tests.invariants.builders import AFTER, R1, broken, healthy, idle
+from tests.invariants.builders import AFTER, R1, broken, healthy, idle, receipts
 
 DONE, REFUSED = CacheReset(True, 3, False), CacheReset(False, 3, False)
 ENGINE = Ref("engine")
@@ -27,6 +28,15 @@ def asked(event, before=CACHED, after=None):
 
 def refused_while(name, **parts):
     return healthy(idle_engine_can_be_reset, asked(REFUSED, replace(CACHED, **parts)), name)
+
+
+USED = tuple(node for node in AFTER.nodes or () if node.id != 3)  # r1 has a lock on n2, and in full also on n1
+COPIED = USED[0]._replace(id=7, live=(False, False), locks=(0, 0), copies=((1, 2), ()), pins=(0, 0))
+
+
+def flushed(*, nodes=USED, covers=((2, 1), (2,))):
+    """A flush in the healthy state, behind which these nodes are left, with a lock that covers some of them."""
+    return idle(Flushed(), after=replace(AFTER, nodes=nodes, receipts=receipts(covers=covers)))
 
 
 CASES = [
@@ -77,5 +87,33 @@ CASES = [
         "session",
         asked(DONE, after=replace(EMPTY, sessions=(SessionView(3, 0, 0, 8, False),))),
         found(Ref("session", 3), ResetCode.KV_LEFT, length=8),
+    ),
+    healthy(flush_drops_what_is_idle, flushed(), "locked"),
+    healthy(flush_drops_what_is_idle, flushed(covers=((2,), (2,))), "above-a-lock"),
+    healthy(flush_drops_what_is_idle, flushed(nodes=(*USED, COPIED._replace(pins=(1, 0)))), "copy-is-read"),
+    healthy(flush_drops_what_is_idle, flushed(covers=((2, 1, 7), (2,)), nodes=(*USED, COPIED)), "copy-under-a-lock"),
+    healthy(
+        flush_drops_what_is_idle,
+        flushed(nodes=(*USED, COPIED, COPIED._replace(id=8, parent=7, start=8, pins=(1, 0)))),
+        "copy-above-one-that-is-read",
+    ),
+    broken(
+        flush_drops_what_is_idle,
+        "idle-node",
+        flushed(nodes=AFTER.nodes),
+        found(node_ref(3), ResetCode.IDLE_UNITS_LEFT, pool="full"),
+        found(node_ref(3), ResetCode.IDLE_UNITS_LEFT, pool="swa"),
+    ),
+    broken(
+        flush_drops_what_is_idle,
+        "idle-window",
+        flushed(nodes=tuple(one._replace(live=(True, True)) for one in USED)),
+        found(node_ref(1), ResetCode.IDLE_UNITS_LEFT, pool="swa"),
+    ),
+    broken(
+        flush_drops_what_is_idle,
+        "idle-copy",
+        flushed(nodes=(*USED, COPIED)),
+        found(node_ref(7), ResetCode.IDLE_COPY_LEFT),
     ),
 ]

@@ -2,7 +2,11 @@
 
 from dataclasses import replace
 
-from swarden.invariants.contracts.write_through import WriteThroughCode, ended_requests_are_written_through
+from swarden.invariants.contracts.write_through import (
+    WriteThroughCode,
+    ended_requests_are_written_through,
+    idle_copies_give_way,
+)
 from swarden.invariants.events import REQUEST_KIND, TREE, Finished, FinishReason, Given, Owner
 from swarden.invariants.view import ReceiptView
 from swarden.invariants.violation import found, node_ref, request_ref
@@ -32,6 +36,12 @@ ROOM_FOR_ONE = with_pool(WRITING_THROUGH, "host full", free=(7, 8))
 NO_COPY = [
     found(node_ref(2), WriteThroughCode.NOT_COPIED, component=pool, request=request_ref(1), free=4)
     for pool in ("full", "swa")
+]
+
+FULL = with_pool(WRITING_THROUGH, "host full", free=())
+IDLE_COPIES = [  # n3 and n4, which is below it
+    found(node_ref(2), WriteThroughCode.IDLE_COPIES_STAY, component=pool, request=request_ref(1), free=free)
+    for pool, free in (("full", 4), ("swa", 8))
 ]
 
 CASES = [
@@ -87,5 +97,17 @@ CASES = [
         "no-copy-of-the-window",
         ending(nodes=with_node(WRITING_THROUGH, 2, copies=((7, 8), ()))),
         found(node_ref(2), WriteThroughCode.NOT_COPIED, component="swa", request=request_ref(1), free=4),
+    ),
+    healthy(idle_copies_give_way, ending(pools=FULL, copy_jobs=COPYING.copy_jobs), "copy-under-way"),
+    healthy(
+        idle_copies_give_way, ending(pools=FULL, nodes=with_node(WRITING_THROUGH, 4, pins=(1, 0))), "copies-are-read"
+    ),
+    broken(idle_copies_give_way, "idle-copies-stay", ending(pools=FULL), *IDLE_COPIES),
+    broken(
+        idle_copies_give_way,
+        "copies-above-one-that-is-read-stay",
+        ending(pools=FULL, nodes=with_node(WRITING_THROUGH, 3, pins=(1, 0))),
+        found(node_ref(2), WriteThroughCode.IDLE_COPIES_STAY, component="full", request=request_ref(1), free=2),
+        found(node_ref(2), WriteThroughCode.IDLE_COPIES_STAY, component="swa", request=request_ref(1), free=6),
     ),
 ]

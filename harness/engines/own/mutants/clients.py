@@ -22,3 +22,21 @@ bug(
     broken="if False:",
     caught_by=("outputs_end_as_asked",),
 )
+
+bug(
+    "S241",
+    "a request that is aborted while it waits is reported as stopped: its client takes an empty answer for a whole one",
+    at="swarden.engine_under_test.engine:Engine.abort",
+    healthy="Ending(FinishReason.ABORT)",
+    broken="Ending(FinishReason.STOP if request in self.scheduler.waiting else FinishReason.ABORT)",
+    caught_by=("aborts_are_reported_as_such",),
+)
+
+bug(
+    "S242",
+    "a request that times out is reported as aborted by its client",
+    at="swarden.engine_under_test.scheduler.scheduler:Scheduler._expire",
+    healthy="Ending(FinishReason.TIMEOUT)",
+    broken="Ending(FinishReason.ABORT)",
+    caught_by=("aborts_are_reported_as_such",),
+)

@@ -119,3 +119,21 @@ bug(
         "reserved_units_never_run_out",
     ),
 )
+
+bug(
+    "S235",
+    "a flush does nothing while requests are unfinished",
+    at="swarden.engine_under_test.engine:Engine.flush",
+    healthy="self.cache.flush()",
+    broken="if self.scheduler.has_work:\n        return\n    self.cache.flush()",
+    caught_by=("flush_drops_what_is_idle",),
+)
+
+bug(
+    "S236",
+    "a flush evicts from each pool only as many pages as the first pool has evictable ones",
+    at="swarden.engine_under_test.cache.prefix_cache:PrefixCache.flush",
+    healthy="self.evictable(component.name)",
+    broken="min(self.evictable(component.name), self.evictable(self.tree.components[0].name))",
+    caught_by=("flush_drops_what_is_idle",),
+)

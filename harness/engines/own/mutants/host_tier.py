@@ -259,3 +259,21 @@ bug(
     broken="pass",
     caught_by=("loaded_prefixes_are_used",),
 )
+
+bug(
+    "S237",
+    "a flush keeps all copies on the host while any copy is in flight",
+    at=f"{TIER}.flush",
+    healthy="self.backups.drop_all()",
+    broken="None if self.under_way else self.backups.drop_all()",
+    caught_by=("flush_drops_what_is_idle",),
+)
+
+bug(
+    "S245",
+    "sglang issue 33862, by analogy: the copies on the host stay for ever, and later prefixes find no room there",
+    at=f"{BACKUPS}.begin",
+    healthy="if not self._make_room(need, beside=[*chain, *above]):",
+    broken="if any(count > ledger.num_free for count, ledger in zip(need, self._host.ledgers)):",
+    caught_by=("idle_copies_give_way",),
+)

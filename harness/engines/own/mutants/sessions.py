@@ -126,3 +126,31 @@ bug(
     broken="if session.turn or session.record else None",
     caught_by=("turns_are_refused_only_by_closed_or_busy_sessions",),
 )
+
+bug(
+    "S238",
+    "a refused turn restarts the idle time of its session, which a client with bad requests keeps open",
+    at="swarden.engine_under_test.engine:Engine.submit",
+    healthy="request = self._new_request(",
+    broken="if session in sessions.by_id:\n        sessions.by_id[session].used_ms = self._clock.now_ms()\n"
+    "    request = self._new_request(",
+    caught_by=("idle_sessions_close_in_time",),
+)
+
+bug(
+    "S239",
+    "the idle time of a session begins when its last turn arrives, not when it ends",
+    at=f"{SESSIONS}.expire",
+    healthy="session.used_ms = now_ms",
+    broken="pass",
+    caught_by=("idle_sessions_close_in_time",),
+)
+
+bug(
+    "S240",
+    "found here by a law: the idle time began with the last step before a turn was aborted, not with its abort",
+    at="swarden.engine_under_test.engine:Engine.abort",
+    healthy="session.used_ms = self._clock.now_ms()",
+    broken="pass",
+    caught_by=("idle_sessions_close_in_time",),
+)

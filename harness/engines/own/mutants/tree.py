@@ -1,7 +1,6 @@
 """Bugs of the prefix tree: insert, split, recovery and match."""
 
 from swarden.harness.core.mutant import Hunk, Mutants
-from swarden.harness.search.mutants.unplanted import DetectedByTest
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
@@ -168,11 +167,13 @@ bug(
     caught_by=("tree_is_well_formed", "AccountingError"),
 )
 
-LOCK_IS_NO_USE = DetectedByTest(
-    id="S19",
-    source="a lock does not count as a use of its nodes: a prefix that many requests share is evicted first",
-    hunks=(Hunk(f"{CACHE}.lock", "self.tree.touch(list(node.upward()))", "pass"),),
-    detected_by="tests/quality/parts/test_parts.py",
+bug(
+    "S19",
+    "a lock does not count as a use of its nodes: a prefix that many requests share is evicted first",
+    at=f"{CACHE}.lock",
+    healthy="self.tree.touch(list(node.upward()))",
+    broken="pass",
+    caught_by=("last_uses_follow_locks",),
 )
 
 bug(
@@ -200,4 +201,56 @@ bug(
     healthy="self._learn(event)",
     broken="pass",
     caught_by=("router_view_matches_cache",),
+)
+
+bug(
+    "S233",
+    "when an answer is cached, the windows and states above it are freed as if they were dead: its prompt misses",
+    Hunk(
+        f"{CACHE}.publish",
+        "self._execute(insertion, record)",
+        "self._execute(insertion, record)\n"
+        "    above = insertion.node.parent\n"
+        "    for index, one in enumerate(self.tree.components):\n"
+        "        is_dead = one.leaves_tombstones and len(insertion.node.key) >= one.tail_len and above.in_tree\n"
+        "        if is_dead and above.live[index] and not above.is_locked:\n"
+        "            self.tree.set_live(above, index, live=False)\n"
+        "            above.handles = self._ledgers.free_alone("
+        "one.name, above.handles, owner=TREE, cause=FreeCause.EVICTED)",
+    ),
+    caught_by=("served_prefixes_are_hit",),
+)
+
+bug(
+    "S234",
+    "a match that splits a node loses the windowed pages behind the match",
+    Hunk(
+        f"{CACHE}.lock",
+        "node = self.tree.split(node, below)",
+        "rest, node = node, self.tree.split(node, below)\n"
+        "        for index, one in enumerate(self.tree.components):\n"
+        "            if one.leaves_tombstones and rest.live[index] and not rest.locks[index]:\n"
+        "                self.tree.set_live(rest, index, live=False)\n"
+        "                rest.handles = self._ledgers.free_alone("
+        "one.name, rest.handles, owner=TREE, cause=FreeCause.EVICTED)",
+    ),
+    caught_by=("served_prefixes_are_hit",),
+)
+
+bug(
+    "S243",
+    "the upper part of a node that is split counts as never used",
+    at=f"{TREE}.split",
+    healthy="list(node.live), list(node.locks), node.last_used",
+    broken="list(node.live), list(node.locks), 0",
+    caught_by=("last_uses_follow_locks",),
+)
+
+bug(
+    "S244",
+    "an insertion marks only the nodes that it adds as used",
+    at=f"{TREE}.insert",
+    healthy="self.touch(path)",
+    broken="self.touch([node for node in path if not node.last_used])",
+    caught_by=("last_uses_follow_locks",),
 )
