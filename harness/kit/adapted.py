@@ -36,6 +36,7 @@ class Adapted(EnginePort):
     components: Sequence[ComponentView]
     limits: Limits
     requests: Clients[Any]
+    is_paused = False
 
     def __init__(self, faults: Iterable[str] = CLIENT_FAULTS) -> None:
         self.log = EventLog(code=self.code)
@@ -106,6 +107,7 @@ class Adapted(EnginePort):
             requests=tuple(self.request_views()),
             counters=None if counted is None else Counters(counted, {}, {}, 0),
             launches=None if records is None else tuple(launches),
+            is_paused=self.is_paused,
             unreported=self.unreported,
         )
         for part in self.parts:

@@ -1,8 +1,6 @@
 """A release of lmdeploy behind EnginePort: its PyTorch engine with loop and scheduler, but not its workers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -20,7 +18,6 @@ from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.owners import Owners, Worker
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
 from swarden.harness.kit.tags import ReadTags
-from swarden.invariants import view
 from swarden.invariants.events import REQUEST_KIND, Owner
 
 CODE = EngineCode(
@@ -35,14 +32,6 @@ OF_SCHEDULER = names_of([seen.Admitted, seen.Retracted, seen.CopiedIn, seen.Paus
 ONE_SIDED = frozenset({"pauses_are_reported", "discarded_results_are_stale", "launched_tokens_are_in_flight"})
 ONE_SIDED_WITHOUT_WINDOW = frozenset({"cursors_are_page_aligned"})
 WAITING, ACTIVE = "WAITING", ("READY", "RUNNING")  # statuses of a request in the release
-
-
-class Sleep(Enum):
-    """A sleep begins while passes are in flight, and is complete when the engine has given up its memory."""
-
-    NONE = 0
-    BEGUN = 1
-    COMPLETE = 2
 
 
 class LmdeployEngine(LmdeployFacts):
@@ -60,7 +49,8 @@ class LmdeployEngine(LmdeployFacts):
         )
         self.requests = LmdeployRequests(release, self.core, self.log.notice)
         self._running: Sequence[Any] = ()  # the requests of the pass that is being made
-        self._worker, self._sleep, self._sleeps = Worker(), Sleep.NONE, False
+        self._worker = Worker()
+        self._shall_sleep = self._has_begun = False  # a sleep begins while passes are in flight; then it is paused
         self._follow()
 
     def submit(self, submission: Submission) -> int:
@@ -72,22 +62,22 @@ class LmdeployEngine(LmdeployFacts):
     def step(self) -> Sequence[Streamed]:
         self.begin_step()
         self.core.deliver()
-        while self._sleep is Sleep.COMPLETE and self.passes.in_flight:  # they have ended in vain
+        while self.is_paused and self.passes.in_flight:  # they have ended in vain
             self._complete()
         self._wake()
         return self.requests.streamed()
 
     def pause(self) -> bool:
         """As Engine.sleep: once the awaited output of a pass has come, all requests end, and the KV is lost."""
-        self._sleeps = True
-        if self._sleep is Sleep.NONE:
-            self._sleep = Sleep.BEGUN
+        self._shall_sleep = True
+        if not self._has_begun:
+            self._has_begun = True
             self.core.loop.start(self.core.engine.sleep)
         return True
 
     def resume(self) -> None:
         """As Engine.wakeup; an engine whose sleep has not begun yet wakes up after it has."""
-        self._sleeps = False
+        self._shall_sleep = False
         self._wake()
 
     def clear(self) -> None:
@@ -95,16 +85,13 @@ class LmdeployEngine(LmdeployFacts):
         trie.evict(len(self.owners[0].owner_of))
         trie.state_checkpoints.evict(len(self.owners[-1].owner_of))
 
-    def capture(self) -> view.Snapshot:
-        return replace(super().capture(), is_paused=self._sleep is Sleep.COMPLETE)
-
     def _slept(self) -> None:
-        self._sleep = Sleep.COMPLETE
+        self.is_paused = True
         self.log.notice(seen.Paused())
 
     def _wake(self) -> None:
-        if self._sleep is Sleep.COMPLETE and not self._sleeps:
-            self._sleep = Sleep.NONE
+        if self.is_paused and not self._shall_sleep:
+            self._has_begun = self.is_paused = False
             self.log.notice(seen.Resumed())
             self.core.engine.wakeup()
 
