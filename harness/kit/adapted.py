@@ -91,14 +91,23 @@ class Adapted(EnginePort):
     def clear(self) -> None:
         for part in self.parts:
             part.clear()
+        super().clear()
 
     def capture(self) -> Snapshot:
         for part in self.parts:
             part.settle()
         self.report(self.settle())
+        snapshot = self.snapshot()
+        for part in self.parts:
+            snapshot = part.views(snapshot)
+        self._last = snapshot if self._last is None else sharing(self._last, snapshot)
+        return self._last
+
+    def snapshot(self) -> Snapshot:
+        """The facts; a subclass that has more of them adds or finds them here."""
         records, counted = self.records(), self.counted()
         launches = [one.view(self.units_in_use, self.is_used) for one in self.passes.in_flight]
-        snapshot = Snapshot(
+        return Snapshot(
             self._steps,
             self.limits,
             tuple(self.components),
@@ -110,10 +119,6 @@ class Adapted(EnginePort):
             is_paused=self.is_paused,
             unreported=self.unreported,
         )
-        for part in self.parts:
-            snapshot = part.views(snapshot)
-        self._last = snapshot if self._last is None else sharing(self._last, snapshot)
-        return self._last
 
     # --- what a subclass calls
 
@@ -166,21 +171,14 @@ class Adapted(EnginePort):
         return tuple([table[index] for index in indices if index < len(table)])
 
     def record(
-        self,
-        number: int,
-        units: tuple[Sequence[int], ...],
-        *,
-        computed_len: int,
-        shared_len: int,
-        allocated_len: int,
-        frontiers: Sequence[int],
+        self, number: int, units: tuple[Sequence[int], ...], *, computed_len: int, shared_len: int, allocated_len: int
     ) -> RecordView:
         """The record of a request that the engine counts as computed up to `computed_len`; it shares whole pages."""
         launched, size = self.launched_len(number, computed_len), self.limits.page_size
         committed = min([entry.start for entry in self._counting(number)], default=launched)
         protected = min(shared_len, committed // size * size)
-        owner = Owner(REQUEST_KIND, number)
-        return RecordView(owner, 0, protected, committed, launched, allocated_len, frontiers, units)
+        lens = (protected, committed, launched, allocated_len)
+        return RecordView(Owner(REQUEST_KIND, number), 0, *lens, frontiers=(0,) * len(units), units=units)
 
     def _counting(self, number: int) -> list[TableEntry]:
         """The entries of a request in passes in flight whose results will be used."""

@@ -83,14 +83,13 @@ class LmdeployFacts(Adapted):
                 continue
             table = self.table(seq)
             shared = next((index for index, unit in enumerate(table) if owner_of.get(unit) != TREE), len(table))
-            yield self.record(
-                number,
-                self.units_of(seq),
-                computed_len=seq.num_history_ids,
-                shared_len=shared * size,
-                allocated_len=len(table) * size,
-                frontiers=(seq.num_ignored_history, 0)[: len(self.components)],
-            )
+            lens = {
+                "computed_len": seq.num_history_ids,
+                "shared_len": shared * size,
+                "allocated_len": len(table) * size,
+            }
+            frontiers = (seq.num_ignored_history, 0)[: len(self.components)]
+            yield self.record(number, self.units_of(seq), **lens)._replace(frontiers=frontiers)
 
     @property
     def _nodes(self) -> Iterator[Any]:

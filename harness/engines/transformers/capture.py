@@ -77,15 +77,9 @@ class TransformersFacts(Adapted):
             if not lens:
                 held, window = len(tables[0]) * size, self.components[0].window or 0
                 lens = [max(held, launched) if held >= window else held]
-            shared = [self.memories[0].shared_len(group, tables[group]) * size for group in whole]
-            yield self.record(
-                number_of(rid),
-                tables,
-                computed_len=launched,
-                shared_len=min(shared, default=0),
-                allocated_len=min(lens),
-                frontiers=(0,) * len(tables),
-            )
+            shared = min([self.memories[0].shared_len(group, tables[group]) * size for group in whole], default=0)
+            known = {"computed_len": launched, "shared_len": shared, "allocated_len": min(lens)}
+            yield self.record(number_of(rid), tables, **known)
 
     def _device_facts(self, group: int) -> GroupFacts:
         allocator, holders = self.core.allocators[group], dict[int, list[Owner]]()

@@ -49,7 +49,7 @@ class Port(kit.Adapted):
     step: Any = None
 
     def records(self):
-        yield self.record(1, self.units, computed_len=4, shared_len=8, allocated_len=12, frontiers=(0, 0))
+        yield self.record(1, self.units, computed_len=4, shared_len=8, allocated_len=12)
 
 
 KIND: Any = Port
