@@ -87,8 +87,8 @@ class Worker:
         finally:
             self.owner = before
 
-    def take(self, owners: Owners, units: Iterable[int]) -> list[seen.Taken]:
-        owner = self.owner or TREE
+    def take(self, owners: Owners, units: Iterable[int], otherwise: Owner = TREE) -> list[seen.Taken]:
+        owner = self.owner or otherwise
         return owners.take(units, lambda _: owner)
 
     def free(self, owners: Owners, units: Iterable[int]) -> list[seen.Freed]:

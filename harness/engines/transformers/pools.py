@@ -139,7 +139,7 @@ class SectorPools:
 
     def _get_free_blocks(self, original: Callable[..., Any], group: int, count: int) -> Any:
         blocks = original(group, count)
-        self._report(self._worker.take(self._groups[group], self.units(group, blocks)))
+        self._report(self._worker.take(self._groups[group], self.units(group, blocks), FREE))
         return blocks
 
     def _free_blocks(self, original: Callable[..., Any], group: int, blocks: Sequence[int]) -> None:
