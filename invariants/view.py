@@ -228,9 +228,9 @@ class RecordView(NamedTuple):
     allocated_len: int
     frontiers: Sequence[int]
     units: tuple[Sequence[int], ...]
-    table: Sequence[int]
-    receipt: int
-    node: int
+    table: Sequence[int] = ()
+    receipt: int = 0
+    node: int = 0
 
 
 class RequestView(NamedTuple):

@@ -1,12 +1,14 @@
 """The clients of an engine: their unfinished requests, and the answers that they have not got yet."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import swarden.invariants.events as seen
 from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.kit.passes import TableEntry
 from swarden.invariants.events import FinishReason
+from swarden.invariants.view import RequestView
 
 
 @dataclass
@@ -14,6 +16,7 @@ class ClientRequest:
     """A request: `req` is the engine's own object for it.
 
     `num_streamed` outputs have reached the client.  The `finish_reason` is known when it has been reported.
+    `run` counts how often it has stopped running, and it `has_kv` since it was admitted, with `cached_len` tokens.
     """
 
     id: int
@@ -21,6 +24,25 @@ class ClientRequest:
     namespace: int
     num_streamed: int = 0
     finish_reason: FinishReason | None = None
+    prompt_len: int = 0
+    max_new_tokens: int = 0
+    stop: Collection[int] = ()
+    run: int = 0
+    has_kv: bool = False
+    cached_len: int = 0
+    num_retractions: int = 0
+
+    @classmethod
+    def of(cls, number: int, submission: Submission, req: Any = None) -> Self:
+        request = cls(number, req, submission.namespace)
+        request.prompt_len, request.max_new_tokens = len(submission.tokens), submission.max_new_tokens
+        request.stop = frozenset(submission.stop)
+        return request
+
+    def view(self, place: str, num_outputs: int | None = None) -> RequestView:
+        """The request in a snapshot; without `num_outputs` it has those that its client got."""
+        outputs = self.num_streamed if num_outputs is None else num_outputs
+        return RequestView(self.id, place, self.namespace, self.prompt_len, outputs, self.max_new_tokens)
 
     def new_of(self, outputs: Sequence[int]) -> Sequence[int]:
         """The new tokens of an answer, from all of its outputs so far."""
@@ -73,12 +95,49 @@ class Clients(Generic[RequestT]):
         request.finish_reason = reason
         self._notice(seen.Finished(request.id, reason))
 
-    def answer(self, request: RequestT, new: Sequence[int], *, cached_len: int, num_retractions: int) -> None:
+    def admit(self, number: int, start: int, *, resumes: bool = False) -> None:
+        """A request gets KV, and continues after [0, start); with `resumes` also one that has kept its KV."""
+        request = self.live.get(number)
+        if request is None or (request.has_kv and not resumes):
+            return
+        if not request.has_kv:
+            request.has_kv, request.cached_len = True, start
+        self._notice(seen.Admitted(number, start, start, (), ()))
+
+    def retract(self, number: int, num_outputs: int | None = None) -> None:
+        """A request has released its KV, and waits again."""
+        request = self.live.get(number)
+        if request is not None and request.has_kv:
+            request.has_kv = False
+            request.run += 1
+            request.num_retractions += 1
+            outputs = request.num_streamed if num_outputs is None else num_outputs
+            self._notice(seen.Retracted(number, outputs, ()))
+
+    def is_used(self, entry: TableEntry) -> bool:
+        """Will the result of a pass in flight for this entry be used?"""
+        request = self.live.get(entry.request)
+        return request is not None and request.run == entry.run
+
+    def answer(
+        self,
+        request: RequestT,
+        new: Sequence[int],
+        *,
+        cached_len: int | None = None,
+        num_retractions: int | None = None,
+    ) -> None:
         """Send new tokens to the client, and the finish reason of a request that has ended, which is forgotten."""
+        cached_len = request.cached_len if cached_len is None else cached_len
+        num_retractions = request.num_retractions if num_retractions is None else num_retractions
         if request.finish_reason is not None:
             del self.live[request.id]
         if new or request.finish_reason is not None:
             self._answers.append(Streamed(request.id, tuple(new), request.finish_reason, cached_len, num_retractions))
+
+    def views(self) -> Iterable[RequestView]:
+        """The requests in a snapshot, each where the queues of the engine have it."""
+        return ()
 
     def streamed(self) -> Sequence[Streamed]:
         """The answers since the last call."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import ne
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.invariants.events import REQUEST_KIND, TREE, TREE_KIND, Owner
@@ -71,6 +71,32 @@ class Owners:
         for of_owner, moved in groups.items():
             self.owner_of.update(dict.fromkeys(moved, to or of_owner))
         return [(of_owner, tuple(moved)) for of_owner, moved in groups.items()]
+
+
+class Worker:
+    """The request for which an engine works, if it is known: it takes units, and frees those that are not cached."""
+
+    def __init__(self, owner: Owner | None = None) -> None:
+        self.owner = owner
+
+    def works_for(self, number: int, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The result of a call of the engine for a request."""
+        before, self.owner = self.owner, Owner(REQUEST_KIND, number)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.owner = before
+
+    def take(self, owners: Owners, units: Iterable[int], otherwise: Owner = TREE) -> list[seen.Taken]:
+        owner = self.owner or otherwise
+        return owners.take(units, lambda _: owner)
+
+    def free(self, owners: Owners, units: Iterable[int]) -> list[seen.Freed]:
+        return owners.free(units, lambda unit: self._freeing(owners.owner_of.get(unit, FREE)))
+
+    def _freeing(self, owner: Owner) -> Owner:
+        is_own = owner == TREE or self.owner is None or self.owner.kind != REQUEST_KIND
+        return owner if is_own else self.owner or owner
 
 
 class UnitFacts(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import swarden.invariants.events as seen
 from swarden.invariants.view import LaunchView
@@ -17,6 +17,25 @@ class Entry(Protocol):
 
     @property
     def drafts(self) -> Sequence[int]: ...
+
+
+class TableEntry(NamedTuple):
+    """Positions [start, end) of a request, and its units by component; `req` is the engine's own object for it.
+
+    The result is used while the request has the same `run`.
+    """
+
+    request: int
+    start: int
+    end: int
+    run: int
+    units: Sequence[Sequence[int]]
+    req: Any = None
+    drafts: Sequence[int] = ()
+
+    @property
+    def ids(self) -> tuple[int, int, int]:
+        return self.request, self.start, self.end
 
 
 EntryT = TypeVar("EntryT", bound=Entry)

@@ -40,6 +40,24 @@ def chain(tag: int, tokens: Iterable[int]) -> "array[int]":
     return tags
 
 
+TOKEN_SPAN = 1 << 20  # of an engine without a cache salt: the first token of a prompt has its namespace above
+MOST_NAMESPACES = 1 << 11  # token ids have 31 bits
+
+
+def with_namespace(tokens: Sequence[int], namespace: int) -> list[int] | None:
+    """A prompt for an engine without a cache salt; None for one with too large numbers, or without tokens."""
+    if not tokens or namespace >= MOST_NAMESPACES or max(tokens) >= TOKEN_SPAN:
+        return None
+    return [tokens[0] + TOKEN_SPAN * namespace, *tokens[1:]]
+
+
+def chain_of_prompt(tag: int, tokens: Sequence[int], start: int) -> "array[int]":
+    """As `chain`, for tokens from `start` on of a prompt with a namespace."""
+    if start or not tokens:
+        return chain(tag, tokens)
+    return chain(namespace_tag(tokens[0] // TOKEN_SPAN), [tokens[0] % TOKEN_SPAN, *tokens[1:]])
+
+
 class ReadTags(NamedTuple):
     """The tags from position `first` on that the layers of a component with this window (None: without one) read."""
 
@@ -66,12 +84,10 @@ def token_after(reads: Iterable[ReadTags], end: int) -> int:
 def slots_of(table: Sequence[int], start: int, end: int, *, page_size: int, unit_size: int) -> list[int]:
     """The slots of positions [start, end) by a table of units, each with `page_size` tokens in `unit_size` slots.
 
-    A position behind the table has slot 0.
+    A position outside of the table has slot 0.
     """
-    return [
-        table[position // page_size] * unit_size + position % page_size if position // page_size < len(table) else 0
-        for position in range(start, end)
-    ]
+    places = [divmod(position, page_size) for position in range(start, end)]
+    return [table[page] * unit_size + offset if 0 <= page < len(table) else 0 for page, offset in places]
 
 
 class TagMemory:
@@ -107,6 +123,11 @@ class TagMemory:
         assert len(content) in (0, self.unit_size), f"{len(content)} tags for a unit of {self.unit_size} slots"
         if unit:
             self._tags[unit * self.unit_size : (unit + 1) * self.unit_size] = content or [0] * self.unit_size
+
+    def copy_units(self, sources: Iterable[int], targets: Iterable[int]) -> None:
+        """Copy units at once: each source is read before any target is written."""
+        for target, content in [(target, list(self.unit(one))) for one, target in zip(sources, targets, strict=True)]:
+            self.put_unit(target, content)
 
     def fill(self, unit: int, tag: int, component: int = 0) -> None:
         """Write one tag to all slots of a unit: the tag of a recurrent state, or 0."""

@@ -28,11 +28,13 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape, Target
+from swarden.harness.kit.adapted import Adapted
 from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.drafts import DraftScript, drafts_after
-from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
-from swarden.harness.kit.passes import Entry, Pass, Passes
+from swarden.harness.kit.owners import Owners, UnitFacts, Worker, pool_view
+from swarden.harness.kit.part import Part
+from swarden.harness.kit.passes import Entry, Pass, Passes, TableEntry
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, quiet_import
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
@@ -43,8 +45,10 @@ from swarden.harness.kit.settings import (
     Needs,
     OneOf,
     PartOf,
+    PartSettings,
     Settings,
     drawn,
+    replaced,
     within,
 )
 from swarden.harness.kit.stand_ins import Missing, Silent, provide_absent
@@ -66,6 +70,7 @@ __all__ = [
     "VOCABULARY",
     "Abort",
     "Accept",
+    "Adapted",
     "BootedRelease",
     "ClientRequest",
     "Clients",
@@ -98,7 +103,9 @@ __all__ = [
     "OneOf",
     "OpLog",
     "Owners",
+    "Part",
     "PartOf",
+    "PartSettings",
     "Pass",
     "Passes",
     "Pause",
@@ -124,11 +131,13 @@ __all__ = [
     "Streamed",
     "Submission",
     "Submit",
+    "TableEntry",
     "TagMemory",
     "TagModel",
     "Target",
     "UnitFacts",
     "UsageError",
+    "Worker",
     "chain",
     "drafts_after",
     "drawn",
@@ -138,6 +147,7 @@ __all__ = [
     "pool_view",
     "provide_absent",
     "quiet_import",
+    "replaced",
     "sharing",
     "slots_of",
     "token_after",

@@ -1,10 +1,10 @@
 """The target of the demo's engine: its configurations, the port to the engine, and the snapshot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from swarden import kit
-from swarden.harness.engines.demo.engine import BlockPool, Engine, Request
+from swarden.harness.engines.demo.engine import BlockPool, Engine
 from swarden.harness.engines.demo.mutants import MUTANTS
 from swarden.kit import events, view
 
@@ -42,14 +42,16 @@ class LoggedPool(BlockPool):
         super().free(blocks, request_id)
 
 
-class DemoPort(kit.EnginePort):
+class DemoPort(kit.Adapted):
+    code = CODE
+    reported = kit.names_of([events.Taken, events.Freed, events.Fired])
+
     def __init__(self, config: DemoConfig) -> None:
-        self.log = kit.EventLog(code=CODE)
-        self.faults = kit.FaultPlan(kit.CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(events.Fired(fault)))
+        super().__init__()
         pool = LoggedPool(config.num_blocks, self.log)
         self._engine = Engine(pool, config.block_size, config.max_running, config.chunk_len)
-        self._limits = kit.Limits(config.block_size, config.max_running, max_context_len=4096)
-        self._steps = 0
+        self.limits = kit.Limits(config.block_size, config.max_running, max_context_len=4096)
+        self.components = (view.ComponentView(BLOCKS, None, config.block_size),)
 
     def submit(self, submission: kit.Submission) -> int:
         return self._engine.add(list(submission.tokens), max(1, submission.max_new_tokens), submission.stop)
@@ -58,7 +60,7 @@ class DemoPort(kit.EnginePort):
         self._engine.abort(request_id)
 
     def step(self) -> Sequence[kit.Streamed]:
-        self._steps += 1
+        self.begin_step()
         return [
             kit.Streamed(request.id, () if token is None else (token,), reason, cached_tokens=0, num_retractions=0)
             for request, token, reason in self._engine.step()
@@ -68,28 +70,16 @@ class DemoPort(kit.EnginePort):
     def has_work(self) -> bool:
         return self._engine.has_work
 
-    def capture(self) -> view.Snapshot:
-        engine = self._engine
-        holdings = [
-            view.Holding(events.Owner("request", request.id), tuple(request.blocks), cached=False)
-            for request in engine.running
-        ]
-        blocks = view.PoolView(BLOCKS, "block", engine.pool.num_blocks, tuple(engine.pool.free_blocks), (), holdings)
-        return view.Snapshot(
-            step=self._steps,
-            limits=self._limits,
-            components=(view.ComponentView(BLOCKS, None, self._limits.page_size),),
-            pools=(blocks,),
-            requests=(*_views(engine.waiting, "waiting"), *_views(engine.running, "running")),
-            unreported=events.ALL_EVENTS - {"Taken", "Freed", "Fired"},
-        )
+    def pools(self) -> Iterator[view.PoolView]:
+        pool, running = self._engine.pool, self._engine.running
+        tables = [view.Holding(events.Owner("request", one.id), tuple(one.blocks), cached=False) for one in running]
+        yield view.PoolView(BLOCKS, "block", pool.num_blocks, tuple(pool.free_blocks), (), tables)
 
-
-def _views(requests: Sequence[Request], place: str) -> list[view.RequestView]:
-    return [
-        view.RequestView(request.id, place, 0, len(request.prompt), len(request.outputs), request.max_new_tokens)
-        for request in requests
-    ]
+    def request_views(self) -> Iterator[view.RequestView]:
+        for place, requests in (("waiting", self._engine.waiting), ("running", self._engine.running)):
+            for one in requests:
+                lengths = len(one.prompt), len(one.outputs), one.max_new_tokens
+                yield view.RequestView(one.id, place, 0, *lengths)
 
 
 class DemoTarget(kit.ConfiguredTarget):

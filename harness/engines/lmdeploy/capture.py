@@ -1,37 +1,40 @@
 """Snapshots of an engine: facts from a walk over its block tables, counts, trie, states and queues of requests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.lmdeploy.config import BLOCKS, STATES, LmdeployConfig
 from swarden.harness.engines.lmdeploy.core import Core
-from swarden.harness.engines.lmdeploy.passes import Entry
 from swarden.harness.engines.lmdeploy.requests import LmdeployRequests
+from swarden.harness.kit.adapted import Adapted
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
-from swarden.harness.kit.passes import Pass
 from swarden.invariants.events import REQUEST_KIND, TREE, Owner
 from swarden.invariants.limits import Limits
-from swarden.invariants.view import FREE, ComponentView, Counters, Fence, PoolView, RecordView, Snapshot
+from swarden.invariants.view import FREE, ComponentView, Fence, PoolView, RecordView
 
 MOST_LAUNCHES = 2  # a pass whose output is awaited, and the next pass
 
 
-class LmdeployCapture:
+class LmdeployFacts(Adapted):
     """Walks one engine between two steps; a unit is a block or a state by its id of the release, of which 0 is padding.
 
     `owners` are those of the blocks and, with states, of the states.
     """
 
-    def __init__(self, config: LmdeployConfig, core: Core, requests: LmdeployRequests) -> None:
-        self._config, self._core, self._requests = config, core, requests
+    core: Core
+    requests: LmdeployRequests
+
+    def __init__(self, config: LmdeployConfig) -> None:
+        super().__init__()
+        self._config = config
         self.components = [ComponentView(BLOCKS, config.window, config.page_size)]
         self.owners = [Owners(BLOCKS, dict.fromkeys(range(1, config.num_blocks + 1), FREE))]
         if config.states:
             # A request has one state, in a slot that does not move: a ring of one page.
             self.components.append(ComponentView(STATES, 2, 2, has_states=True, is_ring=True))
             self.owners.append(Owners(STATES, dict.fromkeys(range(1, config.num_states + 1), FREE)))
-        self._limits = Limits(
+        self.limits = Limits(
             config.page_size,
             config.max_running_requests,
             config.max_context_len,
@@ -43,93 +46,65 @@ class LmdeployCapture:
             shares_uncomputed=config.shares_prefixes,
         )
 
-    def capture(self, step: int, in_flight: Sequence[Pass[Entry]], unreported: frozenset[str]) -> Snapshot:
-        scheduler, pools = self._core.scheduler, list(self._pools(in_flight))
-        counted = {BLOCKS: scheduler.block_manager.get_num_free_gpu_blocks()}
+    def counted(self) -> Mapping[str, int]:
+        scheduler = self.core.scheduler
+        free = [scheduler.block_manager.get_num_free_gpu_blocks()]
         if self._config.states:
-            counted[STATES] = scheduler.state_manager.get_num_free()
-        return Snapshot(
-            step,
-            self._limits,
-            tuple(self.components),
-            tuple(pools),
-            records=tuple(self._records(in_flight)),
-            requests=self._requests.views(),
-            counters=Counters(counted, {}, {}, 0),
-            launches=tuple(
-                [flight.view(lambda entry: tuple(entry.units), self._requests.counts) for flight in in_flight]
-            ),
-            unreported=unreported,
-        )
+            free.append(scheduler.state_manager.get_num_free())
+        return dict(zip((BLOCKS, STATES), free, strict=False))
 
     def settle(self) -> Iterator[NamedTuple]:
-        """The events of units that changed hands without a take or a free."""
         for owners, facts in zip(self.owners, self._facts(), strict=True):
             now = {unit: of_unit.owner for unit, of_unit in facts.items()}
             yield from owners.settle({unit: owner for unit, owner in now.items() if owner is not None})
 
-    def _pools(self, in_flight: Sequence[Pass[Entry]]) -> Iterator[PoolView]:
+    def pools(self) -> Iterator[PoolView]:
         free = [self._free_blocks(), self._free_states()]
         nouns = ("block", "state")
         for owners, noun, facts, units in zip(self.owners, nouns, self._facts(), free, strict=False):
-            fences = self._pins(in_flight) if noun == "state" else []
+            fences = self._pins() if noun == "state" else []
             cached = [unit for unit, of_unit in facts.items() if of_unit.is_cached and not of_unit.num_readers]
             yield replace(pool_view(owners.pool, noun, facts, [*units, *cached], fences), free=units)
 
     def table(self, seq: Any) -> tuple[int, ...]:
         """The blocks of a request, 0 for those that have left its window."""
-        blocks = self._core.allocator.get_physical_blocks(seq.logical_blocks.get_real_blocks())
+        blocks = self.core.allocator.get_physical_blocks(seq.logical_blocks.get_real_blocks())
         return (*[0] * (seq.num_ignored_history // self._config.page_size), *blocks.tolist())
 
-    def launched_len(self, number: int, seq: Any, in_flight: Sequence[Pass[Entry]]) -> int:
-        """The number of tokens of a request that passes have computed or are computing.
+    def units_of(self, seq: Any) -> tuple[Sequence[int], ...]:
+        """The blocks of a request, and its state."""
+        return (self.table(seq), (max(0, seq.logical_state),))[: len(self.components)]
 
-        The release counts the tokens of a pass when it has the output, but those of a chunk when it launches the chunk.
-        """
-        return max([entry.end for entry in self._counting(number, in_flight)], default=seq.num_history_ids)
-
-    def _counting(self, number: int, in_flight: Sequence[Pass[Entry]]) -> list[Entry]:
-        entries = [entry for flight in in_flight for entry in flight.entries if entry.request == number]
-        return list(filter(self._requests.counts, entries))
-
-    def _records(self, in_flight: Sequence[Pass[Entry]]) -> Iterator[RecordView]:
-        for number, seq in self._requests.seqs.items():
+    def records(self) -> Iterator[RecordView]:
+        """The release counts the tokens of a pass when it has the output, but those of a chunk when it launches it."""
+        owner_of, size = self.owners[0].owner_of, self._config.page_size
+        for number, seq in self.requests.seqs.items():
             if not seq.num_blocks and seq.logical_state < 0:
                 continue
-            table, size = self.table(seq), self._config.page_size
-            launched = self.launched_len(number, seq, in_flight)
-            committed = min([entry.start for entry in self._counting(number, in_flight)], default=launched)
-            owner_of = self.owners[0].owner_of
-            shared = next((index for index, unit in enumerate(table) if owner_of.get(unit) != TREE), len(table)) * size
-            columns = (table, (max(0, seq.logical_state),))[: len(self.components)]
-            yield RecordView(
-                owner=Owner(REQUEST_KIND, number),
-                row=0,
-                protected_len=min(shared, committed // size * size),
-                committed_len=committed,
-                launched_len=launched,
-                allocated_len=len(table) * size,
-                frontiers=(seq.num_ignored_history, 0)[: len(self.components)],
-                units=columns,
-                table=(),
-                receipt=0,
-                node=0,
-            )
+            table = self.table(seq)
+            shared = next((index for index, unit in enumerate(table) if owner_of.get(unit) != TREE), len(table))
+            lens = {
+                "computed_len": seq.num_history_ids,
+                "shared_len": shared * size,
+                "allocated_len": len(table) * size,
+            }
+            frontiers = (seq.num_ignored_history, 0)[: len(self.components)]
+            yield self.record(number, self.units_of(seq), **lens)._replace(frontiers=frontiers)
 
     @property
     def _nodes(self) -> Iterator[Any]:
         """The nodes of the trie, its roots included."""
-        waiting = list(self._core.scheduler.block_trie._roots.values())
+        waiting = list(self.core.scheduler.block_trie._roots.values())
         while waiting:
             node = waiting.pop()
             yield node
             waiting += node.children.values()
 
     def _facts(self) -> Iterator[dict[int, UnitFacts]]:
-        allocator, nodes = self._core.allocator, list(self._nodes)
+        allocator, nodes = self.core.allocator, list(self._nodes)
         physical, counts = allocator._log_mem.phy_map, allocator._log_mem.ref_count
         holders: dict[int, list[Owner]] = {}
-        for number, seq in self._requests.seqs.items():
+        for number, seq in self.requests.seqs.items():
             for block in seq.logical_blocks.get_real_blocks().tolist():
                 holders.setdefault(int(physical[block]), []).append(Owner(REQUEST_KIND, number))
         checkpoints = [node.state_checkpoint for node in nodes if node.state_checkpoint is not None]
@@ -146,7 +121,7 @@ class LmdeployCapture:
         }
         if self._config.states:
             running: dict[int, list[Owner]] = {}
-            for number, seq in self._requests.seqs.items():
+            for number, seq in self.requests.seqs.items():
                 running.setdefault(seq.logical_state, []).append(Owner(REQUEST_KIND, number))
             kept, free = {checkpoint.slot: checkpoint.pin_count for checkpoint in checkpoints}, set(self._free_states())
             yield {
@@ -155,20 +130,20 @@ class LmdeployCapture:
             }
 
     def _free_blocks(self) -> list[int]:
-        allocator = self._core.allocator._gpu_allocator
+        allocator = self.core.allocator._gpu_allocator
         blocks: list[int] = allocator._free_blocks[allocator._num_blocks - allocator._free_count :].tolist()
         return blocks
 
     def _free_states(self) -> list[int]:
-        allocator = self._core.scheduler.state_manager.allocator
+        allocator = self.core.scheduler.state_manager.allocator
         return allocator._free_states[-allocator._free_count :].tolist() if allocator._free_count else []
 
-    def _pins(self, in_flight: Sequence[Pass[Entry]]) -> list[Fence]:
+    def _pins(self) -> list[Fence]:
         """The checkpoints that a pass in flight reads or writes by copies, as its requests name them."""
         fences, seqs = [], set[int]()
-        for flight in in_flight:
-            caches = [entry.seq.prefix_cache for entry in flight.entries if entry.seq.seq_id not in seqs]
-            seqs.update([entry.seq.seq_id for entry in flight.entries])
+        for flight in self.passes.in_flight:
+            caches = [entry.req.prefix_cache for entry in flight.entries if entry.req.seq_id not in seqs]
+            seqs.update([entry.req.seq_id for entry in flight.entries])
             saved = [cache.producer_save_pin.slot for cache in caches if cache.producer_save_pin.is_acquired]
             read = [cache.restore.slot for cache in caches if cache.restore.pinned]
             fences.append(Fence(flight.launch, (), [*saved, *read]))

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import msgspec
-
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.kit.settings import Drawn, Needs, PartOf, Settings, drawn, within
@@ -72,5 +70,4 @@ def random_config(draw: Draw) -> LmdeployConfig:
         values["state_budget"] = values["state_blocks"] = 0
     least = -(-values["max_context_len"] // values["page_size"]) + 1
     values["num_blocks"] = least + draw.one_of((0, 1, 2, 4, 8, 16, -2))
-    config: LmdeployConfig = msgspec.convert(values, LmdeployConfig)
-    return config
+    return LmdeployConfig(**values)

@@ -5,10 +5,8 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.lmdeploy.config import LmdeployConfig
-from swarden.harness.kit.tags import ReadTags, TagMemory, chain, token_after
-from swarden.invariants.reference import namespace_tag
+from swarden.harness.kit.tags import ReadTags, TagMemory, chain_of_prompt, slots_of, token_after
 
-TOKEN_SPAN = 1 << 20  # the first token of a prompt has its namespace in the bits above: the releases have no cache salt
 Reads = Callable[[int, Sequence[ReadTags]], None]  # the index of an entry, and what its layers read per component
 
 
@@ -39,16 +37,12 @@ class TagLayers:
 
     def copy_logical_blocks(self, plan: Any) -> None:
         """As CacheEngine: copy blocks, at once."""
-        pairs = list(zip(*plan.tolist(), strict=True))
-        for target, content in [(target, list(self._blocks.unit(source))) for source, target in pairs]:
-            self._blocks.put_unit(target, content)
+        self._blocks.copy_units(*plan.tolist())
 
     def copy_slots(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """As StateCacheEngine: copy states, at once."""
         assert self._states is not None, "a model without states copies none"
-        contents = [list(self._states.unit(source)) for source in sources]
-        for target, content in zip(targets, contents, strict=True):
-            self._states.put_unit(target, content)
+        self._states.copy_units(sources, targets)
 
     copy_caches = copy_slots  # its name in older releases
 
@@ -73,22 +67,12 @@ class TagLayers:
         return sampled
 
     def _slots(self, row: Row, start: int, end: int) -> list[int]:
-        slots = []
-        for position in range(start, end):
-            index, offset = divmod(position - row.ignored, self._size)
-            slots.append(row.table[index] * self._size + offset if 0 <= index < len(row.table) else 0)
-        return slots
-
-    def _new_tags(self, row: Row, before: int) -> Any:
-        """The tags of the new tokens, behind a prefix with the tag `before`."""
-        tokens = list(row.tokens)
-        if not row.start:
-            before, tokens[0] = namespace_tag(tokens[0] // TOKEN_SPAN), tokens[0] % TOKEN_SPAN
-        return chain(before, tokens)
+        begin, size = row.ignored, self._size
+        return slots_of(row.table, start - begin, end - begin, page_size=size, unit_size=size)
 
     def _write(self, row: Row) -> None:
         before = self._blocks.read(self._slots(row, row.start - 1, row.start))[0] if row.start else 0
-        self._blocks.write(self._slots(row, row.start, row.end), self._new_tags(row, before))
+        self._blocks.write(self._slots(row, row.start, row.end), chain_of_prompt(before, row.tokens, row.start))
 
     def _read(self, row: Row) -> ReadTags:
         first = ReadTags.first_of(self._window, row.start)
@@ -98,7 +82,7 @@ class TagLayers:
         """Read the state before an entry, and write that behind it."""
         assert self._states is not None, "it has states"
         before = self._states.read([row.state], 1) if row.start else self._states.read([])
-        tags = self._new_tags(row, before[0] if before else 0)
+        tags = chain_of_prompt(before[0] if before else 0, row.tokens, row.start)
         self._states.fill(row.state, tags[-1], 1)
         return ReadTags(2, row.start - len(before), before + tags)
 

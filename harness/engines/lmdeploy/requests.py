@@ -1,6 +1,6 @@
 """The requests of clients: a coroutine of each, on the release's own instance of the engine."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -8,31 +8,20 @@ from typing import Any, NamedTuple
 from swarden.harness.core.port import Submission
 from swarden.harness.engines.lmdeploy.boot import LmdeployRelease
 from swarden.harness.engines.lmdeploy.core import Core
-from swarden.harness.engines.lmdeploy.model import TOKEN_SPAN
-from swarden.harness.engines.lmdeploy.passes import Entry
 from swarden.harness.kit.clients import ClientRequest, Clients
-from swarden.invariants.events import Admitted, FinishReason, Retracted
+from swarden.harness.kit.tags import with_namespace
+from swarden.invariants.events import FinishReason
 from swarden.invariants.kinds import Place
 from swarden.invariants.view import RequestView
-
-MOST_NAMESPACES = 1 << 11
 
 
 @dataclass
 class LmdeployRequest(ClientRequest):
     """A request that has not ended: `req` is its instance of the engine.
 
-    The engine lowers `max_new_tokens` to what its cache holds.  `run` counts how often the request has stopped running,
-    and it `has_kv` since it was admitted.  It `is_aborted` when its client has asked for that.
+    The engine lowers `max_new_tokens` to what its cache holds.  It `is_aborted` when its client has asked for that.
     """
 
-    prompt_len: int = 0
-    max_new_tokens: int = 0
-    stop: Collection[int] = ()
-    run: int = 0
-    has_kv: bool = False
-    cached_len: int = 0
-    num_retractions: int = 0
     is_aborted: bool = False
 
 
@@ -49,16 +38,13 @@ class LmdeployRequests(Clients[LmdeployRequest]):
         self._status, self._longest = release.code("ResponseType"), core.engine.engine_config.session_len
 
     def submit(self, submission: Submission) -> int:
-        number, tokens = self.next_id(), list(submission.tokens)
-        is_known = all(token < TOKEN_SPAN for token in tokens) and submission.namespace < MOST_NAMESPACES
-        if not 0 < len(tokens) < self._longest or submission.max_new_tokens < 1 or not is_known:
+        number, tokens = self.next_id(), with_namespace(submission.tokens, submission.namespace)
+        if tokens is None or len(tokens) >= self._longest or submission.max_new_tokens < 1:
             self.reject(number, submission)
             return number
-        tokens[0] += TOKEN_SPAN * submission.namespace
-        request = LmdeployRequest(number, self._release.code("EngineInstance")(self._core.engine), submission.namespace)
+        request = LmdeployRequest.of(number, submission, self._release.code("EngineInstance")(self._core.engine))
         limit = min(submission.max_new_tokens, self._core.engine.max_session_len - len(tokens))
-        request.prompt_len, request.max_new_tokens = len(tokens), max(self._least, limit)
-        request.stop = frozenset(submission.stop)
+        request.max_new_tokens = max(self._least, limit)
         self._core.loop.start(partial(self._serve, self.add(request), tokens, submission))
         return number
 
@@ -82,14 +68,11 @@ class LmdeployRequests(Clients[LmdeployRequest]):
             if status == self._status.FINISH:
                 is_stopped = request.num_streamed > 0 and last in request.stop
                 reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
-            self._answer(request, new)
+            self.answer(request, new)
         if reason is None and not request.is_aborted and not self._core.is_sleeping:
             raise RuntimeError(f"request {request.id}: ended with {status}, but no client or sleep aborted it")
         self.finish(request, reason or FinishReason.ABORT)
-        self._answer(request, ())
-
-    def _answer(self, request: LmdeployRequest, new: Sequence[int]) -> None:
-        self.answer(request, new, cached_len=request.cached_len, num_retractions=request.num_retractions)
+        self.answer(request, ())
 
     def abort(self, number: int) -> None:
         """The client of a request stops it; its answer comes from the release."""
@@ -103,45 +86,15 @@ class LmdeployRequests(Clients[LmdeployRequest]):
         sessions = self._core.scheduler.sessions.items()
         return {number: seq for number, session in sessions for seq in session.sequences.values()}
 
-    def admit(self, number: int, start: int) -> None:
-        """A waiting request is part of the next pass, and continues after [0, start)."""
-        if (request := self.live.get(number)) is not None:
-            if not request.has_kv:
-                request.has_kv, request.cached_len = True, start
-            self._notice(Admitted(number, start, start, (), ()))
-
     def stop_running(self, number: int) -> None:
         """Results of passes in flight are not used from now on."""
         if (request := self.live.get(number)) is not None:
             request.run += 1
 
-    def retract(self, number: int) -> None:
-        """A waiting request has released what it kept."""
-        request = self.live.get(number)
-        if request is not None and request.has_kv:
-            request.has_kv = False
-            request.num_retractions += 1
-            self._notice(Retracted(number, request.num_streamed, ()))
-
-    def counts(self, entry: Entry) -> bool:
-        """Will the result of a pass in flight for this entry be used?"""
-        request = self.live.get(entry.request)
-        return request is not None and request.run == entry.run
-
-    def views(self) -> tuple[RequestView, ...]:
-        """The requests in a snapshot, each where the queues of the release have it."""
+    def views(self) -> Iterator[RequestView]:
         seqs = self.seqs
-        return tuple([self._view(request, seqs.get(request.id)) for request in self.live.values()])
-
-    def _view(self, request: LmdeployRequest, seq: Any) -> RequestView:
-        return RequestView(
-            id=request.id,
-            place=self._place(request, seq),
-            namespace=request.namespace,
-            prompt_len=request.prompt_len,
-            num_outputs=request.num_streamed,
-            max_new_tokens=request.max_new_tokens,
-        )
+        for request in self.live.values():
+            yield request.view(self._place(request, seqs.get(request.id)))
 
     def _place(self, request: LmdeployRequest, seq: Any) -> Place:
         if seq is None:

@@ -1,36 +1,38 @@
 """Snapshots of a batch processor: facts from a walk over its block tables, ledgers, sectors and queues of requests."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from swarden.harness.engines.transformers.config import TransformersConfig
 from swarden.harness.engines.transformers.core import Core, number_of
-from swarden.harness.engines.transformers.passes import Entry
 from swarden.harness.engines.transformers.pools import GroupFacts, SectorPools
 from swarden.harness.engines.transformers.requests import TransformersRequests
-from swarden.harness.kit.passes import Pass
+from swarden.harness.kit.adapted import Adapted
+from swarden.harness.kit.owners import Worker
+from swarden.harness.kit.passes import TableEntry
 from swarden.invariants.events import REQUEST_KIND, SWAP_KIND, Owner
 from swarden.invariants.limits import Limits
-from swarden.invariants.view import ComponentView, Counters, PoolView, RecordView, Snapshot
+from swarden.invariants.view import ComponentView, PoolView, RecordView
 
 
-class TransformersCapture:
-    """Walks one batch processor between two steps; `pools` are those of the device, and those of the host if any."""
+class TransformersFacts(Adapted):
+    """Walks one batch processor between two steps; its memories are that of the device, and that of the host if any."""
 
-    def __init__(self, config: TransformersConfig, core: Core, requests: TransformersRequests, notice: Any) -> None:
-        self._config, self._core, self._requests = config, core, requests
+    core: Core
+    requests: TransformersRequests
+
+    def attach(self, config: TransformersConfig, core: Core) -> None:
+        self.core, self.worker = core, Worker()
         names = [allocator.layer_type.partition("_")[0] for allocator in core.allocators]
-        self.pools = [SectorPools(core.cache.pool, "", names, self._device_facts, notice)]
-        if core.offloading._cpu_pool is not None:
-            self.pools.append(SectorPools(core.offloading._cpu_pool, "host ", names, self._host_facts, notice))
-            self.pools[-1].owner = Owner(SWAP_KIND)
-        self.components = tuple(
-            [
-                ComponentView(name, window, config.page_size, is_ring=window is not None)
-                for name, window in zip(names, config.windows, strict=True)
-            ]
-        )
-        self._limits = Limits(
+        self.memories = [SectorPools(core.cache.pool, "", names, self._device_facts, self.report, self.worker)]
+        if (host := core.offloading._cpu_pool) is not None:
+            swapped = Worker(Owner(SWAP_KIND))
+            self.memories.append(SectorPools(host, "host ", names, self._host_facts, self.report, swapped))
+        self.components = [
+            ComponentView(name, window, config.page_size, is_ring=window is not None)
+            for name, window in zip(names, config.windows, strict=True)
+        ]
+        self.limits = Limits(
             config.page_size,
             config.max_running_requests,
             config.max_context_len,
@@ -41,82 +43,46 @@ class TransformersCapture:
             shares_prefixes=config.shares_prefixes,
         )
 
-    def capture(self, step: int, in_flight: Sequence[Pass[Entry]], unreported: frozenset[str]) -> Snapshot:
-        counted: dict[str, int] = {}
-        views: list[PoolView] = []
-        for pools in self.pools:
-            counted |= pools.counted()
-            views += pools.views()
-        return Snapshot(
-            step,
-            self._limits,
-            self.components,
-            tuple(views),
-            records=self._records(in_flight),
-            requests=self._requests.views(),
-            counters=Counters(counted, {}, {}, 0),
-            launches=tuple([flight.view(self._units_of, self._requests.counts) for flight in in_flight]),
-            unreported=unreported,
-        )
+    def settle(self) -> Iterator[NamedTuple]:
+        for memory in self.memories:
+            yield from memory.settle()
+
+    def pools(self) -> Iterator[PoolView]:
+        for memory in self.memories:
+            yield from memory.views()
+
+    def counted(self) -> Mapping[str, int]:
+        return {name: count for memory in self.memories for name, count in memory.counted().items()}
 
     def tables(self, rid: str) -> tuple[tuple[int, ...], ...]:
         """The units in the tables of a request, by group."""
-        device = self.pools[0]
+        device = self.memories[0]
         return tuple(
             [
                 tuple(device.units(group, allocator.block_table.get(rid, ())))
-                for group, allocator in enumerate(self._core.allocators)
+                for group, allocator in enumerate(self.core.allocators)
             ]
         )
 
-    def units_from(self, group: int, table: Sequence[int], start: int, end: int) -> tuple[int, ...]:
-        """The units of a table that have the slots of positions [start, end)."""
-        component = self.components[group]
-        if component.is_ring and component.window is not None:
-            start = max(start, end - component.window)
-        indices = dict.fromkeys(component.page_index(position) for position in range(start, end))
-        return tuple([table[index] for index in indices if index < len(table)])
+    def units_in_use(self, entry: TableEntry) -> tuple[Sequence[int], ...]:
+        return tuple([self.units_from(group, table, 0, entry.end) for group, table in enumerate(entry.units)])
 
-    def _units_of(self, entry: Entry) -> tuple[Sequence[int], ...]:
-        return tuple([self.units_from(group, table, 0, entry.end) for group, table in enumerate(entry.tables)])
-
-    def _records(self, in_flight: Sequence[Pass[Entry]]) -> tuple[RecordView, ...]:
-        rids = dict.fromkeys(rid for allocator in self._core.allocators for rid in allocator.block_table)
-        return tuple([self._record(rid, in_flight) for rid in rids])
-
-    def _record(self, rid: str, in_flight: Sequence[Pass[Entry]]) -> RecordView:
-        number, tables, size = number_of(rid), self.tables(rid), self._config.page_size
-        state = self._core.scheduler.active_requests.get(rid)
-        launched = 0 if state is None else state.position_offset
-        starts = [
-            entry.start
-            for flight in in_flight
-            for entry in flight.entries
-            if entry.request == number and self._requests.counts(entry)
-        ]
-        committed = min(starts, default=launched)
-        whole = [group for group, component in enumerate(self.components) if not component.is_ring]
-        lens = [len(tables[group]) * size for group in whole]
-        if not lens:
-            held, window = len(tables[0]) * size, self.components[0].window or 0
-            lens = [max(held, launched) if held >= window else held]
-        shared = min([self.pools[0].shared_len(group, tables[group]) * size for group in whole], default=0)
-        return RecordView(
-            owner=Owner(REQUEST_KIND, number),
-            row=0,
-            protected_len=min(shared, committed // size * size),
-            committed_len=committed,
-            launched_len=launched,
-            allocated_len=min(lens),
-            frontiers=(0,) * len(tables),
-            units=tables,
-            table=(),
-            receipt=0,
-            node=0,
-        )
+    def records(self) -> Iterator[RecordView]:
+        for rid in dict.fromkeys(rid for allocator in self.core.allocators for rid in allocator.block_table):
+            tables, size = self.tables(rid), self.limits.page_size
+            state = self.core.scheduler.active_requests.get(rid)
+            launched = 0 if state is None else state.position_offset
+            whole = [group for group, component in enumerate(self.components) if not component.is_ring]
+            lens = [len(tables[group]) * size for group in whole]
+            if not lens:
+                held, window = len(tables[0]) * size, self.components[0].window or 0
+                lens = [max(held, launched) if held >= window else held]
+            shared = min([self.memories[0].shared_len(group, tables[group]) * size for group in whole], default=0)
+            known = {"computed_len": launched, "shared_len": shared, "allocated_len": min(lens)}
+            yield self.record(number_of(rid), tables, **known)
 
     def _device_facts(self, group: int) -> GroupFacts:
-        allocator, holders = self._core.allocators[group], dict[int, list[Owner]]()
+        allocator, holders = self.core.allocators[group], dict[int, list[Owner]]()
         for rid, blocks in allocator.block_table.items():
             for block in blocks:
                 holders.setdefault(block, []).append(Owner(REQUEST_KIND, number_of(rid)))
@@ -125,8 +91,8 @@ class TransformersCapture:
 
     def _host_facts(self, group: int) -> GroupFacts:
         holders: dict[int, list[Owner]] = {}
-        name = list(self._core.cache.cache_allocators)[group]
-        copies: Mapping[str, Mapping[str, Sequence[int]]] = self._core.offloading._request_id_to_cpu_blocks
+        name = list(self.core.cache.cache_allocators)[group]
+        copies: Mapping[str, Mapping[str, Sequence[int]]] = self.core.offloading._request_id_to_cpu_blocks
         for rid, blocks in copies.items():
             for block in blocks.get(name, ()):
                 holders.setdefault(block, []).append(Owner(SWAP_KIND, number_of(rid)))

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import msgspec
-
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.kit.settings import Drawn, Needs, OneOf, PartOf, Settings, drawn, within
@@ -92,5 +90,4 @@ def random_config(draw: Draw) -> TransformersConfig:
     least = -(-values["max_context_len"] // values["page_size"])
     values["num_blocks"] = least + draw.one_of((0, 1, 2, 4, 8, 16))
     values["safety_margin"] = draw.one_of((None, None, 0.0, 0.5))
-    config: TransformersConfig = msgspec.convert(values, TransformersConfig)
-    return config
+    return TransformersConfig(**values)

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from swarden.harness.engines.transformers.config import TransformersConfig
-from swarden.harness.kit.tags import SALT, VOCABULARY, ReadTags, chain, token_after
-from swarden.invariants.reference import TAG_MASK, namespace_tag
+from swarden.harness.kit.tags import SALT, VOCABULARY, ReadTags, chain_of_prompt, token_after
+from swarden.invariants.reference import TAG_MASK
 
-TOKEN_SPAN = 1 << 20  # the first token of a prompt has its namespace in the bits above: the releases have no cache salt
 TAG_BYTES = 16  # bytes of the key and the value of a token
 Reads = Callable[[int, int, ReadTags], None]  # the index of an entry with tokens, that of a group, what its layers read
 
@@ -60,10 +59,8 @@ class TagLayers:
         before = self._tags_before(entries, positions, cache, kwargs)
         tags = array("q")
         for entry, tag in zip(entries, before, strict=True):
-            new = tokens[entry.start : entry.stop]
-            if new and not positions[entry.start]:
-                tag, new[0] = namespace_tag(new[0] // TOKEN_SPAN), new[0] % TOKEN_SPAN
-            tags += chain(tag, new)
+            if entry:
+                tags += chain_of_prompt(tag, tokens[entry.start : entry.stop], positions[entry.start])
         reads: list[list[ReadTags]] = [[] for _ in entries]
         with_tokens = [index for index, entry in enumerate(entries) if entry]
         for group, (name, layers) in enumerate(zip(self._names, self._layers, strict=True)):

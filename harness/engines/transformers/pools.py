@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from swarden.harness.kit.calls import intercept
-from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
-from swarden.invariants.events import ABSENT, GROUP_KIND, REQUEST_KIND, TREE, Owner
+from swarden.harness.kit.owners import Owners, UnitFacts, Worker, pool_view
+from swarden.invariants.events import ABSENT, GROUP_KIND, TREE, Owner
 from swarden.invariants.view import FREE, Holding, PoolView
 
 SECTORS = "sectors"
@@ -35,9 +35,15 @@ class SectorPools:
     """
 
     def __init__(
-        self, pool: Any, prefix: str, names: Sequence[str], facts_of: Callable[[int], GroupFacts], notice: Any
+        self,
+        pool: Any,
+        prefix: str,
+        names: Sequence[str],
+        facts_of: Callable[[int], GroupFacts],
+        report: Callable[[Iterable[NamedTuple]], None],
+        worker: Worker,
     ) -> None:
-        self._pool, self._facts_of, self._notice = pool, facts_of, notice
+        self._pool, self._facts_of, self._report, self._worker = pool, facts_of, report, worker
         self.names = [f"{prefix}{name}" for name in names]
         self._first = pool.num_reserved_sectors
         self._sectors = Owners(f"{prefix}{SECTORS}", dict.fromkeys(range(1, pool.num_sectors + 1), FREE))
@@ -45,7 +51,6 @@ class SectorPools:
             Owners(name, dict.fromkeys(range(1, pool.num_sectors * size + 1), ABSENT))
             for name, size in zip(self.names, pool.blocks_per_sector, strict=True)
         ]
-        self.owner: Owner | None = None  # the request for which the release works
         intercept(pool, "allocate_sector", self._allocate_sector)
         intercept(pool, "try_to_free_sectors", self._try_to_free_sectors)
         intercept(pool, "get_free_blocks", self._get_free_blocks)
@@ -55,11 +60,11 @@ class SectorPools:
         first = self._first * self._pool.blocks_per_sector[group] - 1
         return [block - first for block in blocks]
 
-    def settle(self) -> None:
-        """Report the blocks that changed hands without a take or a free."""
+    def settle(self) -> Iterator[NamedTuple]:
+        """The events of blocks that changed hands without a take or a free."""
         for group, owners in enumerate(self._groups):
             now = {unit: facts.owner for unit, facts in self._unit_facts(group).items()}
-            self._report(owners.settle({unit: owner for unit, owner in now.items() if owner is not None}))
+            yield from owners.settle({unit: owner for unit, owner in now.items() if owner is not None})
 
     def views(self) -> Iterator[PoolView]:
         sectors_of: dict[int, list[int]] = {}
@@ -113,10 +118,6 @@ class SectorPools:
             for unit in range(1, self._pool.num_sectors * size + 1)
         }
 
-    def _report(self, events: Iterable[NamedTuple]) -> None:
-        for event in events:
-            self._notice(event)
-
     def _blocks_of(self, group: int, sector: int) -> list[int]:
         size = self._pool.blocks_per_sector[group]
         return list(range((sector - 1) * size + 1, sector * size + 1))
@@ -138,16 +139,9 @@ class SectorPools:
 
     def _get_free_blocks(self, original: Callable[..., Any], group: int, count: int) -> Any:
         blocks = original(group, count)
-        owner = self.owner or FREE
-        self._report(self._groups[group].take(self.units(group, blocks), lambda _: owner))
+        self._report(self._worker.take(self._groups[group], self.units(group, blocks), FREE))
         return blocks
 
     def _free_blocks(self, original: Callable[..., Any], group: int, blocks: Sequence[int]) -> None:
         original(group, blocks)
-        self._report(self._groups[group].free(self.units(group, blocks), lambda unit: self._freeing(group, unit)))
-
-    def _freeing(self, group: int, unit: int) -> Owner:
-        """The owner that frees a block: the cache that has it, or the request for which the release works."""
-        owner = self._groups[group].owner_of.get(unit, FREE)
-        is_own = owner == TREE or self.owner is None or self.owner.kind != REQUEST_KIND
-        return owner if is_own else self.owner or owner
+        self._report(self._worker.free(self._groups[group], self.units(group, blocks)))

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Streamed, Submission
-from swarden.harness.engines.transformers.adapter import REPORTED, TransformersEngine
+from swarden.harness.engines.transformers.adapter import TransformersEngine
 from swarden.harness.engines.transformers.boot import TransformersRelease
 from swarden.harness.engines.transformers.config import TransformersConfig
-from swarden.harness.engines.transformers.requests import as_sent
-from swarden.invariants.reference import Reference
+from swarden.harness.kit.tags import with_namespace
 
 GEMMA = "tiny-gemma3"
 VOCABULARY = 97  # a prime: tokens of prompts and namespaces differ modulo it
@@ -69,7 +68,10 @@ def _read(model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str,
 
 
 class TinyEngine(TransformersEngine):
-    """The batch processor with a model; each answer is compared with the model without a cache."""
+    """The batch processor with a model; each answer is compared with the model without a cache when it ends."""
+
+    vocabulary = 0  # it predicts no outputs
+    reported = TransformersEngine.reported - {seen.Read.__name__} | {seen.Compared.__name__}
 
     def __init__(self, release: TransformersRelease, config: TransformersConfig) -> None:
         if config.decode_blocks:
@@ -79,14 +81,10 @@ class TinyEngine(TransformersEngine):
         self._answers: dict[int, tuple[list[int], list[int]]] = {}
         super().__init__(release, config)
 
-    def reference(self) -> Reference:
-        """It predicts no outputs: each answer is compared when it ends."""
-        return Reference(0, super().reference().windows)
-
     def submit(self, submission: Submission) -> int:
         number = super().submit(submission)
         for sequence in range(number, number + submission.sequences):
-            self._answers[sequence] = as_sent(submission), []
+            self._answers[sequence] = with_namespace(submission.tokens, submission.namespace) or [], []
         return number
 
     def step(self) -> Sequence[Streamed]:
@@ -102,10 +100,6 @@ class TinyEngine(TransformersEngine):
         self._models.served.set_attn_implementation("eager")
         return self._models.served, 2 * HEADS * HEAD_DIM * VALUE_BYTES
 
-    @property
-    def _reported(self) -> frozenset[str]:
-        return REPORTED - {seen.Read.__name__} | {seen.Compared.__name__}
-
     def _judge(self, request: int, prompt: Sequence[int], answer: Sequence[int]) -> None:
         """Each token is the likeliest one; the event is of the first that is not, or of the last."""
         if not answer:
@@ -117,5 +111,5 @@ class TinyEngine(TransformersEngine):
         place = next((place for place, less in enumerate(missing.tolist()) if not less <= TOLERANCE), len(answer) - 1)
         end, is_wrong = len(prompt) + place, not missing[place] <= TOLERANCE
         want = int(best[place].argmax()) if is_wrong else answer[place]
-        at = (self._passes.last_launch, request, len(prompt), end, end)
+        at = (self.passes.last_launch, request, len(prompt), end, end)
         self.log.notice(seen.Compared(*at, None, TOLERANCE, answer[place], want))

@@ -1,14 +1,14 @@
 """The first level of the target: configurations, pools and requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from swarden import kit
 from swarden.kit import events, view
-from tests.examples.cacheserve.engine import BlockPool, Engine, Entry, Model, Request
+from tests.examples.cacheserve.engine import BlockPool, Engine, Entry, Model
 
 BLOCKS = "blocks"
-CODE = kit.EngineCode("tests.examples.cacheserve", emitters=("take", "release", "evict", "settle", "_report"))
+CODE = kit.EngineCode("tests.examples.cacheserve", emitters=("take", "release", "evict"))
 SIZE = kit.within(1, 1 << 16)
 
 
@@ -37,24 +37,32 @@ class NoModel:
         return [8] * self._lens.pop(0)
 
 
-class PoolsPort(kit.EnginePort):
-    """Reports the events in `reported`; a pass of one step completes in the next."""
+class PoolsPort(kit.Adapted):
+    """A pass of one step completes in the next."""
 
-    reported = frozenset({"Finished", "Fired"})
+    code = CODE
+    reported = kit.names_of([events.Finished, events.Fired])
 
-    def __init__(self, config: CacheConfig, pool: BlockPool, model: Model, log: kit.EventLog) -> None:
-        self.log = log
-        self.faults = kit.FaultPlan(kit.CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(events.Fired(fault)))
-        self.engine = Engine(pool, model, config.block_size, config.max_running, config.chunk_len)
-        self._limits = kit.Limits(
-            page_size=config.block_size,
-            max_running_requests=config.max_running,
-            max_context_len=config.num_blocks * config.block_size,
+    def __init__(self, config: CacheConfig) -> None:
+        super().__init__()
+        size, running = config.block_size, config.max_running
+        self.config, self.pool = config, self.make_pool(config.num_blocks)
+        self.engine = Engine(self.pool, self.make_model(), size, running, config.chunk_len)
+        self.components = (view.ComponentView(BLOCKS, None, size),)
+        self.limits = kit.Limits(
+            page_size=size,
+            max_running_requests=running,
+            max_context_len=config.num_blocks * size,
             most_launches=2,
             reuses_in_launch_order=True,
             shares_prefixes=True,
         )
-        self._steps = 0
+
+    def make_pool(self, num_blocks: int) -> BlockPool:
+        return BlockPool(num_blocks)
+
+    def make_model(self) -> Model:
+        return NoModel()
 
     def submit(self, submission: kit.Submission) -> int:
         tokens, limit = submission.tokens, max(1, submission.max_new_tokens)
@@ -64,7 +72,7 @@ class PoolsPort(kit.EnginePort):
         self.engine.abort(request_id)
 
     def step(self) -> Sequence[kit.Streamed]:
-        self._steps += 1
+        self.begin_step()
         outputs = self.engine.step()
         for request, _, reason in outputs:
             if reason is not None:
@@ -89,23 +97,14 @@ class PoolsPort(kit.EnginePort):
             for block, count in pool.counts.items()
         }
 
-    def capture(self) -> view.Snapshot:
-        engine = self.engine
-        return view.Snapshot(
-            step=self._steps,
-            limits=self._limits,
-            components=(view.ComponentView(BLOCKS, None, self._limits.page_size),),
-            pools=(kit.pool_view(BLOCKS, "block", self.facts(), list(engine.pool.queue)),),
-            requests=(*_views(engine.waiting, "waiting"), *_views(engine.running, "running")),
-            unreported=events.ALL_EVENTS - self.reported,
-        )
+    def pools(self) -> Iterator[view.PoolView]:
+        yield kit.pool_view(BLOCKS, "block", self.facts(), list(self.engine.pool.queue))
 
-
-def _views(requests: Sequence[Request], place: str) -> list[view.RequestView]:
-    return [
-        view.RequestView(one.id, place, one.salt, one.prompt_len, one.num_outputs, one.max_new_tokens)
-        for one in requests
-    ]
+    def request_views(self) -> Iterator[view.RequestView]:
+        for place, requests in (("waiting", self.engine.waiting), ("running", self.engine.running)):
+            for one in requests:
+                lengths = one.prompt_len, one.num_outputs, one.max_new_tokens
+                yield view.RequestView(one.id, place, one.salt, *lengths)
 
 
 class PoolsTarget(kit.ConfiguredTarget):
@@ -118,4 +117,4 @@ class PoolsTarget(kit.ConfiguredTarget):
     config_type = CacheConfig
 
     def build(self, config: CacheConfig) -> PoolsPort:
-        return PoolsPort(config, BlockPool(config.num_blocks), NoModel(), kit.EventLog(code=CODE))
+        return PoolsPort(config)
