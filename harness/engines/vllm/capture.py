@@ -181,7 +181,7 @@ class VllmCapture:
     @property
     def _block(self) -> int:
         """The tokens of whole blocks of all groups."""
-        return math.lcm(*[group.block_size for group in self._groups])
+        return math.lcm(*[group.block_len for group in self._groups])
 
     def _records(self, requests: VllmRequests, in_flight: Sequence[VllmPass]) -> tuple[RecordView, ...]:
         tables: dict[str, list[Sequence[Any]]] = {}
@@ -200,10 +200,10 @@ class VllmCapture:
         number, req = self._built.number_of(rid), self._built.scheduler.requests.get(rid)
         units = [[0 if block.is_null else block.block_id for block in blocks] for blocks in groups]
         sizes = list(zip(self._groups, units, strict=True))
-        allocated = min(len(blocks) * group.block_size for group, blocks in sizes if not group.has_states)
+        allocated = min(len(blocks) * group.block_len for group, blocks in sizes if not group.has_states)
         for group, blocks in sizes:
             if group.has_states:  # its table may be shorter, or have blocks for drafts behind the state
-                count = -(-allocated // group.block_size)
+                count = -(-allocated // group.block_len)
                 blocks[:] = [*blocks, *[0] * count][:count]
         load = self._runner.loads.loading.get(number)
         launched = load.end if load is not None else req.num_computed_tokens if req is not None else 0
@@ -228,7 +228,7 @@ class VllmCapture:
             launched_len=launched,
             allocated_len=allocated,
             frontiers=tuple(
-                [0 if group.has_states else group.block_size * _leading_nulls(blocks) for group, blocks in sizes]
+                [0 if group.has_states else group.block_len * _leading_nulls(blocks) for group, blocks in sizes]
             ),
             units=tuple(units),
             table=_without_given_up(self._runner.tables[number][0], units[0]) if row else (),

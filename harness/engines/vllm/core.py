@@ -54,7 +54,7 @@ def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
     os.environ[RUNNER_SWITCH] = str(int(config.second_runner))
     vllm_config, groups = _vllm_config(release, config), _groups(release, config)
     sizes = BlockSizes(*release.code("resolve_kv_cache_block_sizes")(groups, vllm_config))
-    vllm_config.cache_config.block_size = min(group.block_size for group in config.groups)
+    vllm_config.cache_config.block_size = min(group.block_len for group in config.groups)
     scheduler = _scheduler(release, config, vllm_config, groups, sizes)
     if config.cpu_chunks:
         role = release.code("KVConnectorRole").WORKER

@@ -22,7 +22,7 @@ class Device:
 
     def __init__(self, config: VllmConfig) -> None:
         self._draft_len = config.draft_len or 0
-        self._sizes = [group.block_size for group in config.groups]
+        self._sizes = [group.block_len for group in config.groups]
         self.windows = tuple([group.window for group in config.groups])  # None for full attention
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}

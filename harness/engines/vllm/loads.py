@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, STORE_LATE, LayerGroup
+from swarden.harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, STORE_LATE
 from swarden.harness.engines.vllm.front import number_of
+from swarden.harness.engines.vllm.layers import LayerGroup
 from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
 
 PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends

@@ -170,7 +170,7 @@ def _settings(config: VllmConfig, release: VllmRelease) -> Mapping[str, Any]:
     return {
         "second_runner": str(int(config.second_runner)) if release.has("second_runner") else None,
         "connector": connector,
-        "groups": [(0 if group.has_states else group.window, group.block_size) for group in config.groups],
+        "groups": [(0 if group.has_states else group.window, group.block_len) for group in config.groups],
         "has_windows": bool(config.windows),
         "has_states": bool(config.state_groups),
         "state_mode": config.state_mode,

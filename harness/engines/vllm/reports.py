@@ -28,7 +28,7 @@ def launched(flight: VllmPass, config: VllmConfig, device: Device) -> Iterator[N
                 pages = device.states.blocks(entry, component)
                 yield seen.Written(flight.launch, request, POOL, start, end, pages, component)
             elif new < end:
-                pages = tuple(filter(None, table[new // group.block_size : -(-end // group.block_size)]))
+                pages = tuple(filter(None, table[new // group.block_len : -(-end // group.block_len)]))
                 yield seen.Written(flight.launch, request, POOL, new, end, pages, component)
 
 

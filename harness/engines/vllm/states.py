@@ -22,7 +22,7 @@ class VllmStates:
 
     def __init__(self, config: VllmConfig, memory: TagMemory) -> None:
         self._memory, self._mode = memory, config.state_mode
-        sizes = {index: group.block_size for index, group in enumerate(config.groups) if group.has_states}
+        sizes = {index: group.block_len for index, group in enumerate(config.groups) if group.has_states}
         self.groups, self._size = tuple(sizes), max(sizes.values(), default=1)
         self._column: dict[int, int] = {}
         self._accepted: dict[int, int] = {}

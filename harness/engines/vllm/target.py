@@ -13,7 +13,8 @@ from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import CHUNKS, DECODE, NGRAM, PREFILL, VllmConfig, pair_configs, random_config
+from swarden.harness.engines.vllm.config import CHUNKS, DECODE, NGRAM, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.draws import pair_configs, random_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
@@ -128,7 +129,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     def _check(self, config: Any) -> None:
         """Raises InvalidConfig if the release cannot be built with this configuration."""
         release = self.booted_for(config)
-        if release.has("partial_blocks") and any(group.block_size < config.block_size for group in config.groups):
+        if release.has("partial_blocks") and any(group.block_len < config.block_size for group in config.groups):
             raise InvalidConfig(
                 f"window_block_sizes is {list(config.window_block_sizes)}, want multiples of block_size "
                 f"{config.block_size}: vllm {release.text} would cache parts of blocks, which is not driven"

@@ -11,16 +11,9 @@ from swarden.harness.core.ops import Abort, Drain, Flush, Op, Pause, Resume, Ste
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec
-from swarden.harness.engines.vllm.config import (
-    MAX_CONTEXT_LEN,
-    SEQUENCES,
-    SETTINGS_FOR,
-    BlockSize,
-    VllmConfig,
-    Window,
-    Windows,
-    with_blocks,
-)
+from swarden.harness.engines.vllm.config import SEQUENCES, VllmConfig
+from swarden.harness.engines.vllm.draws import SETTINGS_FOR, with_blocks
+from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN, BlockSize, Window, Windows
 from swarden.harness.engines.vllm.target import VllmTarget
 from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, MODELS, layers_of
 from swarden.harness.engines.vllm_cpu.engine import RealEngine
