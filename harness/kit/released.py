@@ -11,7 +11,7 @@ from swarden.harness.core.releases import InEnvironment, Releases, in_environmen
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.validation import shortened
 from swarden.harness.kit.released_code import BootedRelease, CodeT
-from swarden.harness.kit.settings import ConfiguredTarget, IfReleaseHas, Settings, declared
+from swarden.harness.kit.settings import ConfiguredTarget, IfReleaseHas, Settings, declared, flat
 
 
 class ReleasedTarget(ConfiguredTarget, Generic[CodeT]):
@@ -82,7 +82,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[CodeT]):
         """The release, imported; raises InvalidConfig for a setting that it does not have."""
         release = self.booted()
         for name, (feature,) in declared(self.config_type, IfReleaseHas).items():
-            value, default = getattr(config, name), self.defaults[name]
+            value, default = flat(config)[name], self.defaults[name]
             if value != default and not release.has(feature):
                 what = f"{name} is {shortened(value)}, want {shortened(default)}"
                 raise InvalidConfig(f"{what} for {self.name} {release.text}: it has no such setting")

@@ -5,11 +5,12 @@ A setting is a field of a `Settings` with a default and, in its `Annotated` type
     class BlockConfig(Settings, frozen=True):
         num_blocks: Annotated[int, within(1, 65536), Drawn(range(4, 25))] = 16
         policy: Annotated[str, OneOf(("fcfs", "priority")), Drawn(("fcfs", "fcfs", "priority"))] = "fcfs"
-        chunk_blocks: Annotated[int, within(1, 16), PartOf("cpu_chunks")] = 1
+        offload: Offload = Offload()  # the `PartSettings` of a capability, which are written and read beside the others
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -18,7 +19,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw, Shape, Target
 from swarden.harness.core.validation import shortened, validation_text
 
-SettingsT = TypeVar("SettingsT", bound="Settings")
+SettingsT = TypeVar("SettingsT", bound="PartSettings")
 
 
 class OneOf(NamedTuple):
@@ -58,24 +59,38 @@ def within(low: float, high: float) -> msgspec.Meta:
     return msgspec.Meta(ge=low, le=high)
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of one part: a field of a configuration, in JSON in the place of this field, beside the others.
+
+    What it `needs` can be any settings of the configuration.
+    """
+
+    needs: ClassVar[Sequence[Needs]] = ()
+
+    def check(self, config: Any) -> None:
+        """Check more of these settings in their configuration; raises InvalidConfig."""
+
+
+class Settings(PartSettings, frozen=True):
     """A configuration.  A subclass may check more in `__post_init__`, which raises InvalidConfig.
 
     A story shows the `main` settings even where they have their default.
     """
 
-    needs: ClassVar[Sequence[Needs]] = ()
     main: ClassVar[Sequence[str]] = ()
 
     def __post_init__(self) -> None:
-        defaults = default_of(type(self))
+        values, defaults = flat(self), default_of(type(self))
         for name, known in declared(type(self), OneOf).items():
-            _check(name, getattr(self, name), known.values)
-        for setting, values, at in self.needs:
-            value = getattr(self, setting)
+            _check(name, values[name], known.values)
+        parts = [getattr(self, name) for name in _parts(type(self))]
+        for setting, wanted, at in [need for one in (self, *parts) for need in one.needs]:
+            value = values[setting]
             if value != defaults[setting] and at in (..., value):
-                for name, wanted in values.items():
-                    _check(name, getattr(self, name), wanted, f" with {setting} {shortened(value)}")
+                for name, allowed in wanted.items():
+                    _check(name, values[name], allowed, f" with {setting} {shortened(value)}")
+        for part in parts:
+            part.check(self)
 
     @property
     def shape(self) -> Shape:
@@ -91,16 +106,69 @@ def _check(name: str, value: Any, wanted: Sequence[Any], beside: str = "") -> No
 
 
 @cache
-def declared(kind: type[Settings], what: type[Any]) -> Mapping[str, Any]:
-    """By setting, the annotation of this kind in its type."""
-    hints = get_type_hints(kind, include_extras=True).items()
-    notes = {name: get_args(hint)[1:] for name, hint in hints if get_origin(hint) is Annotated}
-    return {name: note for name, of_setting in notes.items() for note in of_setting if isinstance(note, what)}
+def _parts(kind: type[PartSettings]) -> Mapping[str, type[PartSettings]]:
+    hints = get_type_hints(kind)
+    kinds = {field.name: hints[field.name] for field in msgspec.structs.fields(kind)}
+    return {name: one for name, one in kinds.items() if isinstance(one, type) and issubclass(one, PartSettings)}
+
+
+class _Field(NamedTuple):
+    """A setting: its place in the configuration, such as "offload.cpu_chunks", its type and its default."""
+
+    place: str
+    hint: Any
+    default: Any
 
 
 @cache
-def default_of(kind: type[Settings]) -> Mapping[str, Any]:
-    return {field.name: field.default for field in msgspec.structs.fields(kind)}
+def _fields(kind: type[PartSettings]) -> Mapping[str, _Field]:
+    """By setting; those of a part come in the place of the part."""
+    hints, found = get_type_hints(kind, include_extras=True), dict[str, _Field]()
+    for field in msgspec.structs.fields(kind):
+        if (part := _parts(kind).get(field.name)) is None:
+            found[field.name] = _Field(field.name, hints[field.name], field.default)
+        else:
+            inside = _fields(part).items()
+            found |= {name: one._replace(place=f"{field.name}.{one.place}") for name, one in inside}
+    return found
+
+
+@cache
+def _flat(kind: type[PartSettings]) -> type[msgspec.Struct]:
+    """The settings without parts, for JSON."""
+    fields = [(name, field.hint, None) for name, field in _fields(kind).items()]
+    return msgspec.defstruct(kind.__name__, fields, forbid_unknown_fields=True)
+
+
+@cache
+def declared(kind: type[PartSettings], what: type[Any]) -> Mapping[str, Any]:
+    """By setting, the annotation of this kind in its type."""
+    hints = {name: field.hint for name, field in _fields(kind).items() if get_origin(field.hint) is Annotated}
+    return {name: note for name, hint in hints.items() for note in get_args(hint)[1:] if isinstance(note, what)}
+
+
+@cache
+def default_of(kind: type[PartSettings]) -> Mapping[str, Any]:
+    return {name: field.default for name, field in _fields(kind).items()}
+
+
+def flat(config: PartSettings) -> dict[str, Any]:
+    """The values of all settings, by name."""
+    return {name: attrgetter(field.place)(config) for name, field in _fields(type(config)).items()}
+
+
+def made(kind: type[SettingsT], settings: Mapping[str, Any]) -> SettingsT:
+    """The configuration with these settings, by name, also those of its parts; raises InvalidConfig."""
+    fields = dict(settings)
+    for part, of_part in _parts(kind).items():
+        inside = {name: fields.pop(name) for name in _fields(of_part) if name in fields}
+        fields[part] = made(of_part, inside)
+    return kind(**fields)
+
+
+def replaced(config: SettingsT, **settings: Any) -> SettingsT:
+    """The configuration with other values of these settings, also of its parts; raises InvalidConfig."""
+    return made(type(config), flat(config) | settings)
 
 
 def drawn(draw: Draw, kind: type[Settings], *names: str) -> dict[str, Any]:
@@ -115,13 +183,12 @@ def drawn(draw: Draw, kind: type[Settings], *names: str) -> dict[str, Any]:
 
 
 def converted(mapping: Mapping[str, Any], kind: type[SettingsT]) -> SettingsT:
-    """The configuration with these settings; raises InvalidConfig."""
+    """The configuration of a JSON object with these settings; raises InvalidConfig."""
     try:
-        return msgspec.convert(dict(mapping), kind)
+        values = msgspec.convert(dict(mapping), _flat(kind))
     except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, InvalidConfig):
-            raise error.__cause__ from error
         raise InvalidConfig(validation_text(dict(mapping), error)) from error
+    return made(kind, {name: getattr(values, name) for name in mapping})
 
 
 class ConfiguredTarget(Target):
@@ -135,7 +202,7 @@ class ConfiguredTarget(Target):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if hasattr(cls, "config_type"):
-            cls.defaults = msgspec.to_builtins(cls.config_type())
+            cls.defaults = msgspec.to_builtins(flat(cls.config_type()))
             groups: dict[str, list[str]] = {}
             for name, (setting,) in declared(cls.config_type, PartOf).items():
                 groups.setdefault(setting, [setting]).append(name)
@@ -143,18 +210,18 @@ class ConfiguredTarget(Target):
             cls.main_settings = cls.config_type.main
 
     def config(self, draw: Draw) -> Any:
-        return self.config_type(**drawn(draw, self.config_type))
+        return made(self.config_type, drawn(draw, self.config_type))
 
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape
         return shape
 
     def role(self, config: Any) -> str:
-        role = getattr(config, "role", "")
+        role = flat(config).get("role", "")
         return "" if role == self.defaults.get("role", "") else str(role)
 
     def encode(self, config: Any) -> dict[str, Any]:
-        encoded: dict[str, Any] = msgspec.to_builtins(config)
+        encoded: dict[str, Any] = msgspec.to_builtins(flat(config))
         return encoded
 
     def decode(self, mapping: Mapping[str, Any]) -> Any:

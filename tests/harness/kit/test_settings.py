@@ -5,23 +5,44 @@ from typing import Annotated, Any
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.kit.settings import ConfiguredTarget, Drawn, Needs, OneOf, PartOf, Settings, drawn, within
+from swarden.harness.kit.settings import (
+    ConfiguredTarget,
+    Drawn,
+    Needs,
+    OneOf,
+    PartOf,
+    PartSettings,
+    Settings,
+    drawn,
+    replaced,
+    within,
+)
 from tests.harness.engines.some_draws import RandomDraw
+
+
+class Host(PartSettings, frozen=True):
+    host_blocks: Annotated[int, within(0, 64)] = 0
+    writes_back: Annotated[bool, PartOf("host_blocks")] = False
+    evicts: Annotated[str, PartOf("host_blocks"), Drawn(("lru", "arc"))] = "lru"
+
+    needs = (
+        Needs("host_blocks", {"policy": ("fcfs",)}),
+        Needs("writes_back", {"host_blocks": range(1, 4_000_000)}),
+    )
+
+    def check(self, config):
+        if self.host_blocks > config.num_blocks:
+            raise InvalidConfig(f"host_blocks is {self.host_blocks}, want at most num_blocks {config.num_blocks}")
 
 
 class SomeSettings(Settings, frozen=True):
     num_blocks: Annotated[int, within(1, 64), Drawn(range(4, 8))] = 16
     policy: Annotated[str, OneOf(("fcfs", "priority")), Drawn(("fcfs", "priority"))] = "fcfs"
     window: Annotated[int, within(1, 64)] | None = 4
-    host_blocks: Annotated[int, within(0, 64)] = 0
-    writes_back: Annotated[bool, PartOf("host_blocks")] = False
+    host: Host = Host()
     windows: tuple[Annotated[int, within(1, 64)], ...] = ()
 
-    needs = (
-        Needs("host_blocks", {"policy": ("fcfs",)}),
-        Needs("window", {"num_blocks": (8, 16)}, at=None),
-        Needs("writes_back", {"host_blocks": range(1, 4_000_000)}),
-    )
+    needs = (Needs("window", {"num_blocks": (8, 16)}, at=None),)
 
 
 class SomeTarget(ConfiguredTarget):
@@ -45,7 +66,10 @@ TARGET = KIND()
         ({"host_blocks": 9, "policy": "priority"}, 'policy is "priority" with host_blocks 9, want "fcfs"'),
         ({"window": None, "num_blocks": 9}, "num_blocks is 9 with window null, want 8 or 16"),
         ({"writes_back": True}, "host_blocks is 0 with writes_back true, want 1 to 3999999"),
+        ({"host_blocks": 65}, "host_blocks is 65, want int <= 64"),
+        ({"host_blocks": 9, "num_blocks": 8}, "host_blocks is 9, want at most num_blocks 8"),
         ({"pages": 1}, "unknown argument pages"),
+        ({"host": {"host_blocks": 1}}, "unknown argument host"),
         ({"windows": (4, 0)}, r"windows\[1\] is 0, want int >= 1"),  # a tuple, as the shrinker makes it
     ],
 )
@@ -67,9 +91,27 @@ def test_random_configuration_has_drawn_values_and_survives_an_op_log(seed):
 
 
 def test_only_named_settings_are_drawn():
-    assert drawn(RandomDraw(0), SomeSettings, "policy").keys() == {"policy"}
+    assert drawn(RandomDraw(0), SomeSettings, "policy", "evicts").keys() == {"policy", "evicts"}
+
+
+def test_settings_of_a_part_are_set_drawn_and_written_beside_the_others():
+    config = replaced(SomeSettings(), host_blocks=9, policy="fcfs")
+
+    assert config.host == Host(host_blocks=9)
+    assert [*TARGET.encode(config)] == [
+        "num_blocks",
+        "policy",
+        "window",
+        "host_blocks",
+        "writes_back",
+        "evicts",
+        "windows",
+    ]
+    assert [*drawn(RandomDraw(0), SomeSettings)] == ["num_blocks", "policy", "evicts"]
+    with pytest.raises(InvalidConfig, match=r"^host_blocks is 9, want at most num_blocks 8$"):
+        replaced(config, num_blocks=8)
 
 
 def test_shrinker_resets_a_setting_with_those_that_describe_it():
-    assert TARGET.coupled == (["host_blocks", "writes_back"],)
+    assert TARGET.coupled == (["host_blocks", "writes_back", "evicts"],)
     assert TARGET.defaults["window"] == 4
