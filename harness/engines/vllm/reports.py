@@ -5,14 +5,15 @@ from functools import partial
 from typing import NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.device import POOL, Device
+from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequests
+from swarden.harness.engines.vllm.runner import Runner
 
 
-def launched(flight: VllmPass, config: VllmConfig, device: Device) -> Iterator[NamedTuple]:
+def launched(flight: VllmPass, runner: Runner) -> Iterator[NamedTuple]:
     """The admissions, the launch, and what the pass is going to write."""
+    device = runner.device
     for entry in flight.entries:
         if entry.request in flight.admitted:
             yield seen.Admitted(entry.request, entry.start, entry.end, (), ())
@@ -21,9 +22,8 @@ def launched(flight: VllmPass, config: VllmConfig, device: Device) -> Iterator[N
         request, start, end, tables, drafts, _ = entry
         if drafts:
             yield seen.Proposed(flight.launch, request, drafts)
-        can_repeat = config.cpu_chunks or config.external_len or config.receives
-        new = start + device.repeated_len(flight, entry) if can_repeat else start
-        for component, (table, group) in enumerate(zip(tables, config.groups, strict=True)):
+        new = start + device.repeated_len(flight, entry) if runner.loads.writes_blocks else start
+        for component, (table, group) in enumerate(zip(tables, runner.groups, strict=True)):
             if group.has_states:
                 pages = device.states.blocks(entry, component)
                 yield seen.Written(flight.launch, request, POOL, start, end, pages, component)
