@@ -1,4 +1,4 @@
-"""The configuration of a vLLM engine core, its draws and its limits; imports nothing of vLLM."""
+"""The configuration of a vLLM engine core, and its limits; imports nothing of vLLM."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
@@ -8,16 +8,7 @@ import msgspec
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.vllm.connector import LOAD_FAULTS, LOAD_LATE
-from swarden.harness.engines.vllm.layers import (
-    MAX_BLOCKS,
-    MAX_CONTEXT_LEN,
-    MAX_WINDOWS,
-    POOL,
-    BlockSize,
-    LayerGroup,
-    Window,
-    Windows,
-)
+from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup
 from swarden.harness.engines.vllm.parts import disk, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
 from swarden.harness.engines.vllm.parts.drafts import Drafts
@@ -34,7 +25,12 @@ from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Set
 FIRST_COME, PRIORITY = "fcfs", "priority"
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 SEQUENCES = "sequences"
+MAX_WINDOWS = 8
 FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS  # of the KV connectors
+
+BlockSize = Annotated[int, within(1, 256)]
+Window = Annotated[int, within(1, 65536)]
+Windows = msgspec.Meta(max_length=MAX_WINDOWS)
 
 
 class VllmConfig(Settings, frozen=True):
@@ -152,6 +148,15 @@ class VllmConfig(Settings, frozen=True):
             samples=self.seeds,
             options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on],
         )
+
+
+SERVER_NEEDS = dict(  # in the order of the documents
+    [
+        *(Pairing.server_need, ("windows", "windowed model"), States.server_need, Streaming.server_need),
+        *(Storing.server_need, Offload.server_need, SecondTier.server_need, Drafts.server_need),
+        *(("policy", "priorities"), KvEvents.server_need),
+    ]
+)
 
 
 def least_blocks(config: VllmConfig) -> int:

@@ -1,20 +1,11 @@
-"""The groups of layers of a model, and the limits of their settings."""
+"""The groups of layers of a model, and limits of settings."""
 
-from typing import Annotated, NamedTuple
-
-import msgspec
-
-from swarden.harness.kit.settings import within
+from typing import NamedTuple
 
 POOL = "blocks"
 WAITS_FOR_LOAD = "WAITING_FOR_REMOTE_KVS"  # the status of a request
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
-MAX_WINDOWS = 8
 NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
-
-BlockSize = Annotated[int, within(1, 256)]
-Window = Annotated[int, within(1, 65536)]
-Windows = msgspec.Meta(max_length=MAX_WINDOWS)
 
 
 class LayerGroup(NamedTuple):

@@ -13,20 +13,12 @@ from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.config import SERVER_NEEDS, VllmConfig
 from swarden.harness.engines.vllm.draws import pair_configs, random_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
 from swarden.harness.engines.vllm.parts import pair
-from swarden.harness.engines.vllm.parts.disk import SecondTier
-from swarden.harness.engines.vllm.parts.drafts import Drafts
-from swarden.harness.engines.vllm.parts.kv_events import KvEvents
-from swarden.harness.engines.vllm.parts.offload import Offload
-from swarden.harness.engines.vllm.parts.pair import Pairing
-from swarden.harness.engines.vllm.parts.states import States
-from swarden.harness.engines.vllm.parts.store import Storing
-from swarden.harness.engines.vllm.parts.streaming import Streaming
 from swarden.harness.engines.vllm.program import program_of
 from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
@@ -70,16 +62,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     load = boot
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
-    needs: Mapping[str, str] = dict(
-        [
-            Pairing.server_need,
-            ("windows", "windowed model"),
-            *(States.server_need, Streaming.server_need, Storing.server_need, Offload.server_need),
-            *(SecondTier.server_need, Drafts.server_need),
-            ("policy", "priorities"),
-            KvEvents.server_need,
-        ]
-    )
+    needs = SERVER_NEEDS
 
     def __init__(self, release: str = "") -> None:
         super().__init__(release)

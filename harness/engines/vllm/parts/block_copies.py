@@ -9,20 +9,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.moves import HeldBlock, Moves
 from swarden.harness.engines.vllm.parts.copies import Copier, OffloadCopy, OffloadedBlock, OffloadingSide
+from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.stand_ins import Silent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, Owner
 from swarden.invariants.view import Snapshot
-
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.adapter import VllmEngine
 
 NAME = "SimpleCPUOffloadConnector"
 STORES = ("_store_event_to_blocks", "_abandoned_store_event_to_blocks")
@@ -139,7 +137,7 @@ class LazyCopies:
 class BlockCopies(Part):
     """The copies that the connector has begun, and the pool of blocks in CPU memory."""
 
-    def __init__(self, engine: "VllmEngine", side: OffloadingSide, *, is_lazy: bool) -> None:
+    def __init__(self, engine: VllmEngine, side: OffloadingSide, *, is_lazy: bool) -> None:
         self._engine, self._side = engine, side
         self._lazy = LazyCopies() if is_lazy else None
         side.may_be_awaited = not is_lazy  # a request may wait for lazy copies alone

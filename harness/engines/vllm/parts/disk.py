@@ -13,18 +13,14 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import OFFLOADING, children_of
-from swarden.harness.engines.vllm.parts.part import Named, VllmPart
+from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, PartOf
-
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.adapter import VllmEngine
-    from swarden.harness.engines.vllm.config import VllmConfig
 
 NONE: dict[str, Sequence[Any]] = {"has_disk": (False,)}
 DISK_FAILS, DISK_FULL, DISK_LATE = "disk.fails", "disk.full", "disk.late"
@@ -48,18 +44,18 @@ class SecondTier(VllmPart, frozen=True):
 
     server_need = ("has_disk", "second tier")
 
-    def check(self, config: "VllmConfig") -> None:
+    def check(self, config: VllmConfig) -> None:
         count = config.offload.cpu_chunks
         if self.is_on and count > MAX_CHUNKS:
             raise InvalidConfig(f"cpu_chunks is {count} with has_disk, want at most {MAX_CHUNKS}")
 
-    def is_in(self, config: "VllmConfig") -> bool:
+    def is_in(self, config: VllmConfig) -> bool:
         return self.is_on and config.offload.is_on
 
-    def faults(self, config: "VllmConfig") -> Sequence[str]:
+    def faults(self, config: VllmConfig) -> Sequence[str]:
         return (*FAULTS,)
 
-    def connectors(self, config: "VllmConfig", release: VllmRelease) -> Named:
+    def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         """Of both tiers, with the stand-ins in the place of the release's classes."""
         kind = type(NAME, (DiskTier, release.code("FileSystemTierManager")), {})
         release.code("SecondaryTierFactory")._registry[NAME] = lambda: kind
@@ -67,7 +63,7 @@ class SecondTier(VllmPart, frozen=True):
         tier = {"type": NAME, "root_dir": "", "n_read_threads": 0, "n_write_threads": 0}
         return {OFFLOADING: {"spec_name": SPEC, "secondary_tiers": [tier]}}
 
-    def attach(self, engine: "VllmEngine") -> None:
+    def attach(self, engine: VllmEngine) -> None:
         side: Any = engine.runner.loads  # that of CPU memory
         side.tiers = tiers = Tiers(children_of(engine.built.scheduler.connector)[0])
         tiers.disk.files.faults = engine.faults

@@ -1,26 +1,21 @@
 """Speculative decoding."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, name_of
 from swarden.harness.core.target import Draw
+from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.layers import ALIGN
-from swarden.harness.engines.vllm.parts.part import Named, VllmPart
+from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.kit.settings import Drawn, OneOf, PartOf, drawn, replaced, within
-
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.adapter import VllmEngine
-    from swarden.harness.engines.vllm.boot import VllmRelease
-    from swarden.harness.engines.vllm.config import VllmConfig
 
 NGRAM, EAGLE = "ngram", "eagle"
 NGRAM_GPU = "ngram_gpu"  # the n-grams that a release combines with asynchronous scheduling
 SECOND_NGRAMS = "second_runner_ngrams"  # the feature of a release
 NONE: dict[str, Sequence[Any]] = {"draft_len": (None,)}
 NO_EAGLE: dict[str, Sequence[Any]] = {"drafter": (NGRAM,)}
-LENGTHS = (3, 1, 5)
 
 
 class Drafts(VllmPart, frozen=True):
@@ -44,23 +39,23 @@ class Drafts(VllmPart, frozen=True):
         """The tokens beyond the drafts for which blocks are allocated."""
         return self.count if self.drafter == EAGLE else 0
 
-    def check(self, config: "VllmConfig") -> None:
+    def check(self, config: VllmConfig) -> None:
         if config.chunk_len <= self.count:
             raise InvalidConfig(f"chunk_len is {config.chunk_len}, want more than draft_len {self.draft_len}")
         if config.state_mode == ALIGN and self.count >= config.block_size:
             raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
 
-    def check_release(self, config: "VllmConfig", release: "VllmRelease") -> None:
+    def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
         if self.drafter == NGRAM and config.second_runner and not release.has(SECOND_NGRAMS):
             raise InvalidConfig(f"second_runner is true with ngram drafts, want false for vllm {release.text}")
 
-    def limits(self, config: "VllmConfig") -> Mapping[str, Any]:
+    def limits(self, config: VllmConfig) -> Mapping[str, Any]:
         return {"draft_len": self.count, "draft_row_len": self.lookahead_len}
 
     def method(self, *, asynchronous: bool) -> str:
         return NGRAM_GPU if asynchronous and self.drafter == NGRAM else self.drafter
 
-    def arguments(self, config: "VllmConfig", release: "VllmRelease") -> Named:
+    def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
         """The SpeculativeConfig is checked as one of n-grams, and then gets its method, because Eagle needs a model."""
         speculative = release.make(
             "SpeculativeConfig",
@@ -76,13 +71,13 @@ class Drafts(VllmPart, frozen=True):
             "MambaSpec": {"num_speculative_blocks": self.count},
         }
 
-    def attach(self, engine: "VllmEngine") -> None:
+    def attach(self, engine: VllmEngine) -> None:
         engine.drafts = engine.runner.device.script
 
 
-def with_drafts(draw: Draw, config: "VllmConfig", *, has: Callable[[str], bool]) -> "VllmConfig":
+def with_drafts(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with speculative decoding."""
-    draft_len = draw.one_of(LENGTHS)
+    draft_len = draw.one_of((3, 1, 5))
     config = replaced(
         config,
         asynchronous=config.asynchronous and not config.states.is_on,
@@ -92,7 +87,3 @@ def with_drafts(draw: Draw, config: "VllmConfig", *, has: Callable[[str], bool])
     )
     needs_eagle = config.second_runner and not has(SECOND_NGRAMS)
     return replaced(config, drafter=EAGLE) if needs_eagle else config
-
-
-def with_ngrams(draw: Draw, config: "VllmConfig") -> "VllmConfig":
-    return replaced(config, draft_len=draw.one_of(LENGTHS))

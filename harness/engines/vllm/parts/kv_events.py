@@ -1,20 +1,16 @@
 """KV events: what the pool of a release publishes, as a router reads it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from swarden.harness.engines.vllm.parts import offload, pair
-from swarden.harness.engines.vllm.parts.part import CACHED, VllmPart
+from swarden.harness.engines.vllm.parts.part import CACHED, VllmEngine, VllmPart
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.reported import OF_ROUTERS
 from swarden.harness.kit.router import RouterView, Tier, events_of
 from swarden.harness.kit.settings import Drawn, Needs
 from swarden.invariants.view import Snapshot
-
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.adapter import VllmEngine
-    from swarden.harness.engines.vllm.config import VllmConfig
 
 
 class KvEvents(VllmPart, frozen=True):
@@ -24,18 +20,16 @@ class KvEvents(VllmPart, frozen=True):
 
     needs = (Needs("kv_events", CACHED | offload.NONE | pair.NONE),)
     server_need = ("kv_events", "KV events")
+    events = OF_ROUTERS
 
-    def reported(self, config: "VllmConfig") -> Sequence[type[tuple[Any, ...]]]:
-        return OF_ROUTERS
-
-    def attach(self, engine: "VllmEngine") -> Part:
+    def attach(self, engine: VllmEngine) -> Part:
         return VllmRouter(engine)
 
 
 class VllmRouter(Part):
     """Reads what the pool's `take_events` returns, to the scheduler or here."""
 
-    def __init__(self, engine: "VllmEngine") -> None:
+    def __init__(self, engine: VllmEngine) -> None:
         self._release, self._pool = engine.runner.release, engine.built.pool
         self._taken: list[Any] = []
         self._view = RouterView([Tier(group) for group in range(len(engine.built.tables))], engine.log.notice)

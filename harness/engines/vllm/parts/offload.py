@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw
@@ -12,16 +12,12 @@ from swarden.harness.engines.vllm.layers import MAX_BLOCKS
 from swarden.harness.engines.vllm.parts import block_copies, disk, store
 from swarden.harness.engines.vllm.parts.block_copies import BlockCopier, BlockCopies
 from swarden.harness.engines.vllm.parts.copies import Copier, CopyHooks, OffloadingSide
-from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmPart
+from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.requests import FindableBlocks
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, drawn, replaced, within
 from swarden.invariants.events import CopiedIn
 from swarden.invariants.view import Snapshot
-
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.adapter import VllmEngine
-    from swarden.harness.engines.vllm.config import VllmConfig
 
 NONE: dict[str, Sequence[Any]] = {"cpu_chunks": (0,)}
 LRU, ARC = "lru", "arc"
@@ -50,6 +46,7 @@ class Offload(VllmPart, frozen=True):
         Needs("offloader", store.NONE | {"cpu_chunks": range(1, MAX_BLOCKS)}),
     )
     server_need = ("cpu_chunks", "host tier")
+    events = (CopiedIn,)
 
     @property
     def num_blocks(self) -> int:
@@ -66,34 +63,31 @@ class Offload(VllmPart, frozen=True):
             "sync_load_budget_bytes": ENOUGH_BYTES if self.sync_loads else 0,
         }
 
-    def faults(self, config: "VllmConfig") -> Sequence[str]:
+    def faults(self, config: VllmConfig) -> Sequence[str]:
         return LOAD_LATE, STORE_LATE
 
-    def check_release(self, config: "VllmConfig", release: "VllmRelease") -> None:
+    def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
         if self.offloader == CHUNKS and not release.has("offloading"):
             raise InvalidConfig(
                 f'offloader is "chunks" with cpu_chunks, want "eager" or "lazy" for vllm {release.text}'
             )
 
-    def reported(self, config: "VllmConfig") -> Sequence[type[tuple[Any, ...]]]:
-        return (CopiedIn,)
-
     def can_reset(self, release: VllmRelease) -> bool:
         return self.offloader == CHUNKS or release.has("simple_reset")
 
-    def arguments(self, config: "VllmConfig", release: VllmRelease) -> Named:
+    def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
         """The memory of the device, from which the connector takes the bytes of a block."""
         layers = [f"{number}" for number, _ in enumerate(config.groups)]
         sizes = {"size": BLOCK_BYTES * (config.num_blocks + 1), "layer_stride": 0, "block_stride": 0}
         tensor = release.make("KVCacheTensor", shared_by=layers, layers=layers, **sizes)
         return {"KVCacheConfig": {"kv_cache_tensors": [tensor]}}
 
-    def connectors(self, config: "VllmConfig", release: VllmRelease) -> Named:
+    def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         if self.offloader == CHUNKS:
             return {OFFLOADING: self.extra_config}
         return {block_copies.NAME: {**self.extra_config, "lazy_offload": self.offloader == LAZY}}
 
-    def attach(self, engine: "VllmEngine") -> Part | None:
+    def attach(self, engine: VllmEngine) -> Part | None:
         release, runner, scheduler = engine.runner.release, engine.runner, engine.built.scheduler
         role, create = release.code("KVConnectorRole").WORKER, release.code("KVConnectorFactory").create_connector
         connector = create(scheduler.vllm_config, role, scheduler.kv_cache_config)
@@ -112,7 +106,7 @@ class Offload(VllmPart, frozen=True):
 class Chunks(Part):
     """The chunks of one block that are in CPU memory, and can be loaded."""
 
-    def __init__(self, engine: "VllmEngine") -> None:
+    def __init__(self, engine: VllmEngine) -> None:
         self._built, self._requests = engine.built, engine.requests
         manager = children_of(engine.built.scheduler.connector)[0].connector_scheduler.manager
         self._memory = getattr(manager, "primary_tier", manager)  # a look-up in both begins a copy from the second
@@ -126,7 +120,7 @@ class Chunks(Part):
         return int(self._memory.lookup(self._key_of(block_hash, group), None).name == "HIT")
 
 
-def with_offloading(draw: Draw, config: "VllmConfig", *, has: Callable[[str], bool]) -> "VllmConfig":
+def with_offloading(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with CPU memory. A chunk has two tokens at least: a prompt of one is loaded forever."""
     config = replaced(config, prefix_caching=True, cpu_chunks=draw.one_of((40, 10, 20, 80)))
     offloaders = (CHUNKS, CHUNKS, *((EAGER, LAZY) if has("simple_offload") else ()))

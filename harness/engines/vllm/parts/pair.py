@@ -3,27 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.vllm import link
+from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN, POOL, WAITS_FOR_LOAD
-from swarden.harness.engines.vllm.link import (
-    LEASE_S,
-    LINK_DELAY,
-    LINK_DROP,
-    LINK_FAILS,
-    Agent,
-    Transfer,
-    TransferHooks,
-    VllmLink,
-    WorkerSide,
-    timed_modules,
-    worker_of,
-)
 from swarden.harness.engines.vllm.parts import offload, store
-from swarden.harness.engines.vllm.parts.part import Named, VllmPart
+from swarden.harness.engines.vllm.parts.part import Events, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.parts.pause import AWAKE
 from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.harness.kit.calls import intercept
@@ -31,19 +20,14 @@ from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, within
 from swarden.invariants.view import Snapshot
 
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.adapter import VllmEngine
-    from swarden.harness.engines.vllm.boot import VllmRelease
-    from swarden.harness.engines.vllm.config import VllmConfig
-
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"  # roles
 ROLE = "role"
 NONE: dict[str, Sequence[Any]] = {ROLE: (BOTH,)}
 SIDES: dict[str, Sequence[Any]] = {ROLE: (PREFILL, DECODE)}
 FAULTS = {
-    LINK_FAILS: "a transfer of KV to the decode side fails, and writes nothing",
-    LINK_DROP: "the prefill side never learns that its KV was read, and keeps it until the lease ends",
-    LINK_DELAY: "a transfer of KV to the decode side takes four more steps",
+    link.LINK_FAILS: "a transfer of KV to the decode side fails, and writes nothing",
+    link.LINK_DROP: "the prefill side never learns that its KV was read, and keeps it until the lease ends",
+    link.LINK_DELAY: "a transfer of KV to the decode side takes four more steps",
 }
 # A prefill side never reserves pages or takes a request over, so these are reported, too.
 HANDOVERS = (seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver)
@@ -100,28 +84,28 @@ class Pairing(VllmPart, frozen=True):
         """Whether this side computes prompts of requests that the other side decodes."""
         return self.role == PREFILL or self.two_way
 
-    def check(self, config: "VllmConfig") -> None:
+    def check(self, config: VllmConfig) -> None:
         if self.has_both_roles and not self.is_on:
             raise InvalidConfig('has_both_roles is true with role "both", want false: it is of a side of a pair')
 
-    def faults(self, config: "VllmConfig") -> Sequence[str]:
+    def faults(self, config: VllmConfig) -> Sequence[str]:
         of_decode = () if self.push else (*FAULTS,)
-        return of_decode if self.receives else (LINK_FAILS, LINK_DELAY) * self.push
+        return of_decode if self.receives else (link.LINK_FAILS, link.LINK_DELAY) * self.push
 
-    def limits(self, config: "VllmConfig") -> Mapping[str, Any]:
+    def limits(self, config: VllmConfig) -> Mapping[str, Any]:
         return {"shares_prefixes": False}
 
-    def reported(self, config: "VllmConfig") -> Sequence[type[tuple[Any, ...]]]:
+    def reported(self, config: VllmConfig) -> Events:
         return *(HANDOVERS if self.sends else ()), *([seen.CopiedIn] if self.receives else ())
 
-    def arguments(self, config: "VllmConfig", release: "VllmRelease") -> Named:
+    def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
         kv_role = "kv_both" if self.has_both_roles else KV_ROLES[self.role]
         return {"KVTransferConfig": {"kv_role": kv_role, "engine_id": self.role}}
 
-    def connectors(self, config: "VllmConfig", release: "VllmRelease") -> Named:
-        return {PUSH if self.push else NIXL: {"kv_lease_duration": LEASE_S}}
+    def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
+        return {PUSH if self.push else NIXL: {"kv_lease_duration": link.LEASE_S}}
 
-    def attach(self, engine: "VllmEngine") -> None:
+    def attach(self, engine: VllmEngine) -> None:
         """The two sides of a push have different ids of requests, as those of servers."""
         engine.forks = False
         if self.push:
@@ -144,28 +128,25 @@ class PairSide(Part):
     `_roles` has, for each request, the part that this side serves of it.
     """
 
-    def __init__(self, engine: "VllmEngine", link: VllmLink, sides: "list[PairSide]") -> None:
-        self._engine, self._link, self._sides, self._settings = engine, link, sides, engine.config.pair
+    def __init__(self, engine: VllmEngine, shared: link.VllmLink, sides: "list[PairSide]") -> None:
+        self._engine, self._link, self._sides, self._settings = engine, shared, sides, engine.config.pair
         self._roles: dict[int, str] = {}
         self._kept: set[int] = set()  # requests that have ended, whose blocks wait to be read
         runner, scheduler, role = engine.runner, engine.built.scheduler, self._settings.role
         engine.requests.is_handed_over = lambda number: self._roles.get(number) == PREFILL
-        hooks = TransferHooks(runner.copied_in, self._read)
-        agent = Agent(role, self._link, runner.device.memory, engine.faults, hooks)
+        hooks = link.TransferHooks(runner.copied_in, self._read)
+        agent = link.Agent(role, self._link, runner.device.memory, engine.faults, hooks)
         groups, pushes = scheduler.kv_cache_config, self._settings.push
-        worker = worker_of(runner.release, groups, agent, OTHER[role], pushes=pushes)
+        worker = link.worker_of(runner.release, groups, agent, OTHER[role], pushes=pushes)
         receives = self._settings.receives
-        runner.loads = self._worker = WorkerSide(runner.release, worker, scheduler.requests, receives=receives)
+        runner.loads = self._worker = link.WorkerSide(runner.release, worker, scheduler.requests, receives=receives)
         self._admit_now, self._abort_now = engine.admit, engine.abort
         intercept(scheduler, "_free_blocks", self._let_go)
-        for name, wrapper in (
-            ("submit", self._submit),
-            ("abort", self._abort),
-            ("step", self._step),
-            ("admit", self._admit),
-            ("take", self._take),
-        ):
-            intercept(engine, name, wrapper)
+        intercept(engine, "submit", self._submit)
+        intercept(engine, "abort", self._abort)
+        intercept(engine, "step", self._step)
+        intercept(engine, "admit", self._admit)
+        intercept(engine, "take", self._take)
 
     @property
     def is_busy(self) -> bool:
@@ -219,14 +200,14 @@ class PairSide(Part):
         return way
 
     def _submit(self, original: Callable[[Submission], int], submission: Submission) -> int:
-        self._link.clock.serve(timed_modules())
+        self._link.clock.serve(link.timed_modules())
         number = original(submission)
         if self._roles[number] == PREFILL and number not in self._engine.requests:
             self._link.answers[number] = None  # it is rejected
         return number
 
     def _abort(self, original: Callable[[int], None], request_id: int) -> None:
-        self._link.clock.serve(timed_modules())
+        self._link.clock.serve(link.timed_modules())
         if self._roles[request_id] == PREFILL:
             self._link.answers.setdefault(request_id, None)
         original(request_id)
@@ -234,7 +215,7 @@ class PairSide(Part):
     def _step(self, original: Callable[[], Sequence[Streamed]]) -> Sequence[Streamed]:
         engine, role, receives = self._engine, self._settings.role, self._settings.receives
         self._link.clock.tick(role, other_has_work=self._other._engine.has_work)
-        self._link.clock.serve(timed_modules())
+        self._link.clock.serve(link.timed_modules())
         for request in [*engine.requests.live.values()] if receives else ():
             if request.id in self._link.answers:
                 self._answered(request, self._link.answers.pop(request.id))
@@ -310,14 +291,14 @@ class PairSide(Part):
             self._kept.remove(number)
             self._engine.log.notice(seen.LetGo(number, "read, or its lease has ended"))
 
-    def _read(self, read: Transfer) -> None:
+    def _read(self, read: link.Transfer) -> None:
         """Blocks of the other side are copied to this one: the other side reports what it sends."""
         other = self._other
         for (request, _), moved in groupby(sorted(self._moved(read)), key=lambda one: one[:2]):
             for first, pages in _runs(list(moved)):
                 other._engine.log.notice(seen.Sent(request, POOL, first, pages))
 
-    def _moved(self, read: Transfer) -> Iterator[SentBlock]:
+    def _moved(self, read: link.Transfer) -> Iterator[SentBlock]:
         wanted = dict(zip(read.written, read.sent, strict=True))
         for component, table in enumerate(self._engine.built.tables):
             for rid, blocks in table.req_to_blocks.items():

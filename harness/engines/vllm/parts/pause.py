@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.kit.settings import Drawn, PartSettings
 from swarden.invariants.events import Paused, Resumed
-
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.adapter import VllmEngine
 
 AWAKE: dict[str, Sequence[Any]] = {"sleeps": (False,)}
 
@@ -34,7 +32,7 @@ class PauseProgress(Enum):
 class Pausing:
     """The pauses and the resets of an engine core, which are refused during a load."""
 
-    def __init__(self, engine: "VllmEngine") -> None:
+    def __init__(self, engine: VllmEngine) -> None:
         self._engine, self._built, self._settings = engine, engine.built, engine.config.pauses
         release = engine.runner.release
         self._states = release.code("PauseState")

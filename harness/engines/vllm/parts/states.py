@@ -7,20 +7,17 @@ of a pass at once: a block that another entry writes is no source.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw
+from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.layers import ALIGN, ALL, NONE, LayerGroup
 from swarden.harness.engines.vllm.parts import drafts
-from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmPart
+from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmPart
 from swarden.harness.engines.vllm.passes import Columns, VllmEntry
 from swarden.harness.kit.settings import IfReleaseHas, Needs, PartOf, replaced, within
 from swarden.harness.kit.tags import TagMemory
-
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.boot import VllmRelease
-    from swarden.harness.engines.vllm.config import VllmConfig
 
 ALL_STATES = "all_states"  # the feature of a release
 NO_GROUPS: dict[str, Sequence[Any]] = {"state_groups": (0,)}
@@ -48,7 +45,7 @@ class States(VllmPart, frozen=True):
     def layers(self, block_len: int) -> tuple[LayerGroup, ...]:
         return (LayerGroup(STATE_WINDOW, block_len, has_states=True),) * self.state_groups
 
-    def check(self, config: "VllmConfig") -> None:
+    def check(self, config: VllmConfig) -> None:
         sizes = {group.block_len for group in config.groups}
         if self.all_states and not self.is_on:
             raise InvalidConfig("all_states is true without state_groups, want false")
@@ -67,7 +64,7 @@ class States(VllmPart, frozen=True):
                 f"chunk_len is {config.chunk_len}, want at least the tokens of a block with state_groups"
             )
 
-    def arguments(self, config: "VllmConfig", release: "VllmRelease") -> Named:
+    def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
         mode, block_len = config.state_mode, config.block_size
         return {
             "CacheConfig": {"mamba_cache_mode": mode, "mamba_block_size": None if mode == NONE else block_len},
@@ -80,16 +77,16 @@ def num_blocks_of(mode: str, context_len: int, block_len: int) -> int:
     return {NONE: 1, ALIGN: 2, ALL: -(-context_len // block_len)}[mode]
 
 
-def with_groups(draw: Draw, config: "VllmConfig") -> "VllmConfig":
-    return replaced(config, state_groups=draw.one_of((1, 2)))
-
-
-def with_states(draw: Draw, config: "VllmConfig", *, has: Callable[[str], bool]) -> "VllmConfig":
+def with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with groups of Mamba layers."""
     sizes = {group.block_len for group in config.groups}
     can_keep_all = config.prefix_caching and len(sizes) == 1 and has(ALL_STATES) and not config.second_runner
-    config = with_groups(draw, replaced(config, chunk_len=max(config.chunk_len, *sizes)))
-    return replaced(config, all_states=can_keep_all and draw.one_of((False, True)))
+    return replaced(
+        config,
+        state_groups=draw.one_of((1, 2)),
+        all_states=can_keep_all and draw.one_of((False, True)),
+        chunk_len=max(config.chunk_len, *sizes),
+    )
 
 
 class VllmStates:

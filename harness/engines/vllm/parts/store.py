@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
@@ -11,15 +11,11 @@ from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE, STORE_LATE, ConnectorWorker
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import ALIGN, MAX_CONTEXT_LEN, POOL, LayerGroup
-from swarden.harness.engines.vllm.parts.part import Named, VllmPart
+from swarden.harness.engines.vllm.parts.part import Events, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, PartOf, drawn, replaced, within
 from swarden.invariants.events import HANDOVER_KIND, CopiedIn, Discarded, PrefixesCompared
-
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.adapter import VllmEngine
-    from swarden.harness.engines.vllm.config import VllmConfig
 
 NONE: dict[str, Sequence[Any]] = {"external_len": (0,)}
 NAME = "SwardenStore"
@@ -44,7 +40,7 @@ class Storing(VllmPart, frozen=True):
     def loads_within_a_step(self) -> bool:
         return self.is_on and not self.late_loads
 
-    def check(self, config: "VllmConfig") -> None:
+    def check(self, config: VllmConfig) -> None:
         if self.late_loads and not self.is_on:
             raise InvalidConfig("late_loads is true without external_len, want false")
         if self.saves and not self.late_loads:
@@ -52,19 +48,19 @@ class Storing(VllmPart, frozen=True):
         if self.loads_within_a_step and config.offload.is_on:
             raise InvalidConfig("late_loads is false with cpu_chunks and external_len, want true")
 
-    def faults(self, config: "VllmConfig") -> Sequence[str]:
+    def faults(self, config: VllmConfig) -> Sequence[str]:
         """A failed load within a step is reported by its blocks, which one group can have."""
         if self.late_loads:
             return LOAD_FAILS, LOAD_LATE, *([STORE_LATE] if self.saves else [])
         can_fail = len(config.groups) == 1 and not config.drafts.is_on
         return (LOAD_FAILS,) if can_fail else ()
 
-    def reported(self, config: "VllmConfig") -> Sequence[type[tuple[Any, ...]]]:
+    def reported(self, config: VllmConfig) -> Events:
         """A load that fails within a step rejects the pass in flight."""
         fails_within_a_step = self.loads_within_a_step and LOAD_FAILS in config.faults
         return CopiedIn, *[PrefixesCompared] * self.saves, *[Discarded] * fails_within_a_step
 
-    def connectors(self, config: "VllmConfig", release: VllmRelease) -> Named:
+    def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         kind = type(NAME, (Store, release.code("KVConnectorBase"), release.code("SupportsHMA")), {})
         release.code("KVConnectorFactory")._registry[NAME] = lambda: kind
         return {
@@ -77,7 +73,7 @@ class Storing(VllmPart, frozen=True):
             }
         }
 
-    def attach(self, engine: "VllmEngine") -> Part | None:
+    def attach(self, engine: VllmEngine) -> Part | None:
         device, notice = engine.runner.device, engine.log.notice
         hooks = LoadHooks(
             engine.runner.copied_in, device.load, lambda save: notice(PrefixesCompared(0, POOL, device.save(save)))
@@ -308,7 +304,7 @@ class LoadMetadata(NamedTuple):
 class Saves(Part):
     """The saves that begin with the next step: ended requests keep their blocks for them."""
 
-    def __init__(self, engine: "VllmEngine") -> None:
+    def __init__(self, engine: VllmEngine) -> None:
         self._built, self._owner = engine.built, engine.requests.owner
         engine.requests.is_handed_over = lambda _: True
 
@@ -321,7 +317,7 @@ class Saves(Part):
         )
 
 
-def with_loads(draw: Draw, config: "VllmConfig") -> "VllmConfig":
+def with_loads(draw: Draw, config: VllmConfig) -> VllmConfig:
     """The configuration with a store."""
     external_len = config.block_size * draw.one_of((4, 2, 8))
     late_loads = draw.one_of((False, True, True)) or config.state_mode == ALIGN
@@ -329,7 +325,7 @@ def with_loads(draw: Draw, config: "VllmConfig") -> "VllmConfig":
     return replaced(config, external_len=external_len, late_loads=late_loads, **saves)
 
 
-def beside_cpu_memory(draw: Draw, config: "VllmConfig") -> "VllmConfig":
+def beside_cpu_memory(draw: Draw, config: VllmConfig) -> VllmConfig:
     """The configuration, perhaps with a store."""
     external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8))
     return replaced(config, external_len=external_len, late_loads=external_len > 0)

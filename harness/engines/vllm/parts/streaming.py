@@ -4,25 +4,21 @@ A release drops the last output token of a turn before it appends the next input
 it again.  A turn that does not begin with the tokens of its session is the first of another resumable request.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import swarden.invariants.events as seen
 from swarden.harness.core.ops import SESSION_OPS, name_of
 from swarden.harness.core.port import SessionPort, Submission
 from swarden.harness.engines.vllm.parts import pair, store
-from swarden.harness.engines.vllm.parts.part import VllmPart
+from swarden.harness.engines.vllm.parts.part import VllmEngine, VllmPart
 from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
 from swarden.invariants.events import FinishReason
 from swarden.invariants.view import SessionView, Snapshot
-
-if TYPE_CHECKING:
-    from swarden.harness.engines.vllm.adapter import VllmEngine
-    from swarden.harness.engines.vllm.config import VllmConfig
 
 END_OF_INPUT = Submission((0,), 1, (), 0, 0)
 
@@ -35,11 +31,9 @@ class Streaming(VllmPart, frozen=True):
     needs = (Needs("streaming_input", pair.NONE | store.NONE),)
     server_need = ("streaming_input", "streaming input")
     ops = tuple([name_of(op) for op in SESSION_OPS])
+    events = (seen.Lent, seen.Kept, seen.GivenUp)
 
-    def reported(self, config: "VllmConfig") -> Sequence[type[tuple[Any, ...]]]:
-        return seen.Lent, seen.Kept, seen.GivenUp
-
-    def attach(self, engine: "VllmEngine") -> Part:
+    def attach(self, engine: VllmEngine) -> Part:
         return VllmSessions(engine)
 
 
@@ -62,7 +56,7 @@ class Stream:
 class VllmSessions(Part, SessionPort):
     """The streams of an engine core."""
 
-    def __init__(self, engine: "VllmEngine") -> None:
+    def __init__(self, engine: VllmEngine) -> None:
         self._built, self._requests, self._notice = engine.built, engine.requests, engine.log.notice
         self._max_context_len, self._namespaces = engine.config.max_context_len, engine.runner.device.namespaces
         self._streams: dict[int, Stream] = {}
