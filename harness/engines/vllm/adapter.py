@@ -1,6 +1,7 @@
 """A release of vLLM behind EnginePort: its own engine core, scheduler and cache manager; only the model is not."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import swarden.invariants.events as seen
@@ -8,19 +9,17 @@ from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
-from swarden.harness.engines.vllm import config as configuration
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import VllmCapture
-from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, VllmConfig
 from swarden.harness.engines.vllm.connector import LOAD_FAILS
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.parts.pause import Pausing
 from swarden.harness.engines.vllm.passes import VllmPass
-from swarden.harness.engines.vllm.reports import completed, launched
 from swarden.harness.engines.vllm.requests import VllmRequests
-from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.engines.vllm.runner import Hooks, Runner, launch_events
 from swarden.harness.kit import drafts, tags
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.part import Part
@@ -55,7 +54,7 @@ ONE_SIDED = (
     "cursors_are_page_aligned",
     *("session_has_one_turn", "kept_records_match_their_sessions", "session_outlives_its_turn"),
 )
-FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **configuration.FAULTS}
+FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
 
 
 class VllmEngine(EnginePort):
@@ -185,12 +184,12 @@ class VllmEngine(EnginePort):
             self.log.notice(seen.Retracted(number, req.num_output_tokens, ()))
 
     def _launched(self, flight: VllmPass) -> None:
-        for event in launched(flight, self.runner):
+        for event in launch_events(flight, self.runner):
             self.log.notice(event)
         self.moves.settle()
 
     def _completed(self, flight: VllmPass) -> None:
-        for event in completed(flight, self.requests):
+        for event in flight.completed(partial(self.requests.counts, flight)):
             self.log.notice(event)
 
 

@@ -26,7 +26,7 @@ FIRST_COME, PRIORITY = "fcfs", "priority"
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 SEQUENCES = "sequences"
 MAX_WINDOWS = 8
-FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS  # of the KV connectors
+CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS  # of the KV connectors
 
 BlockSize = Annotated[int, within(1, 256)]
 Window = Annotated[int, within(1, 65536)]
@@ -132,7 +132,7 @@ class VllmConfig(Settings, frozen=True):
     def faults(self) -> tuple[str, ...]:
         """The faults of the KV connectors."""
         faults = [fault for part in self.parts for fault in part.faults(self)]
-        return tuple([fault for fault in FAULTS if fault in faults])
+        return tuple([fault for fault in CONNECTOR_FAULTS if fault in faults])
 
     @property
     def shape(self) -> Shape:
@@ -141,7 +141,7 @@ class VllmConfig(Settings, frozen=True):
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         return Shape(
             *sizes,
-            unused=[*ops, *[fault for fault in FAULTS if fault not in self.faults]],
+            unused=[*ops, *[fault for fault in CONNECTOR_FAULTS if fault not in self.faults]],
             uses_before_backup=int(self.offload.is_on),
             slow_copy=LOAD_LATE if self.offload.is_on else "",
             sessions_rewind=False,

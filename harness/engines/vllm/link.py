@@ -13,17 +13,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
-from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import ConnectorWorker, reported
 from swarden.harness.engines.vllm.front import number_of
+from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Silent
-from swarden.harness.kit.tags import TagMemory
 
 LINK_FAILS, LINK_DROP, LINK_DELAY = "link.fails", "link.drop", "link.delay"
 LEASE_S = 30  # kv_lease_duration: for so long a prefill side keeps blocks that are not read; the releases' default
@@ -86,19 +85,12 @@ class Transfer:
     is_made: bool = False
 
 
-class TransferHooks(NamedTuple):
-    """The calls of a transfer: `begun` with the blocks that it is going to write, `copied` when they are written."""
-
-    begun: Callable[[Sequence[int]], None]
-    copied: Callable[[Transfer], None]
-
-
 class Agent:
-    """The nixl_agent of one side; `hooks` are called with the transfers to this side."""
+    """The nixl_agent of one side; `copied` is called with the transfers that have written to this side."""
 
-    def __init__(self, name: str, link: VllmLink, memory: TagMemory, faults: FaultPlan, hooks: TransferHooks) -> None:
-        self.name, self.memory, self.hooks = name, memory, hooks
-        self._link, self._faults = link, faults
+    def __init__(self, name: str, link: VllmLink, engine: VllmEngine, copied: Callable[[Transfer], None]) -> None:
+        self.name, self.memory, self.copied = name, engine.runner.device.memory, copied
+        self.begun, self._link, self._faults = engine.runner.copied_in, link, engine.faults
         self._transfers: dict[int, Transfer] = {}
         self._begun = 0
         self.inbox: list[bytes] = []
@@ -116,7 +108,7 @@ class Agent:
     def transfer(self, handle: int) -> str:
         transfer = self._transfers[handle]
         self._link.steps_since_read[transfer.target].pop(_request_of(transfer.notification), None)
-        self._link.agents[transfer.target].hooks.begun(transfer.written)
+        self._link.agents[transfer.target].begun(transfer.written)
         transfer.polls = POLLS + MORE_POLLS * self._faults.fires(LINK_DELAY)
         if self._faults.fires(LINK_FAILS):
             transfer.state = FAILED
@@ -161,7 +153,7 @@ class Agent:
         if not transfer.is_made:
             transfer.is_made = True
             source, target = self._link.agents[transfer.source], self._link.agents[transfer.target]
-            target.hooks.copied(transfer)
+            target.copied(transfer)
             for sent, written in zip(transfer.sent, transfer.written, strict=True):
                 target.memory.put_unit(written, source.memory.unit(sent))
             self.send_notif(transfer.notified, transfer.notification)

@@ -13,7 +13,6 @@ import msgspec
 import swarden.invariants.events as seen
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Flush, Submit
-from swarden.harness.engines.vllm import reports
 from swarden.harness.engines.vllm.adapter import REPORTED
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import VllmCapture
@@ -23,7 +22,7 @@ from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
-from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.engines.vllm.runner import Hooks, Runner, launch_events
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
@@ -238,10 +237,10 @@ class VllmAttachment(Attachment):
 
     def _launched(self, flight: VllmPass) -> None:
         if self._runner is not None:
-            self._events.extend(reports.launched(flight, self._runner))
+            self._events.extend(launch_events(flight, self._runner))
 
     def _completed(self, flight: VllmPass) -> None:
-        self._events.extend(reports.completed(flight, self._requests))
+        self._events.extend(flight.completed(partial(self._requests.counts, flight)))
 
     def _begin_input(self) -> None:
         """A client calls between two steps: end the step before."""

@@ -3,16 +3,16 @@
 A pass is computed when its result is asked for, which is as late as possible; passes are computed in launch order.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import swarden.invariants.events as seen
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.connector import ConnectorWorker
 from swarden.harness.engines.vllm.device import UNKNOWN, Device
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
-from swarden.invariants.events import REQUEST_KIND, CopiedIn, Loaded, Owner
 
 
 class ResultFuture(NamedTuple):
@@ -71,7 +71,7 @@ class Runner:
 
     def copied_in(self, blocks: Iterable[int], request: int = 0) -> None:
         """A copy begins that writes these blocks, for a request if it is known."""
-        self._hooks.notice(CopiedIn(POOL, tuple(filter(None, blocks)), Owner(REQUEST_KIND, request)))
+        self._hooks.notice(seen.CopiedIn(POOL, tuple(filter(None, blocks)), seen.Owner(seen.REQUEST_KIND, request)))
 
     def loaded_in_order(self, blocks: Sequence[int]) -> None:
         """A load begins behind what its pass does first: blocks are zeroed, and running states move."""
@@ -226,7 +226,7 @@ class Runner:
         for entry in filter(one.reads_unwritten, one.entries):
             if entry.request not in begun:
                 length = starts.get(entry.request, entry.start)
-                self._hooks.notice(Loaded(entry.request, length, entry.tables[0]))
+                self._hooks.notice(seen.Loaded(entry.request, length, entry.tables[0]))
 
     def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
         rids = list(one.rids)
@@ -256,3 +256,24 @@ class Runner:
                 later.waiting -= known
                 if not later.waiting:
                     self._hooks.launched(later)
+
+
+def launch_events(flight: VllmPass, runner: Runner) -> Iterator[NamedTuple]:
+    """The admissions, the launch, and what the pass is going to write."""
+    device = runner.device
+    for entry in flight.entries:
+        if entry.request in flight.admitted:
+            yield seen.Admitted(entry.request, entry.start, entry.end, (), ())
+    yield flight.launched()
+    for entry in flight.entries:
+        request, start, end, tables, drafts, _ = entry
+        if drafts:
+            yield seen.Proposed(flight.launch, request, drafts)
+        new = start + device.repeated_len(flight, entry) if runner.loads.writes_blocks else start
+        for component, (table, group) in enumerate(zip(tables, runner.groups, strict=True)):
+            if group.has_states:
+                pages = device.states.blocks(entry, component)
+                yield seen.Written(flight.launch, request, POOL, start, end, pages, component)
+            elif new < end:
+                pages = tuple(filter(None, table[new // group.block_len : -(-end // group.block_len)]))
+                yield seen.Written(flight.launch, request, POOL, new, end, pages, component)

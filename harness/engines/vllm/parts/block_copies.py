@@ -81,7 +81,7 @@ class BlockCopier(Copier):
 
     def complete(self, copy: OffloadCopy) -> None:
         """Wait for a copy."""
-        self._hooks.synchronize(copy.after)
+        self._runner.synchronize(copy.after)
         self._make(copy)
         self._under_way.remove(copy)
 
@@ -103,11 +103,12 @@ def held_blocks(connector: Any, side: str = GPU) -> Iterator[HeldBlock]:
         yield from (HeldBlock(block.block_id, Owner(LOAD_KIND, number_of(rid))) for group in hit[0] for block in group)
 
 
-def let_copy(connector: Any, copier: BlockCopier) -> None:
+def let_copy(connector: Any, copier: BlockCopier) -> Copier:
     """Let the worker's side of the connector make its copies here; it calls torch for the streams of a GPU."""
     worker = connector.worker_handler
     worker._backend = copier
     vars(sys.modules[type(worker).__module__])["torch"] = Silent(Event=partial(PassEvent, copier), cuda=Silent())
+    return copier
 
 
 class LazyCopies:

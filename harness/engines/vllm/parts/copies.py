@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_LATE, STORE_LATE, ConnectorWorker, children_of, reported
 from swarden.harness.engines.vllm.parts.disk import TagRows, Tiers
+from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import VllmPass
-from swarden.harness.kit.tags import TagMemory
 
 POLLS, MORE_POLLS = 2, 4  # calls of get_finished until a copy has ended
 
@@ -41,26 +40,13 @@ class OffloadCopy:
     is_done: bool = False
 
 
-class CopyHooks(NamedTuple):
-    """Called by copies: `begun` with the blocks that a load writes; `synchronize` computes passes up to a launch."""
-
-    begun: Callable[[Sequence[int]], None]
-    synchronize: Callable[[int], None]
-
-
 class Copier:
     """The release's OffloadingWorker: copies blocks of tags."""
 
-    def __init__(
-        self,
-        release: VllmRelease,
-        blocks_per_chunk: int,
-        memory: TagMemory,
-        faults: FaultPlan,
-        hooks: CopyHooks,
-    ) -> None:
-        self._release, self.blocks_per_chunk = release, blocks_per_chunk
-        self._memory, self._faults, self._hooks = memory, faults, hooks
+    def __init__(self, engine: VllmEngine, begun: Callable[[Sequence[int]], None]) -> None:
+        """A load calls `begun` with the blocks that it writes."""
+        self._runner, self._faults, self._note = engine.runner, engine.faults, begun
+        self._memory, self.blocks_per_chunk = engine.runner.device.memory, engine.config.offload.chunk_blocks
         self.host: MutableMapping[tuple[int, int], Sequence[int]] | TagRows = {}
         self._under_way: list[OffloadCopy] = []
         self._begun = 0
@@ -98,12 +84,12 @@ class Copier:
         for copy in ended:
             self._make(copy)
             self._under_way.remove(copy)
-        return [self._release.make("TransferResult", job_id=copy.id, success=True) for copy in ended]
+        return [self._runner.release.make("TransferResult", job_id=copy.id, success=True) for copy in ended]
 
     def wait(self, job_ids: Collection[int]) -> None:
         for copy in list(self._under_way):
             if copy.id in job_ids:
-                self._hooks.synchronize(copy.after)
+                self._runner.synchronize(copy.after)
                 for one in self._make(copy):
                     one.polls = 0
 
@@ -123,7 +109,7 @@ class Copier:
     def begin(self, copy_id: int, places: Sequence[OffloadedBlock], *, to_host: bool, after: int) -> OffloadCopy:
         """Begin a copy behind this launch; every second one is made as early as it may."""
         if not to_host:
-            self._hooks.begun([place.block for place in places])
+            self._note([place.block for place in places])
         self._begun += 1
         is_early = bool(self._begun % 2)
         is_late = self._faults.fires(STORE_LATE if to_host else LOAD_LATE)

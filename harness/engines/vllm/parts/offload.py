@@ -10,8 +10,8 @@ from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_LATE, OFFLOADING, STORE_LATE, children_of
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS
 from swarden.harness.engines.vllm.parts import block_copies, disk, store
-from swarden.harness.engines.vllm.parts.block_copies import BlockCopier, BlockCopies
-from swarden.harness.engines.vllm.parts.copies import Copier, CopyHooks, OffloadingSide
+from swarden.harness.engines.vllm.parts.block_copies import BlockCopier, BlockCopies, let_copy
+from swarden.harness.engines.vllm.parts.copies import Copier, OffloadingSide
 from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.requests import FindableBlocks
 from swarden.harness.kit.part import Part
@@ -91,15 +91,14 @@ class Offload(VllmPart, frozen=True):
         release, runner, scheduler = engine.runner.release, engine.runner, engine.built.scheduler
         role, create = release.code("KVConnectorRole").WORKER, release.code("KVConnectorFactory").create_connector
         connector = create(scheduler.vllm_config, role, scheduler.kv_cache_config)
-        begun = runner.loaded_in_order if self.offloader == CHUNKS else runner.copied_in
-        kind = Copier if self.offloader == CHUNKS else BlockCopier
-        hooks = CopyHooks(begun, runner.synchronize)
-        copier = kind(release, self.chunk_blocks, runner.device.memory, engine.faults, hooks)
+        if self.offloader == CHUNKS:
+            copier = Copier(engine, runner.loaded_in_order)
+            children_of(connector)[0].connector_worker.worker = copier
+        else:
+            copier = let_copy(connector, BlockCopier(engine, runner.copied_in))
         runner.loads = side = OffloadingSide(release, connector, copier, runner.loads)
-        if isinstance(copier, BlockCopier):
-            block_copies.let_copy(connector, copier)
+        if self.offloader != CHUNKS:
             return BlockCopies(engine, side, is_lazy=self.offloader == LAZY)
-        children_of(connector)[0].connector_worker.worker = copier
         return Chunks(engine) if self.chunk_blocks == 1 else None
 
 

@@ -134,8 +134,7 @@ class PairSide(Part):
         self._kept: set[int] = set()  # requests that have ended, whose blocks wait to be read
         runner, scheduler, role = engine.runner, engine.built.scheduler, self._settings.role
         engine.requests.is_handed_over = lambda number: self._roles.get(number) == PREFILL
-        hooks = link.TransferHooks(runner.copied_in, self._read)
-        agent = link.Agent(role, self._link, runner.device.memory, engine.faults, hooks)
+        agent = link.Agent(role, shared, engine, self._read)
         groups, pushes = scheduler.kv_cache_config, self._settings.push
         worker = link.worker_of(runner.release, groups, agent, OTHER[role], pushes=pushes)
         receives = self._settings.receives

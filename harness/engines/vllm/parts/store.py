@@ -1,16 +1,15 @@
 """A KV connector whose store outside of the engine has the first tokens of every prompt, and the loads from it."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE, STORE_LATE, ConnectorWorker
 from swarden.harness.engines.vllm.front import number_of
-from swarden.harness.engines.vllm.layers import ALIGN, MAX_CONTEXT_LEN, POOL, LayerGroup
+from swarden.harness.engines.vllm.layers import ALIGN, MAX_CONTEXT_LEN, POOL
 from swarden.harness.engines.vllm.parts.part import Events, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
 from swarden.harness.kit.part import Part
@@ -73,13 +72,11 @@ class Storing(VllmPart, frozen=True):
             }
         }
 
-    def attach(self, engine: VllmEngine) -> Part | None:
-        device, notice = engine.runner.device, engine.log.notice
-        hooks = LoadHooks(
-            engine.runner.copied_in, device.load, lambda save: notice(PrefixesCompared(0, POOL, device.save(save)))
-        )
-        engine.runner.loads = LateLoads(engine.runner.release, engine.faults, engine.config.groups, hooks)
-        return Saves(engine) if self.saves else None
+    def attach(self, engine: VllmEngine) -> Part:
+        engine.runner.loads = loads = LateLoads(engine)
+        if self.saves:
+            engine.requests.is_handed_over = lambda _: True
+        return loads
 
 
 class EndedLoads(NamedTuple):
@@ -92,17 +89,6 @@ class EndedLoads(NamedTuple):
     failed: set[str]
     unwritten: set[int]
     sent: set[str]
-
-
-class LoadHooks(NamedTuple):
-    """The functions that loads call: `begun` with the blocks to be written and the request, `write` to write them.
-
-    At the end of a save `read` is called.
-    """
-
-    begun: Callable[[Iterable[int], int], None]
-    write: Callable[[BlockLoad], None]
-    read: Callable[[BlockSave], None]
 
 
 @dataclass
@@ -119,7 +105,7 @@ class _SaveUnderWay:
     passes: int
 
 
-class LateLoads(ConnectorWorker):
+class LateLoads(ConnectorWorker, Part):
     """The worker's side of the store.
 
     Every second load is written at once, as by a transfer that overtakes passes in flight.
@@ -127,15 +113,25 @@ class LateLoads(ConnectorWorker):
 
     writes_blocks = True
 
-    def __init__(self, release: VllmRelease, faults: FaultPlan, groups: Sequence[LayerGroup], hooks: LoadHooks) -> None:
-        self._release, self._faults, self._groups, self._hooks = release, faults, groups, hooks
+    def __init__(self, engine: VllmEngine) -> None:
+        super().__init__()
+        self._engine, self._runner, self._faults = engine, engine.runner, engine.faults
         self._under_way: list[_UnderWay] = []
         self._begun = 0
         self._saves: list[_SaveUnderWay] = []
-        self.loading = {}
 
     def __bool__(self) -> bool:
         return bool(self._under_way or self._saves)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request that has ended keeps blocks for a save, which begins with the next step."""
+        built, owner = self._engine.built, self._engine.requests.owner
+        return any(
+            blocks and owner(built.number_of(rid)).kind == HANDOVER_KIND
+            for table in built.tables
+            for rid, blocks in table.req_to_blocks.items()
+        )
 
     def save(self, saves: Iterable[BlockSave]) -> None:
         """Begin to send the KV of requests that have ended to the store."""
@@ -148,7 +144,7 @@ class LateLoads(ConnectorWorker):
             if load.is_late:
                 self.begin(load)
                 continue
-            self._hooks.begun(load.blocks(self._groups), load.request)
+            self._runner.copied_in(load.blocks(self._runner.groups), load.request)
             if self._fails():
                 flight.failed.append(load)
             else:
@@ -157,11 +153,11 @@ class LateLoads(ConnectorWorker):
     def computed(self, flight: VllmPass) -> Any:
         """A pass has been computed. Returns the connector's output for the scheduler; None if no load has ended."""
         if flight.failed:
-            return self._release.make("KVConnectorOutput", invalid_block_ids=flight.unwritten)
+            return self._runner.release.make("KVConnectorOutput", invalid_block_ids=flight.unwritten)
         ended = self.end_pass()
         if not ended.requests and not ended.sent:
             return None
-        return self._release.make(
+        return self._runner.release.make(
             "KVConnectorOutput",
             finished_sending=sorted(ended.sent, key=number_of),
             finished_recving=sorted(ended.requests, key=number_of),
@@ -173,13 +169,13 @@ class LateLoads(ConnectorWorker):
         return LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
 
     def begin(self, load: BlockLoad) -> None:
-        self._hooks.begun(load.blocks(self._groups), load.request)
+        self._runner.copied_in(load.blocks(self._runner.groups), load.request)
         self._begun += 1
         self.loading[load.request] = load
         has_failed = self._fails()
         is_early = bool(self._begun % 2) and not has_failed
         if is_early:
-            self._hooks.write(load)
+            self._runner.device.load(load)
         self._under_way.append(_UnderWay(load, self._passes(LOAD_LATE), is_early, has_failed))
 
     def _passes(self, fault: str) -> int:
@@ -193,7 +189,7 @@ class LateLoads(ConnectorWorker):
         saved = [saving.save for saving in self._saves if saving.passes <= 0]
         self._saves = [saving for saving in self._saves if saving.passes > 0]
         for save in saved:
-            self._hooks.read(save)
+            self._engine.log.notice(PrefixesCompared(0, POOL, self._runner.device.save(save)))
         sent = {save.rid for save in saved}
         ended = []
         for under_way in self._under_way:
@@ -201,13 +197,13 @@ class LateLoads(ConnectorWorker):
             if under_way.passes <= 0:
                 ended.append(under_way)
                 if not under_way.is_written and not under_way.has_failed:
-                    self._hooks.write(under_way.load)
+                    self._runner.device.load(under_way.load)
         self._under_way = [under_way for under_way in self._under_way if under_way.passes > 0]
         failed = [under_way.load for under_way in ended if under_way.has_failed]
         rids = {under_way.load.rid for under_way in ended}
-        if self._release.has("failed_requests"):
+        if self._runner.release.has("failed_requests"):
             return EndedLoads(rids, {load.rid for load in failed}, set(), sent)
-        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(self._groups)}, sent)
+        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(self._runner.groups)}, sent)
 
 
 class Store:
@@ -299,22 +295,6 @@ class LoadMetadata(NamedTuple):
 
     loads: Sequence[BlockLoad]
     saves: Sequence[BlockSave]
-
-
-class Saves(Part):
-    """The saves that begin with the next step: ended requests keep their blocks for them."""
-
-    def __init__(self, engine: VllmEngine) -> None:
-        self._built, self._owner = engine.built, engine.requests.owner
-        engine.requests.is_handed_over = lambda _: True
-
-    @property
-    def is_busy(self) -> bool:
-        return any(
-            blocks and self._owner(self._built.number_of(rid)).kind == HANDOVER_KIND
-            for table in self._built.tables
-            for rid, blocks in table.req_to_blocks.items()
-        )
 
 
 def with_loads(draw: Draw, config: VllmConfig) -> VllmConfig:
