@@ -333,10 +333,10 @@ def imports_up_the_layers(module: Module) -> Findings:
 
 
 def folder_cycles(modules: Iterable[Module]) -> list[str]:
-    """The folders that are part of an import cycle."""
+    """The folders that are part of an import cycle; the parts of an engine are in the folder of the engine."""
     imported: dict[str, set[str]] = {}
     for module in modules:
-        folder = module.path.rpartition("/")[0]
+        folder = module.path.rpartition("/")[0].removesuffix("/parts")
         places = {name.replace(".", "/") for _, name in module.imports()}
         imported.setdefault(folder, set()).update(places)
     folders = {

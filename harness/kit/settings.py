@@ -106,8 +106,9 @@ def _check(name: str, value: Any, wanted: Sequence[Any], beside: str = "") -> No
 
 
 def _parts(kind: type[PartSettings]) -> Mapping[str, type[PartSettings]]:
-    defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
-    return {name: type(default) for name, default in defaults.items() if isinstance(default, PartSettings)}
+    hints = get_type_hints(kind)
+    kinds = {field.name: hints[field.name] for field in msgspec.structs.fields(kind)}
+    return {name: one for name, one in kinds.items() if isinstance(one, type) and issubclass(one, PartSettings)}
 
 
 class _Field(NamedTuple):
@@ -121,11 +122,13 @@ class _Field(NamedTuple):
 @cache
 def _fields(kind: type[PartSettings]) -> Mapping[str, _Field]:
     """By setting; those of a part come in the place of the part."""
-    hints, parts, found = get_type_hints(kind, include_extras=True), _parts(kind), dict[str, _Field]()
+    hints, found = get_type_hints(kind, include_extras=True), dict[str, _Field]()
     for field in msgspec.structs.fields(kind):
-        own = {field.name: _Field("", hints[field.name], field.default)}
-        for name, one in (_fields(parts[field.name]) if field.name in parts else own).items():
-            found[name] = one._replace(place=f"{field.name}.{one.place}".rstrip("."))
+        if (part := _parts(kind).get(field.name)) is None:
+            found[field.name] = _Field(field.name, hints[field.name], field.default)
+        else:
+            inside = _fields(part).items()
+            found |= {name: one._replace(place=f"{field.name}.{one.place}") for name, one in inside}
     return found
 
 
@@ -157,7 +160,8 @@ def made(kind: type[SettingsT], settings: Mapping[str, Any]) -> SettingsT:
     """The configuration with these settings, by name, also those of its parts; raises InvalidConfig."""
     fields = dict(settings)
     for part, of_part in _parts(kind).items():
-        fields[part] = made(of_part, {name: fields.pop(name) for name in _fields(of_part) if name in fields})
+        inside = {name: fields.pop(name) for name in _fields(of_part) if name in fields}
+        fields[part] = made(of_part, inside)
     return kind(**fields)
 
 

@@ -8,8 +8,9 @@ import torch
 
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.device import Device
+from swarden.harness.engines.vllm.parts.states import VllmStates
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
-from swarden.harness.engines.vllm.states import VllmStates
+from swarden.harness.kit.settings import made
 from swarden.harness.kit.tags import ReadTags, TagMemory, slots_of
 from tests.cuda.released import DEVICE, NUM_CASES, integers, on_device
 
@@ -86,7 +87,7 @@ def test_drafts_are_accepted_as_by_the_rejection_sampler(taken, monkeypatch):
     name = "rejection_greedy_sample_kernel"
     kernel = getattr(taken(NEWEST)("v1/sample/rejection_sampler.py", name), name)
     draw, most = random.Random(8), 4
-    config = VllmConfig(windows=(), draft_len=most, num_blocks=64)
+    config = made(VllmConfig, {"windows": (), "draft_len": most, "num_blocks": 64})
 
     for _ in range(NUM_CASES):
         number = draw.randint(1, 6)
@@ -122,9 +123,10 @@ def test_running_states_move_as_by_the_fused_kernels(second_runner, taken):
 
     for _ in range(NUM_CASES):
         num_units = REQUESTS * COLUMNS
-        config = VllmConfig(block_size=BLOCK, windows=(), state_groups=1, draft_len=MOST_DRAFTS, num_blocks=num_units)
+        sizes = {"block_size": BLOCK, "windows": (), "num_blocks": num_units}
+        config = made(VllmConfig, {**sizes, "state_groups": 1, "draft_len": MOST_DRAFTS})
         memory, order = TagMemory(num_units), draw.sample(range(1, num_units + 1), num_units)
-        states = VllmStates(config, memory)
+        states = VllmStates(config.state_mode, config.groups, memory)
         [group] = states.groups
         tables = [order[request * COLUMNS : (request + 1) * COLUMNS] for request in range(REQUESTS)]
         runner.restart(num_units, tables)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
-from swarden.harness.engines.vllm.config import MAX_CONTEXT_LEN
+from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN
 from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, parameters, quiet_import
 from swarden.harness.kit.tags import VOCABULARY

@@ -4,19 +4,15 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
-from swarden.harness.engines.vllm.block_copies import HeldBlock
-from swarden.harness.engines.vllm.config import BOTH, CHUNKS, LAZY, VllmConfig
+from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
-from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.layers import POOL, WAITS_FOR_LOAD
 from swarden.harness.engines.vllm.moves import Moves
-from swarden.harness.engines.vllm.offloading import OffloadingSide, parts_of
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
-from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
-from swarden.harness.engines.vllm.router import VllmRouter
+from swarden.harness.engines.vllm.requests import FindableBlocks, VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Runner
-from swarden.invariants.events import BACKUP_KIND, Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import (
@@ -26,38 +22,6 @@ from swarden.invariants.view import (
     RequestView,
     Snapshot,
 )
-
-WAITS_FOR_LOAD = "WAITING_FOR_REMOTE_KVS"
-QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # the queues of waiting requests, in any release
-
-
-class EventSources(NamedTuple):
-    """The types of events that are never reported, and the reader of the KV events, if they are published."""
-
-    unreported: frozenset[str]
-    router: VllmRouter | None = None
-
-
-class FindableBlocks:
-    """The blocks that a hash finds, for those of the requests that wait, or did at the last walk.
-
-    `find` returns what is there for a hash and a group of layers, 0 for nothing.
-    """
-
-    def __init__(self, find: Callable[[Any, int], int], num_groups: int) -> None:
-        self._find, self._groups = find, range(num_groups)
-        self._waited = set[int]()
-
-    def of(self, requests: VllmRequests, place_of: Callable[[Any], Place]) -> dict[int, tuple[Sequence[int], ...]]:
-        """The blocks by request and group; requests that read no cached blocks are left out."""
-        waiting = {number for number, request in requests.live.items() if place_of(request.req) == Place.WAITING}
-        wanted, self._waited = waiting | self._waited, waiting
-        reading = {number: requests.live[number].req for number in sorted(wanted) if number in requests.live}
-        return {
-            number: tuple([[self._find(one, group) for one in req.block_hashes] for group in self._groups])
-            for number, req in reading.items()
-            if not req.skip_reading_prefix_cache
-        }
 
 
 class LoadsWithinAStep:
@@ -78,44 +42,16 @@ class LoadsWithinAStep:
         return has_ended
 
 
-class LazyCopies:
-    """Copies of single blocks that begin also in steps without a pass.
-
-    A wait for them has an end if each that has begun since the last launch copies other blocks, because a pool has a
-    limited number of them.  If one copies a block again, they can take turns for ever, and the wait is judged so:
-    whether they will stop cannot be told from what has been copied.
-    """
-
-    def __init__(self) -> None:
-        self._launch, self._begun = 0, frozenset[Owner]()  # the last launch, and the copies that had begun by then
-        self._first = dict[int, Owner]()  # the first copy of a block since then
-
-    def note(self, launch: int, copies: Sequence[HeldBlock]) -> bool:
-        """Note the blocks in copies now; returns whether a wait has an end: for a load, or for copies of new blocks."""
-        if launch != self._launch:
-            self._launch, self._begun, self._first = launch, frozenset([copy.owner for copy in copies]), {}
-        stores = [copy for copy in copies if copy.owner.kind == BACKUP_KIND]
-        has_repeated = False
-        for copy in stores:
-            if copy.owner not in self._begun:
-                has_repeated |= self._first.setdefault(copy.block, copy.owner) != copy.owner
-        return len(stores) < len(copies) or (bool(stores) and not has_repeated)
-
-
 class VllmCapture:
     """Walks one engine core between two steps."""
 
     def __init__(
-        self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves, events: EventSources
+        self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves, unreported: frozenset[str]
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
-        self._events, self._loads_within_a_step, self._lazy_copies = events, LoadsWithinAStep(), LazyCopies()
-        cache_key, host_key = map(runner.release.code, ("make_block_hash_with_group_id", "make_offload_key"))
+        self._unreported, self._loads_within_a_step = unreported, LoadsWithinAStep()
+        cache_key = runner.release.code("make_block_hash_with_group_id")
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(config.groups))
-        has_blocks_as_chunks = config.cpu_chunks and config.chunk_blocks == 1 and config.offloader == CHUNKS
-        self._loadable = (
-            FindableBlocks(partial(self._offloaded, host_key), len(config.groups)) if has_blocks_as_chunks else None
-        )
         self._groups = config.groups
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
         self._limits = Limits(
@@ -126,19 +62,12 @@ class VllmCapture:
             most_launches=config.most_launches,
             reuses_in_launch_order=not getattr(built.scheduler, "defer_block_free", False),
             mixes_batches=True,
-            draft_len=config.draft_len or 0,
-            draft_row_len=config.lookahead_len,
-            shares_prefixes=config.prefix_caching and config.role == BOTH,
-        )
+            shares_prefixes=config.prefix_caching,
+        )._replace(**{name: limit for part in config.parts for name, limit in part.limits(config).items()})
 
     def capture(self, step: int, requests: VllmRequests, *, is_paused: bool) -> Snapshot:
-        in_flight = self._runner.in_flight
-        pools, router = self._moves.pools, self._events.router
+        in_flight, pools = self._runner.in_flight, self._moves.pools
         has_loaded = self._loads_within_a_step.note(self._built.scheduler)
-        copies, is_lazy = self._moves.copies, self._config.offloader == LAZY
-        loads = self._runner.loads
-        has_ended = isinstance(loads, OffloadingSide) and loads.has_unreported_ends
-        is_copying = self._lazy_copies.note(self._runner.last_launch, copies) if is_lazy else copies
         return Snapshot(
             step,
             self._limits,
@@ -159,11 +88,9 @@ class VllmCapture:
                 ]
             ),
             is_paused=is_paused,
-            cached_blocks=None if router is None else router.cached_blocks(),
-            cached_columns=self._findable.of(requests, self._place),
-            offloaded_columns=None if self._loadable is None else self._loadable.of(requests, self._place),
-            is_loading=bool(has_loaded or is_copying or (not is_lazy and (loads or has_ended))),
-            unreported=self._events.unreported,
+            cached_columns=self._findable.of(requests, self._built.place_of),
+            is_loading=has_loaded or self._runner.loads.is_awaited,
+            unreported=self._unreported,
         )
 
     def _cached(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
@@ -171,17 +98,10 @@ class VllmCapture:
         block = self._built.pool.cached_block_hash_to_block.get_one_block(key_of(block_hash, group))
         return 0 if block is None else int(block.block_id)
 
-    def _offloaded(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
-        """Whether a chunk of one block is in CPU memory, and can be loaded."""
-        [offloading, *_] = parts_of(self._built.scheduler.connector)
-        manager = offloading.connector_scheduler.manager
-        of_memory = getattr(manager, "primary_tier", manager)  # a look-up in both tiers begins a copy from the second
-        return int(of_memory.lookup(key_of(block_hash, group), None).name == "HIT")
-
     @property
     def _block(self) -> int:
         """The tokens of whole blocks of all groups."""
-        return math.lcm(*[group.block_size for group in self._groups])
+        return math.lcm(*[group.block_len for group in self._groups])
 
     def _records(self, requests: VllmRequests, in_flight: Sequence[VllmPass]) -> tuple[RecordView, ...]:
         tables: dict[str, list[Sequence[Any]]] = {}
@@ -200,10 +120,10 @@ class VllmCapture:
         number, req = self._built.number_of(rid), self._built.scheduler.requests.get(rid)
         units = [[0 if block.is_null else block.block_id for block in blocks] for blocks in groups]
         sizes = list(zip(self._groups, units, strict=True))
-        allocated = min(len(blocks) * group.block_size for group, blocks in sizes if not group.has_states)
+        allocated = min(len(blocks) * group.block_len for group, blocks in sizes if not group.has_states)
         for group, blocks in sizes:
             if group.has_states:  # its table may be shorter, or have blocks for drafts behind the state
-                count = -(-allocated // group.block_size)
+                count = -(-allocated // group.block_len)
                 blocks[:] = [*blocks, *[0] * count][:count]
         load = self._runner.loads.loading.get(number)
         launched = load.end if load is not None else req.num_computed_tokens if req is not None else 0
@@ -228,7 +148,7 @@ class VllmCapture:
             launched_len=launched,
             allocated_len=allocated,
             frontiers=tuple(
-                [0 if group.has_states else group.block_size * _leading_nulls(blocks) for group, blocks in sizes]
+                [0 if group.has_states else group.block_len * _leading_nulls(blocks) for group, blocks in sizes]
             ),
             units=tuple(units),
             table=_without_given_up(self._runner.tables[number][0], units[0]) if row else (),
@@ -244,7 +164,7 @@ class VllmCapture:
             return RequestView(*waiting, priority=new.priority, session=request.session)
         return RequestView(
             id=request.id,
-            place=Place.LINKED if request.is_linked else self._place(req),
+            place=Place.LINKED if request.is_linked else self._built.place_of(req),
             namespace=request.namespace,
             prompt_len=req.num_prompt_tokens,
             num_outputs=req.num_output_tokens,
@@ -252,16 +172,6 @@ class VllmCapture:
             priority=-req.priority,
             session=request.session,
         )
-
-    def _place(self, req: Any) -> Place:
-        scheduler = self._built.scheduler
-        if any(req is one for one in scheduler.running):
-            return Place.RUNNING
-        waiting = [getattr(scheduler, name) for name in QUEUES if hasattr(scheduler, name)]
-        if not any(req is one for queue in waiting for one in queue):
-            return Place.LOST
-        has_blocks = any(table.req_to_blocks.get(req.request_id) for table in self._built.tables)
-        return Place.LOADING if has_blocks else Place.WAITING
 
     def _blocks(self, entry: VllmEntry) -> tuple[Sequence[int], ...]:
         return tuple([self._blocks_in_use(entry, index) for index in range(len(entry.tables))])

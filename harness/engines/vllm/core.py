@@ -2,23 +2,24 @@
 
 import os
 import queue
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
-from swarden.harness.engines.vllm.config import NGRAM, NONE, VllmConfig
+from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.connector import transfer_config
-from swarden.harness.engines.vllm.offloading import tensors
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.released_code import known, parameters
+from swarden.invariants.kinds import Place
 
+Arguments = Mapping[str, dict[str, Any]]
 # Methods of EngineCore that only log.
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
-NGRAM_GPU = "ngram_gpu"  # the n-grams that a release combines with asynchronous scheduling
+QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # the queues of waiting requests, in any release
 LAYER = {"num_kv_heads": 1, "head_size": 1, "use_mla": False}
 
 
@@ -49,18 +50,39 @@ class BuiltCore(msgspec.Struct, frozen=True):
         """The release's manager of each group of layers, which has the block tables."""
         return list(self.manager.coordinator.single_type_managers) if self.manager else []
 
+    def place_of(self, req: Any) -> Place:
+        """Where a request is."""
+        if any(req is one for one in self.scheduler.running):
+            return Place.RUNNING
+        waiting = [getattr(self.scheduler, name) for name in QUEUES if hasattr(self.scheduler, name)]
+        if not any(req is one for queue in waiting for one in queue):
+            return Place.LOST
+        has_blocks = any(table.req_to_blocks.get(req.request_id) for table in self.tables)
+        return Place.LOADING if has_blocks else Place.WAITING
+
+
+def _arguments(release: VllmRelease, config: VllmConfig) -> Arguments:
+    """The arguments of the release's configurations that parts add, by the name of the class."""
+    arguments = defaultdict[str, dict[str, Any]](dict)
+    for part in config.parts:
+        for name, further in part.arguments(config, release).items():
+            arguments[name].update(further)
+    return arguments
+
 
 def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
     os.environ[RUNNER_SWITCH] = str(int(config.second_runner))
-    vllm_config, groups = _vllm_config(release, config), _groups(release, config)
+    model = release.model_config
+    model.max_model_len = config.max_context_len
+    arguments = _arguments(release, config)
+    transfers = transfer_config(release, config, arguments["KVTransferConfig"])
+    vllm_config = _vllm_config(release, config, arguments, transfers)
+    groups = _groups(release, config, arguments)
     sizes = BlockSizes(*release.code("resolve_kv_cache_block_sizes")(groups, vllm_config))
-    vllm_config.cache_config.block_size = min(group.block_size for group in config.groups)
+    vllm_config.cache_config.block_size = min(group.block_len for group in config.groups)
     scheduler = _scheduler(release, config, vllm_config, groups, sizes)
-    if config.cpu_chunks:
-        role = release.code("KVConnectorRole").WORKER
-        connector = release.code("KVConnectorFactory").create_connector(vllm_config, role, groups)
-        runner.offload(connector, scheduler.connector)
     core = type("Core", (release.code("EngineCore"),), {"__init__": lambda core: None})()
+    has_drafts = vllm_config.speculative_config is not None
     vars(core).update(
         vllm_config=vllm_config,
         scheduler=scheduler,
@@ -69,12 +91,13 @@ def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
         batch_queue=deque(maxlen=config.most_launches) if config.asynchronous else None,
         async_scheduling=config.asynchronous,
         aborts_queue=queue.Queue(),
-        use_spec_decode=config.draft_len is not None,
-        check_for_draft_tokens=config.draft_len is not None,
+        use_spec_decode=has_drafts,
+        check_for_draft_tokens=has_drafts,
         **NOT_DRIVEN,
         **dict.fromkeys(SILENT_CONTEXTS, _silent),
     )
-    hasher = _hasher(release, sizes, vllm_config) if config.prefix_caching or config.external_len else None
+    has_hashes = config.prefix_caching or any(part.hashes_blocks for part in config.parts)
+    hasher = _hasher(release, sizes, vllm_config) if has_hashes else None
     manager = scheduler.kv_cache_manager
     return BuiltCore(core, scheduler, manager, manager.block_pool, hasher, runner.number_of)
 
@@ -99,28 +122,8 @@ def _hasher(release: VllmRelease, sizes: BlockSizes, vllm_config: Any) -> Callab
     return hasher
 
 
-def _speculative_config(release: VllmRelease, config: VllmConfig) -> Any:
-    """The release's SpeculativeConfig; None without drafts.
-
-    It is checked as one of n-grams, and then gets its own method, because Eagle needs a model.
-    """
-    if config.draft_len is None:
-        return None
-    speculative = release.make(
-        "SpeculativeConfig",
-        method=NGRAM,
-        num_speculative_tokens=config.draft_len,
-        prompt_lookup_max=2,
-        target_model_config=release.model_config,
-        target_parallel_config=release.make("ParallelConfig"),
-    )
-    speculative.method = NGRAM_GPU if config.asynchronous and config.drafter == NGRAM else config.drafter
-    return speculative
-
-
-def _vllm_config(release: VllmRelease, config: VllmConfig) -> Any:
+def _vllm_config(release: VllmRelease, config: VllmConfig, arguments: Arguments, transfers: Any) -> Any:
     model = release.model_config
-    model.max_model_len = config.max_context_len
     scheduling = release.make(
         "SchedulerConfig",
         max_num_seqs=config.max_running_requests,
@@ -137,8 +140,7 @@ def _vllm_config(release: VllmRelease, config: VllmConfig) -> Any:
         block_size=config.block_size,
         enable_prefix_caching=config.prefix_caching,
         cache_dtype="auto",
-        mamba_cache_mode=config.state_mode,
-        mamba_block_size=config.block_size if config.state_mode != NONE else None,
+        **arguments["CacheConfig"],
     )
     whole = release.make(
         "VllmConfig",
@@ -146,8 +148,8 @@ def _vllm_config(release: VllmRelease, config: VllmConfig) -> Any:
         scheduler_config=scheduling,
         cache_config=cache,
         device_config=release.make("DeviceConfig", device="cpu"),
-        speculative_config=_speculative_config(release, config),
-        kv_transfer_config=transfer_config(release, config),
+        kv_transfer_config=transfers,
+        **arguments["VllmConfig"],
     )
     whole.scheduler_config.async_scheduling = config.asynchronous  # the CPU platform has switched it off
     whole.scheduler_config.disable_hybrid_kv_cache_manager = False
@@ -169,14 +171,14 @@ def _scheduler(release: VllmRelease, config: VllmConfig, vllm_config: Any, group
     return kind(**known(wanted, release.code("Scheduler")))
 
 
-def _groups(release: VllmRelease, config: VllmConfig) -> Any:
+def _groups(release: VllmRelease, config: VllmConfig, arguments: Arguments) -> Any:
     """The groups of layers, as the release's planner would make them of a model with such layers."""
     dtype = release.torch.float32
-    states = {"mamba_cache_mode": config.state_mode, "num_speculative_blocks": config.draft_len or 0}
     specs = []
     for window, size, has_states in config.groups:
         if has_states:
-            spec = release.make("MambaSpec", block_size=size, shapes=((1,),), dtypes=(dtype,), **states)
+            of_states = {"shapes": ((1,),), "dtypes": (dtype,), **arguments["MambaSpec"]}
+            spec = release.make("MambaSpec", block_size=size, **of_states)
         else:
             layer = {**LAYER, "block_size": size, "dtype": dtype}
             windowed = {} if window is None else {"sliding_window": window}
@@ -185,15 +187,13 @@ def _groups(release: VllmRelease, config: VllmConfig) -> Any:
     groups = [
         release.make("KVCacheGroupSpec", layer_names=[f"{i}"], kv_cache_spec=spec) for i, spec in enumerate(specs)
     ]
-    layers = [f"{i}" for i in range(len(specs))]
-    memory = tensors(release, config, layers) if config.cpu_chunks else []
-    return release.make(
-        "KVCacheConfig",
-        num_blocks=config.num_blocks + 1,
-        kv_cache_tensors=memory,
-        kv_cache_groups=groups,
-        prefix_cache_retention_interval=config.retention_interval,
-    )
+    wanted = {
+        "num_blocks": config.num_blocks + 1,
+        "kv_cache_tensors": [],
+        "kv_cache_groups": groups,
+        "prefix_cache_retention_interval": config.retention_interval,
+    }
+    return release.make("KVCacheConfig", **{**wanted, **arguments["KVCacheConfig"]})
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from itertools import takewhile
 import swarden.invariants.events as seen
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.front import number_of
+from swarden.harness.engines.vllm.layers import POOL
+from swarden.harness.engines.vllm.parts.states import VllmStates
 from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmEntry, VllmPass
-from swarden.harness.engines.vllm.states import VllmStates
 from swarden.harness.kit.drafts import DraftScript, drafts_after
 from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, chain, slots_of, token_after
 from swarden.invariants.reference import namespace_tag
 
-POOL = "blocks"
 UNKNOWN = VOCABULARY  # a token that the scheduler has not sent to the runner, or a draft that was not proposed
 
 
@@ -21,16 +21,16 @@ class Device:
     """The memory of the device, and the model that computes passes in it; `namespaces` are those of the requests."""
 
     def __init__(self, config: VllmConfig) -> None:
-        self._draft_len = config.draft_len or 0
-        self._sizes = [group.block_size for group in config.groups]
+        self._num_drafts = config.drafts.count
+        self._sizes = [group.block_len for group in config.groups]
         self.windows = tuple([group.window for group in config.groups])  # None for full attention
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
         self._drafts: dict[int, Sequence[int]] = {}
         self._saved: dict[tuple[int, int], int] = {}
         self.memory = TagMemory(config.num_blocks, config.largest_block_size)
-        self.states = VllmStates(config, self.memory)
-        self.script = DraftScript((self._draft_len, 0, 1))
+        self.states = VllmStates(config.state_mode, config.groups, self.memory)
+        self.script = DraftScript((self._num_drafts, 0, 1))
 
     def repeated_len(self, one: VllmPass, entry: VllmEntry) -> int:
         """The number of first tokens of an entry whose slots already hold what the entry writes.
@@ -114,7 +114,7 @@ class Device:
         if right is None:
             return []
         tokens, namespace = self._tokens[request], self.namespaces[request]
-        return drafts_after(tokens, namespace=namespace, count=self._draft_len, right=right, windows=self.windows)
+        return drafts_after(tokens, namespace=namespace, count=self._num_drafts, right=right, windows=self.windows)
 
     def _slots(self, group: int, table: Sequence[int], start: int, end: int) -> list[int]:
         return slots_of(table, start, end, page_size=self._sizes[group], unit_size=self.memory.unit_size)

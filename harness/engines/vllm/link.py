@@ -13,19 +13,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
-from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmConfig
+from swarden.harness.engines.vllm.connector import ConnectorWorker, reported
 from swarden.harness.engines.vllm.front import number_of
-from swarden.harness.engines.vllm.loads import reported
+from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Silent
-from swarden.harness.kit.tags import TagMemory
 
+LINK_FAILS, LINK_DROP, LINK_DELAY = "link.fails", "link.drop", "link.delay"
+LEASE_S = 30  # kv_lease_duration: for so long a prefill side keeps blocks that are not read; the releases' default
 MOST_STEPS = 8  # in a row of one side in which time passes while the other one has work
 POLLS, MORE_POLLS = 2, 4  # of the connector until a read is complete
 HEARTBEAT = b"HB:"
@@ -85,19 +85,12 @@ class Transfer:
     is_made: bool = False
 
 
-class TransferHooks(NamedTuple):
-    """The calls of a transfer: `begun` with the blocks that it is going to write, `copied` when they are written."""
-
-    begun: Callable[[Sequence[int]], None]
-    copied: Callable[[Transfer], None]
-
-
 class Agent:
-    """The nixl_agent of one side; `hooks` are called with the transfers to this side."""
+    """The nixl_agent of one side; `copied` is called with the transfers that have written to this side."""
 
-    def __init__(self, name: str, link: VllmLink, memory: TagMemory, faults: FaultPlan, hooks: TransferHooks) -> None:
-        self.name, self.memory, self.hooks = name, memory, hooks
-        self._link, self._faults = link, faults
+    def __init__(self, name: str, link: VllmLink, engine: VllmEngine, copied: Callable[[Transfer], None]) -> None:
+        self.name, self.memory, self.copied = name, engine.runner.device.memory, copied
+        self.begun, self._link, self._faults = engine.runner.copied_in, link, engine.faults
         self._transfers: dict[int, Transfer] = {}
         self._begun = 0
         self.inbox: list[bytes] = []
@@ -115,7 +108,7 @@ class Agent:
     def transfer(self, handle: int) -> str:
         transfer = self._transfers[handle]
         self._link.steps_since_read[transfer.target].pop(_request_of(transfer.notification), None)
-        self._link.agents[transfer.target].hooks.begun(transfer.written)
+        self._link.agents[transfer.target].begun(transfer.written)
         transfer.polls = POLLS + MORE_POLLS * self._faults.fires(LINK_DELAY)
         if self._faults.fires(LINK_FAILS):
             transfer.state = FAILED
@@ -160,7 +153,7 @@ class Agent:
         if not transfer.is_made:
             transfer.is_made = True
             source, target = self._link.agents[transfer.source], self._link.agents[transfer.target]
-            target.hooks.copied(transfer)
+            target.copied(transfer)
             for sent, written in zip(transfer.sent, transfer.written, strict=True):
                 target.memory.put_unit(written, source.memory.unit(sent))
             self.send_notif(transfer.notified, transfer.notification)
@@ -191,19 +184,16 @@ class Ranks(dict[Any, str]):
         return agent
 
 
-class WorkerSide:
-    """The worker's side of the connector, as the model runner calls it.
+class WorkerSide(ConnectorWorker):
+    """The worker's side of the connector of one side of a pair."""
 
-    `loading` has the reads whose end the scheduler has not noted yet.
-    """
-
-    def __init__(self, release: VllmRelease, worker: Any, requests: Mapping[str, Any]) -> None:
+    def __init__(self, release: VllmRelease, worker: Any, requests: Mapping[str, Any], *, receives: bool) -> None:
         self._release, self._worker, self._requests = release, worker, requests
+        self.writes_blocks = receives
         self._outputs: dict[int, Any] = {}
-        self.loading: dict[int, BlockLoad] = {}
+        self.loading = {}
 
     def __bool__(self) -> bool:
-        """Whether a read is under way, or its end has not been reported to the scheduler yet."""
         return bool(self._worker._recving_metadata) or any(one.finished_recving for one in self._outputs.values())
 
     def received(self, one: VllmPass, output: Any) -> None:
@@ -240,16 +230,18 @@ def timed_modules() -> Sequence[ModuleType]:
     return [module for module in loaded if hasattr(vars(module).get("time"), "perf_counter")]
 
 
-def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agent, other: str) -> Any:
+def worker_of(release: VllmRelease, groups: Any, agent: Agent, other: str, *, pushes: bool) -> Any:
     """The release's worker of the connector with one rank, which has met the other side already.
 
     `groups` is the release's KVCacheConfig.  Its start opens sockets and registers memory, so the attributes that its
     methods read are set here.  A descriptor of memory is the number of a block.
     """
-    part = release.code("NixlPushWorker" if config.push else "NixlWorker")
+    part = release.code("NixlPushWorker" if pushes else "NixlWorker")
     methods = {"__init__": lambda worker: None, "_compute_desc_ids": _descriptors, "shutdown": lambda worker: None}
-    kind = type("Worker", (part,), methods)
-    worker, count, block_size = kind(), len(config.groups), config.largest_block_size
+    worker = type("Worker", (part,), methods)()
+    specs = [group.kv_cache_spec for group in groups.kv_cache_groups]
+    of_attention = [spec for spec in specs if not isinstance(spec, release.code("MambaSpec"))]
+    count, block_size = len(specs), max(spec.block_size for spec in of_attention)
     remote = SimpleNamespace(
         remote_block_size=block_size, remote_tp_size=1, remote_dcp_size=1, remote_physical_blocks_per_logical=1
     )
@@ -270,8 +262,8 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
         },
         xfer_stats=Silent(is_empty=lambda: True),
         _is_hma_required=count > 1,
-        _has_mamba=config.state_groups > 0,
-        _group_spec_types=tuple([type(group.kv_cache_spec) for group in groups.kv_cache_groups]),
+        _has_mamba=len(of_attention) < count,
+        _group_spec_types=tuple(map(type, specs)),
         _lease_extension=LEASE_S * 2 // 3,
         _remote_agents={other: Ranks({(0, 0): other})},
         _engine_clock_offset={other: 0.0},
@@ -284,7 +276,7 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
         dst_xfer_side_handles={other: {0: other}},
         **_state(),
     )
-    if config.push:
+    if pushes:
         _prepare_pushes(worker, part, groups)
     return worker
 

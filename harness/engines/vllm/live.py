@@ -11,20 +11,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 import swarden.invariants.events as seen
-from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Flush, Submit
-from swarden.harness.engines.vllm import reports
 from swarden.harness.engines.vllm.adapter import REPORTED
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
+from swarden.harness.engines.vllm.capture import VllmCapture
 from swarden.harness.engines.vllm.config import PRIORITY
 from swarden.harness.engines.vllm.core import BuiltCore
-from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
-from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.engines.vllm.runner import Hooks, Runner, launch_events
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
@@ -232,17 +230,17 @@ class VllmAttachment(Attachment):
     def _capture(self, release: VllmRelease, step: int, before: Snapshot | None) -> Snapshot:
         if before is None:
             hooks = Hooks(self._notice, self._launched, self._completed, self._built.number_of)
-            self._runner = runner = Runner(release, self._config, FaultPlan({}), hooks)
-            self._walk = VllmCapture(self._config, self._built, runner, self._watched(), EventSources(UNREPORTED))
+            self._runner = runner = Runner(release, self._config, hooks)
+            self._walk = VllmCapture(self._config, self._built, runner, self._watched(), UNREPORTED)
         after = self._walk.capture(step, self._requests, is_paused=False)
         return after if before is None else sharing(before, after)
 
     def _launched(self, flight: VllmPass) -> None:
         if self._runner is not None:
-            self._events.extend(reports.launched(flight, self._config, self._runner.device))
+            self._events.extend(launch_events(flight, self._runner))
 
     def _completed(self, flight: VllmPass) -> None:
-        self._events.extend(reports.completed(flight, self._requests))
+        self._events.extend(flight.completed(partial(self._requests.counts, flight)))
 
     def _begin_input(self) -> None:
         """A client calls between two steps: end the step before."""

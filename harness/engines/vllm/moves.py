@@ -3,11 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from swarden.harness.engines.vllm.block_copies import HOST_POOL, HeldBlock
-from swarden.harness.engines.vllm.core import BuiltCore
-from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.kit.locks import LockMove, watch_locks
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
 from swarden.invariants.events import (
@@ -24,9 +22,20 @@ from swarden.invariants.events import (
 )
 from swarden.invariants.view import FENCE, FREE, Fence, PoolView
 
+if TYPE_CHECKING:
+    from swarden.harness.engines.vllm.core import BuiltCore
+
+HOST_POOL = "cpu_blocks"
 ENDED = (LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # kinds of owners of blocks that ended requests keep
 
 PRESSURE = Owner(OUTSIDE_KIND)
+
+
+class HeldBlock(NamedTuple):
+    """A block of the device, or of CPU memory, of which the connector is a reader for a copy of this owner."""
+
+    block: int
+    owner: Owner
 
 
 class CountedPool(NamedTuple):
@@ -45,15 +54,15 @@ class Moves:
 
     def __init__(
         self,
-        built: BuiltCore,
+        built: "BuiltCore",
         notice: Callable[[NamedTuple], None],
         owner: Callable[[int], Owner],
         held: Callable[[], Iterable[HeldBlock]] = tuple,
-        beside: "Moves | None" = None,
     ) -> None:
-        """Blocks in copies are `held`.  `beside` are the moves of the CPU memory, if it has a pool of blocks."""
+        """Blocks in copies are `held`."""
         self._built, self._notice, self._owner, self._held = built, notice, owner, held
-        self._beside, self._name = beside, POOL if built.manager is not None else HOST_POOL
+        self._beside: Moves | None = None
+        self._name = POOL if built.manager is not None else HOST_POOL
         self._owners = Owners(self._name, {block.block_id: FREE for block in built.pool.blocks[1:]})
         self._request = 0  # the request for which the manager works, 0 for none
         self.outside: list[Any] = []  # blocks that no part of the engine holds
@@ -69,6 +78,10 @@ class Moves:
             built.wrap(manager, name, self._for_a_request)
         if hasattr(manager, "pop_blocks_for_free"):
             built.wrap(manager, "pop_blocks_for_free", self._fence)
+
+    def hold_copies(self, held: Callable[[], Iterable[HeldBlock]], beside: "Moves") -> None:
+        """From now on blocks in copies are `held`; `beside` are the moves of the blocks of CPU memory."""
+        self._held, self._beside = held, beside
 
     def watch_locks(self) -> None:
         """Report each change of the number of readers of a cached or shared block from now on."""

@@ -8,7 +8,7 @@ from hypothesis.stateful import initialize
 
 from swarden.harness.core.ops import Op, Submit
 from swarden.harness.core.recipes import expand
-from swarden.harness.engines.vllm.config import LayerGroup
+from swarden.harness.engines.vllm.layers import LayerGroup
 from swarden.harness.search.traffic.pairs import DECODE, PairTraffic
 
 CUTS = range(6)  # tokens

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm.config import LayerGroup
 from swarden.harness.engines.vllm.front import number_of
+from swarden.harness.engines.vllm.layers import LayerGroup
 from swarden.harness.kit.passes import Pass
 
 PLACEHOLDER = -1  # a draft that is not proposed yet
@@ -33,7 +33,7 @@ class BlockLoad(NamedTuple):
         """The blocks that it writes, in all groups; of states only the last one."""
         firsts = [self.end - 1 if group.has_states else self.start for group in groups]
         blocks = [
-            table[first // group.block_size : -(-self.end // group.block_size)]
+            table[first // group.block_len : -(-self.end // group.block_len)]
             for group, table, first in zip(groups, self.tables, firsts, strict=True)
         ]
         return [block for of_group in blocks for block in of_group if block]

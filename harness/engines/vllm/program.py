@@ -14,21 +14,13 @@ from swarden.harness.core.program import NoProgram, Program, check_single
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
-from swarden.harness.engines.vllm import offloading
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import (
-    ALIGN,
-    CHUNKS,
-    DECODE,
-    LINK_DELAY,
-    LINK_FAILS,
-    LOAD_FAILS,
-    LOAD_LATE,
-    NGRAM,
-    VllmConfig,
-)
-from swarden.harness.engines.vllm.connector import FAILURES
-from swarden.harness.engines.vllm.core import NGRAM_GPU
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE
+from swarden.harness.engines.vllm.layers import ALIGN
+from swarden.harness.engines.vllm.link import LINK_DELAY, LINK_FAILS
+from swarden.harness.engines.vllm.parts.offload import CHUNKS
+from swarden.harness.engines.vllm.parts.pair import DECODE
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
 from swarden.harness.kit.symptoms import exception_of, is_of_caches, is_of_ends
 
@@ -59,30 +51,30 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     if is_of_caches(failure):
         raise NoProgram(f"no program looks at {failure.fingerprint}; write it --as issue")
     config: VllmConfig = target_for(header).decode(header.configs[failure.engine])
-    if config.streaming_input and Turn in map(type, log.ops):
+    if config.streaming.is_on and Turn in map(type, log.ops):
         raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
-    if config.sends:
+    if config.pair.sends:
         raise NoProgram("the op-log fails on a side that sends its prompts' KV, for which no program is written")
-    if config.role == DECODE and (config.push or Pause in map(type, log.ops)):
+    if config.pair.role == DECODE and (config.pair.push or Pause in map(type, log.ops)):
         raise NoProgram(
             "the op-log fails by pushes, or by the clocks of both sides, and a program has the decode side alone"
         )
-    if config.state_groups and (config.role == DECODE or config.external_len):
+    if config.states.is_on and (config.pair.role == DECODE or config.store.external_len):
         raise NoProgram("the op-log has states of Mamba layers from a store or another engine, and a program has none")
-    if config.sync_loads and config.state_mode == ALIGN:
+    if config.offload.sync_loads and config.state_mode == ALIGN:
         raise NoProgram(
             "in the op-log the worker copies states that are loaded within the step, and a program has no worker"
         )
-    if config.cpu_chunks and config.external_len:
+    if config.offload.is_on and config.store.external_len:
         raise NoProgram("the op-log has two connectors below a MultiConnector, and a program has one")
-    if config.saves:
+    if config.store.saves:
         raise NoProgram("the store of the op-log gets the KV of ended requests, and that of a program does not")
-    if config.has_disk:
+    if config.tier.is_on:
         raise NoProgram("the op-log has a second tier behind CPU memory, and a program has CPU memory alone")
-    if config.offloader != CHUNKS:
+    if config.offload.offloader != CHUNKS:
         raise NoProgram("the op-log has the SimpleCPUOffloadConnector, and a program has the OffloadingConnector")
     recorded = recorders[failure.engine].values
-    if recorded["failed_loads"] and config.external_len and not config.late_loads:
+    if recorded["failed_loads"] and config.store.external_len and not config.store.late_loads:
         raise NoProgram("a synchronous load of the op-log fails, and in a program only loads in the background do")
     return Program(TEMPLATE, {**_settings(config, release), **recorded, **_symptom(failure)})
 
@@ -95,7 +87,7 @@ class _Recorder:
         self._crossings: dict[str, list[bool]] = defaultdict(list)
         self._right: list[int | None] = []
         engine: Any = system.port
-        core, device = engine.built.core, engine._runner.device
+        core, device = engine.built.core, engine.runner.device
         self._calls.record(
             core, "step" if core.batch_queue is None else "step_with_batch_queue", lambda: {"name": STEP}
         )
@@ -160,26 +152,25 @@ def _symptom(failure: Failure) -> Mapping[str, Any]:
 
 
 def _settings(config: VllmConfig, release: VllmRelease) -> Mapping[str, Any]:
-    if config.role == DECODE:
+    if config.pair.role == DECODE:
         connector = "nixl"
-    elif config.cpu_chunks:
+    elif config.offload.is_on:
         connector = "offloading"
     else:
-        connector = "store" if config.external_len else ""
-    is_gpu_ngram = config.asynchronous and config.drafter == NGRAM
+        connector = "store" if config.store.external_len else ""
     return {
         "second_runner": str(int(config.second_runner)) if release.has("second_runner") else None,
         "connector": connector,
-        "groups": [(0 if group.has_states else group.window, group.block_size) for group in config.groups],
+        "groups": [(0 if group.has_states else group.window, group.block_len) for group in config.groups],
         "has_windows": bool(config.windows),
-        "has_states": bool(config.state_groups),
+        "has_states": config.states.is_on,
         "state_mode": config.state_mode,
         "num_blocks": config.num_blocks + 1,
         "max_model_len": config.max_context_len,
-        "external_len": config.external_len,
-        "is_late": config.late_loads,
-        "draft_len": config.draft_len or 0,
-        "drafter": NGRAM_GPU if is_gpu_ngram else config.drafter,
+        "external_len": config.store.external_len,
+        "is_late": config.store.late_loads,
+        "draft_len": config.drafts.count,
+        "drafter": config.drafts.method(asynchronous=config.asynchronous),
         "asynchronous": config.asynchronous,
         "waits_for_empty": release.has("failed_requests"),
         "max_num_seqs": config.max_running_requests,
@@ -188,8 +179,8 @@ def _settings(config: VllmConfig, release: VllmRelease) -> Mapping[str, Any]:
         "watermark": config.watermark,
         "block_size": config.block_size,
         "prefix_caching": config.prefix_caching,
-        "hashes": config.prefix_caching or bool(config.external_len),
-        "failure_policy": FAILURES[config.recomputes_loads],
-        "offloading": offloading.settings(config),
-        "chunk_blocks": config.chunk_blocks,
+        "hashes": config.prefix_caching or bool(config.store.external_len),
+        "failure_policy": config.failure_policy,
+        "offloading": config.offload.extra_config,
+        "chunk_blocks": config.offload.chunk_blocks,
     }

@@ -3,17 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swarden.harness.core.port import Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import DECODE, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.front import VllmFront, number_of
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, FinishReason, Owner
+from swarden.invariants.kinds import Place
 
-SUFFIXES = {PREFILL: "-aaaaaaaa", DECODE: "-dddddddd"}  # random in a server
+if TYPE_CHECKING:
+    from swarden.harness.engines.vllm.config import VllmConfig
+
 NOT_SENT = {"mm_features": None, "data_parallel_rank": None}  # fields of EngineCoreRequest
 REASONS = {
     "stop": FinishReason.STOP,
@@ -47,13 +49,15 @@ class VllmRequest(ClientRequest):
 class VllmRequests(Clients[VllmRequest]):
     """The unfinished requests, and the outputs of the step so far.
 
-    `roles` has, for each request of a pair, the part that this side serves of it.
+    The ids of requests end with the `suffix`.  A request that has ended and `is_handed_over` keeps its blocks until
+    they have been read.
     """
 
-    def __init__(self, release: VllmRelease, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
+    def __init__(self, release: VllmRelease, config: "VllmConfig", notice: Callable[[NamedTuple], None]) -> None:
         super().__init__(notice)
         self._release, self._config = release, config
-        self.roles: dict[int, str] = {}
+        self.suffix = ""
+        self.is_handed_over: Callable[[int], bool] = lambda number: False
         self.turns: dict[str, int] = {}  # the last turn that has begun, by the id of the request of its open session
         self.sessions: dict[int, int] = {}  # the sessions of all turns that have begun
 
@@ -62,8 +66,8 @@ class VllmRequests(Clients[VllmRequest]):
         return self.turns[rid] if rid in self.turns else number_of(rid)
 
     def id_of(self, number: int) -> str:
-        """The release's id of a request; the two sides of a push have different ones, as those of servers."""
-        return f"{number}{SUFFIXES[self._config.role] if self._config.push else ''}"
+        """The release's id of a request."""
+        return f"{number}{self.suffix}"
 
     def owner(self, number: int) -> Owner:
         """The owner of blocks in the table of a request: one that has ended keeps them for a load, a transfer or its
@@ -71,7 +75,7 @@ class VllmRequests(Clients[VllmRequest]):
         """
         if number not in self.live and number in self.turns.values():
             return Owner(SESSION_KIND, self.sessions[number])
-        ended = HANDOVER_KIND if self.roles.get(number) == PREFILL or self._config.saves else LOAD_KIND
+        ended = HANDOVER_KIND if self.is_handed_over(number) else LOAD_KIND
         return Owner(REQUEST_KIND if number in self.live else ended, number)
 
     def counts(self, flight: VllmPass, entry: VllmEntry) -> bool:
@@ -191,3 +195,25 @@ class VllmRequests(Clients[VllmRequest]):
             prompt_logprobs=1 if submission.prompt_logprobs and "prompt_logprobs" in self._config.options else None,
             detokenize=False,
         )
+
+
+class FindableBlocks:
+    """The blocks that a hash finds, for those of the requests that wait, or did at the last walk.
+
+    `find` returns what is there for a hash and a group of layers, 0 for nothing.
+    """
+
+    def __init__(self, find: Callable[[Any, int], int], num_groups: int) -> None:
+        self._find, self._groups = find, range(num_groups)
+        self._waited = set[int]()
+
+    def of(self, requests: VllmRequests, place_of: Callable[[Any], Place]) -> dict[int, tuple[Sequence[int], ...]]:
+        """The blocks by request and group; requests that read no cached blocks are left out."""
+        waiting = {number for number, request in requests.live.items() if place_of(request.req) == Place.WAITING}
+        wanted, self._waited = waiting | self._waited, waiting
+        reading = {number: requests.live[number].req for number in sorted(wanted) if number in requests.live}
+        return {
+            number: tuple([[self._find(one, group) for one in req.block_hashes] for group in self._groups])
+            for number, req in reading.items()
+            if not req.skip_reading_prefix_cache
+        }

@@ -3,20 +3,16 @@
 A pass is computed when its result is asked for, which is as late as possible; passes are computed in launch order.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.vllm.block_copies import BlockCopier, attach
+import swarden.invariants.events as seen
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import CHUNKS, VllmConfig
-from swarden.harness.engines.vllm.device import POOL, UNKNOWN, Device
-from swarden.harness.engines.vllm.link import WorkerSide
-from swarden.harness.engines.vllm.loads import LateLoads, LoadHooks
-from swarden.harness.engines.vllm.offloading import Copier, CopyHooks, OffloadingSide, parts_of
-from swarden.harness.engines.vllm.passes import PLACEHOLDER, BlockSave, Columns, VllmEntry, VllmPass
-from swarden.harness.engines.vllm.tiers import Tiers
-from swarden.invariants.events import REQUEST_KIND, CopiedIn, Loaded, Owner, PrefixesCompared
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.connector import ConnectorWorker
+from swarden.harness.engines.vllm.device import UNKNOWN, Device
+from swarden.harness.engines.vllm.layers import POOL
+from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
 
 
 class ResultFuture(NamedTuple):
@@ -51,16 +47,15 @@ class Runner:
         self,
         release: VllmRelease,
         config: VllmConfig,
-        faults: FaultPlan,
         hooks: Hooks,
         device: Device | None = None,
     ) -> None:
-        self.release, self._config, self._hooks = release, config, hooks
+        self.release, self.groups, self._hooks = release, config.groups, hooks
+        self._dropped = ("finished_req_ids", *(["preempted_req_ids"] if config.second_runner else []))
         self.number_of = hooks.number_of
         self.tables: dict[int, list[list[int]]] = {}
         self.device = Device(config) if device is None else device
-        self._faults = faults
-        self.loads: LateLoads | OffloadingSide | WorkerSide = self._late_loads()
+        self.loads = ConnectorWorker()
         self._prompt_lens: dict[int, int] = {}
         self._numbers: dict[str, int] = {}  # of the requests that have tables
         self._last = VllmPass(0, ())
@@ -74,40 +69,20 @@ class Runner:
     def in_flight(self) -> list[VllmPass]:
         return [one for one in self._queue if one.entries]
 
-    def offload(self, connector: Any, scheduler_side: Any) -> None:
-        """Use both sides of a release's offloading connector, alone or beside a store."""
-        begun = self._loaded_in_order if self._config.offloader == CHUNKS else self.copied_in
-        kind = Copier if self._config.offloader == CHUNKS else BlockCopier
-        hooks, offloading = CopyHooks(begun, self._synchronize), parts_of(connector)[0]
-        copier = kind(self.release, self._config, self.device.memory, self._faults, hooks)
-        if isinstance(copier, BlockCopier):
-            attach(offloading, copier)
-        else:
-            offloading.connector_worker.worker = copier
-        tiers = Tiers(parts_of(scheduler_side)[0]) if self._config.has_disk else None
-        if tiers is not None:
-            tiers.disk.files.faults = self._faults
-            copier.host = tiers.disk.rows(self._config.chunk_blocks, self.device.memory.unit_size)
-        self.loads = OffloadingSide(self.release, connector, copier, self._late_loads(), tiers)
-
-    def _late_loads(self) -> LateLoads:
-        hooks = LoadHooks(self.copied_in, self.device.load, self._saved)
-        return LateLoads(self.release, self._faults, self._config.groups, hooks)
-
-    def _saved(self, save: BlockSave) -> None:
-        """A save ends."""
-        self._hooks.notice(PrefixesCompared(0, POOL, self.device.save(save)))
-
     def copied_in(self, blocks: Iterable[int], request: int = 0) -> None:
         """A copy begins that writes these blocks, for a request if it is known."""
-        self._hooks.notice(CopiedIn(POOL, tuple(filter(None, blocks)), Owner(REQUEST_KIND, request)))
+        self._hooks.notice(seen.CopiedIn(POOL, tuple(filter(None, blocks)), seen.Owner(seen.REQUEST_KIND, request)))
 
-    def _loaded_in_order(self, blocks: Sequence[int]) -> None:
+    def loaded_in_order(self, blocks: Sequence[int]) -> None:
         """A load begins behind what its pass does first: blocks are zeroed, and running states move."""
         one = self._queue[-1]
         one.zeroed = [block for block in one.zeroed if block not in blocks]
         one.loaded.update(blocks)
         self.copied_in(blocks)
+
+    def lose_kv(self) -> None:
+        """All KV is discarded, as by a sleep at level 1."""
+        self.device.memory.clear()
 
     def launch(self, output: Any) -> VllmPass:
         """Queue the pass of a scheduler's output."""
@@ -144,13 +119,11 @@ class Runner:
 
     def collective_rpc(self, *args: Any, **kwargs: Any) -> None: ...
 
-    def reset_mm_cache(self) -> None: ...
-
-    def reset_encoder_cache(self) -> None: ...
+    reset_mm_cache = reset_encoder_cache = collective_rpc
 
     def _received(self, output: Any) -> VllmPass:
         """Update the tables as the scheduler's output says, and launch its pass."""
-        for name in ("finished_req_ids", *(["preempted_req_ids"] if self._config.second_runner else [])):
+        for name in self._dropped:
             for rid in getattr(output, name) or ():
                 self._drop(rid)
         starts: dict[int, int] = {}
@@ -226,7 +199,7 @@ class Runner:
 
         return ResultFuture(get, lambda: one.output is not None)
 
-    def _synchronize(self, launch: int) -> None:
+    def synchronize(self, launch: int) -> None:
         """Compute all passes up to a launch, but not the one that is being launched."""
         while len(self._queue) > 1 and self._queue[0].launch <= launch:
             self._compute(self._queue.pop(0))
@@ -245,7 +218,7 @@ class Runner:
 
         A request that was admitted again since has other blocks.
         """
-        blocks = {block for load in one.failed for block in load.blocks(self._config.groups)}
+        blocks = {block for load in one.failed for block in load.blocks(self.groups)}
         for behind in (one, *self._queue):
             behind.unwritten |= blocks
         starts = {load.request: load.start for load in one.failed}
@@ -253,7 +226,7 @@ class Runner:
         for entry in filter(one.reads_unwritten, one.entries):
             if entry.request not in begun:
                 length = starts.get(entry.request, entry.start)
-                self._hooks.notice(Loaded(entry.request, length, entry.tables[0]))
+                self._hooks.notice(seen.Loaded(entry.request, length, entry.tables[0]))
 
     def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
         rids = list(one.rids)
@@ -283,3 +256,24 @@ class Runner:
                 later.waiting -= known
                 if not later.waiting:
                     self._hooks.launched(later)
+
+
+def launch_events(flight: VllmPass, runner: Runner) -> Iterator[NamedTuple]:
+    """The admissions, the launch, and what the pass is going to write."""
+    device = runner.device
+    for entry in flight.entries:
+        if entry.request in flight.admitted:
+            yield seen.Admitted(entry.request, entry.start, entry.end, (), ())
+    yield flight.launched()
+    for entry in flight.entries:
+        request, start, end, tables, drafts, _ = entry
+        if drafts:
+            yield seen.Proposed(flight.launch, request, drafts)
+        new = start + device.repeated_len(flight, entry) if runner.loads.writes_blocks else start
+        for component, (table, group) in enumerate(zip(tables, runner.groups, strict=True)):
+            if group.has_states:
+                pages = device.states.blocks(entry, component)
+                yield seen.Written(flight.launch, request, POOL, start, end, pages, component)
+            elif new < end:
+                pages = tuple(filter(None, table[new // group.block_len : -(-end // group.block_len)]))
+                yield seen.Written(flight.launch, request, POOL, new, end, pages, component)

@@ -13,10 +13,12 @@ from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import CHUNKS, DECODE, NGRAM, PREFILL, VllmConfig, pair_configs, random_config
+from swarden.harness.engines.vllm.config import SERVER_NEEDS, VllmConfig
+from swarden.harness.engines.vllm.draws import pair_configs, random_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
+from swarden.harness.engines.vllm.parts import pair
 from swarden.harness.engines.vllm.program import program_of
 from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
@@ -51,9 +53,9 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     code = CODE
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Pressure, *SESSION_OPS), batches=3),
-        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=pair_traffic),
+        PAIR: MachineSpec(SERVING_OPS, roles=(pair.PREFILL, pair.DECODE), traffic=pair_traffic),
     }
-    kept = ("role",)
+    kept = (pair.ROLE,)
     faults: Mapping[str, str] = FAULTS
     contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests"})
     releases = VLLM
@@ -61,18 +63,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
     large_pools: Mapping[str, int] = {"num_blocks": 4096}
-    needs: Mapping[str, str] = {
-        "role": "P/D",
-        "windows": "windowed model",
-        "state_groups": "recurrent states",
-        "streaming_input": "streaming input",
-        "external_len": "connector",
-        "cpu_chunks": "host tier",
-        "has_disk": "second tier",
-        "draft_len": "drafts",
-        "policy": "priorities",
-        "kv_events": "KV events",
-    }
+    needs = SERVER_NEEDS
 
     def __init__(self, release: str = "") -> None:
         super().__init__(release)
@@ -105,9 +96,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         groups = [config.groups for config in configs]
         if groups != groups[:1] * len(groups):
             raise InvalidConfig("block_size, windows and window_block_sizes differ between the sides; make them equal")
-        for setting in ("push", "routes_at_once", "local_len", "two_way"):
-            if len({getattr(config, setting) for config in configs}) > 1:
-                raise InvalidConfig(f"{setting} differs between the sides; make it equal")
+        pair.check_linked([config.pair for config in configs])
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if machine == PAIR:
@@ -126,18 +115,13 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         self._check(config)
         return VllmEngine(self.booted(), config)
 
-    def _check(self, config: Any) -> None:
+    def _check(self, config: VllmConfig) -> None:
         """Raises InvalidConfig if the release cannot be built with this configuration."""
         release = self.booted_for(config)
-        if release.has("partial_blocks") and any(group.block_size < config.block_size for group in config.groups):
+        if release.has("partial_blocks") and any(group.block_len < config.block_size for group in config.groups):
             raise InvalidConfig(
                 f"window_block_sizes is {list(config.window_block_sizes)}, want multiples of block_size "
                 f"{config.block_size}: vllm {release.text} would cache parts of blocks, which is not driven"
             )
-        if config.cpu_chunks and config.offloader == CHUNKS and not release.has("offloading"):
-            raise InvalidConfig(
-                f'offloader is "chunks" with cpu_chunks, want "eager" or "lazy" for vllm {release.text}'
-            )
-        has_ngrams = config.draft_len is not None and config.drafter == NGRAM
-        if has_ngrams and config.second_runner and not release.has("second_runner_ngrams"):
-            raise InvalidConfig(f"second_runner is true with ngram drafts, want false for vllm {release.text}")
+        for part in config.parts:
+            part.check_release(config, release)

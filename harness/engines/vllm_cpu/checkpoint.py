@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.engines.vllm.config import NGRAM, VllmConfig
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.layers import NONE
+from swarden.harness.engines.vllm.parts import drafts, offload, pair, states, store
+from swarden.harness.kit.settings import flat
 
 GEMMA, GPT_OSS, GRANITE, LFM2 = "tiny-gemma3", "tiny-gpt-oss", "tiny-granite4", "tiny-lfm2"
 # Token ids of prompts differ by multiples of 64. Modulo a larger prime they still differ.
@@ -50,13 +53,12 @@ class Family(NamedTuple):
 ALL_WANT: Mapping[str, Sequence[Any]] = {
     "asynchronous": (False,),
     "second_runner": (False,),
-    "external_len": (0,),
-    "cpu_chunks": (0,),
+    **(store.NONE | offload.NONE),
     "window_block_sizes": ((),),
-    "role": ("both",),
+    **pair.NONE,
 }
-ATTENTION: Mapping[str, Sequence[Any]] = {"state_groups": (0,), "drafter": (NGRAM,)}
-RECURRENT: Mapping[str, Sequence[Any]] = {"windows": ((),), "state_groups": (1, 2, 3, 4), "drafter": (NGRAM,)}
+ATTENTION: Mapping[str, Sequence[Any]] = states.NO_GROUPS | drafts.NO_EAGLE
+RECURRENT: Mapping[str, Sequence[Any]] = {"windows": ((),), **(states.SOME_GROUPS | drafts.NO_EAGLE)}
 MODELS: Mapping[str, Family] = {
     GEMMA: Family(
         "Gemma3TextConfig",
@@ -107,30 +109,30 @@ MOST = {  # that the worker is made for
 class Layers(NamedTuple):
     """The window of each layer in order (None: full attention; STATE), and the tokens of a block.
 
-    `keeps_states`: those of recurrent layers are kept for a prefix cache. `draft_len`: so many drafts of n-grams.
+    `keeps_states`: those of recurrent layers are kept for a prefix cache. `num_drafts`: so many of n-grams.
     """
 
     windows: Sequence[int | None]
     block_size: int
     keeps_states: bool = False
-    draft_len: int | None = None
+    num_drafts: int = 0
 
 
 def layers_of(config: VllmConfig, model: str) -> Layers:
     """The layers for the groups of a configuration; raises InvalidConfig if no tiny model has them."""
+    settings = flat(config)
     for name, wanted in {**ALL_WANT, **MODELS[model].wants}.items():
-        if (value := getattr(config, name)) not in wanted:
+        if (value := settings[name]) not in wanted:
             raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, wanted))} with model {model}")
     if model == GPT_OSS and len(config.windows) != 1:
         raise InvalidConfig(f"windows is {list(config.windows)}, want one with model {model}")
     if len(set(config.windows)) > 1:
         raise InvalidConfig(f"windows is {list(config.windows)}, want equal windows with a model")
     for name, most in MOST.items():
-        if (value := getattr(config, name)) > most:
+        if (value := settings[name]) > most:
             raise InvalidConfig(f"{name} is {value}, want at most {most} with a model")
     windows = [STATE if group.has_states else group.window for group in config.groups]
-    keeps_states = bool(config.state_groups) and config.prefix_caching
-    return Layers(tuple(windows * REPEATS), config.block_size, keeps_states, config.draft_len)
+    return Layers(tuple(windows * REPEATS), config.block_size, config.state_mode != NONE, config.drafts.count)
 
 
 def write(model: str, layers: Layers, folder: Path) -> Any:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.vllm.adapter import REPORTED, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.device import POOL, UNKNOWN, Device
+from swarden.harness.engines.vllm.device import UNKNOWN, Device
 from swarden.harness.engines.vllm.front import number_of
+from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm_cpu.memory import TOLERANCE, FirstKV
@@ -72,17 +72,19 @@ class RealDevice(Device):
 class RealRunner(Runner):
     """The executor of a release, beside the stand-in that follows it."""
 
-    def __init__(
-        self, release: VllmRelease, config: VllmConfig, faults: FaultPlan, hooks: Hooks, model: RealModel
-    ) -> None:
+    def __init__(self, release: VllmRelease, config: VllmConfig, hooks: Hooks, model: RealModel) -> None:
         self._real = RealDevice(config, model)
-        super().__init__(release, config, faults, hooks, self._real)
+        super().__init__(release, config, hooks, self._real)
         self._model = model
         model.restart()
 
     def execute_model(self, output: Any, non_block: bool = False) -> Any:
         self._model.execute(output)
         return super().execute_model(output, non_block)
+
+    def lose_kv(self) -> None:
+        super().lose_kv()
+        self._model.lose()
 
     def take_draft_token_ids(self) -> Any:
         return self._model.drafts()
@@ -109,7 +111,7 @@ class RealEngine(VllmEngine):
 
     def reference(self) -> Reference:
         """It predicts no outputs: each answer is compared when it ends."""
-        return Reference(0, self._runner.device.windows)
+        return Reference(0, self.runner.device.windows)
 
     def submit(self, submission: Submission) -> int:
         number = super().submit(submission)
@@ -125,21 +127,17 @@ class RealEngine(VllmEngine):
                 self._judge(one.request_id, self._answers.pop(one.request_id))
         return streamed
 
-    def _take(self, number: int, output: Any) -> None:
+    def take(self, number: int, output: Any) -> None:
         if output.new_logprobs is not None and number in self._answers:
             self._answers[number].logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
-        super()._take(number, output)
+        super().take(number, output)
 
     @property
     def _reported(self) -> frozenset[str]:
         return REPORTED | {seen.Compared.__name__, seen.KVCompared.__name__}
 
     def _make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
-        return RealRunner(release, self._config, self.faults, hooks, self._model)
-
-    def _sleep(self) -> None:
-        super()._sleep()
-        self._model.lose()
+        return RealRunner(release, self.config, hooks, self._model)
 
     def _judge(self, request: int, answer: Answer) -> None:
         """Compare an answer with the model without a cache; the event is of the first wrong token, or of the last.
@@ -161,6 +159,6 @@ class RealEngine(VllmEngine):
                 want = int(best.indices[place]) if is_wrong else token
             if is_wrong or place == len(tokens) - 1:
                 end = len(prompt) + place
-                at = (self._runner.last_launch, request, len(prompt), end, end)
+                at = (self.runner.last_launch, request, len(prompt), end, end)
                 self.log.notice(seen.Compared(*at, difference, OF_LOGPROBS, token, want))
                 return

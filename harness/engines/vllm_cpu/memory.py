@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from swarden.harness.engines.vllm.config import LayerGroup
+from swarden.harness.engines.vllm.layers import LayerGroup
 from swarden.harness.engines.vllm.passes import VllmEntry
 from swarden.harness.engines.vllm_cpu.model import LayerMemory, RealModel
 from swarden.harness.kit.tags import ReadTags

@@ -57,6 +57,7 @@ class RealModel:
         # Memory that is read before it is written is NaN, and the same in each run.
         self.torch.use_deterministic_algorithms(True, warn_only=True)
         self._empty = release.code("SchedulerOutput").make_empty
+        ngrams = {**NGRAMS, "num_speculative_tokens": layers.num_drafts}
         with ExitStack() as stack, warnings.catch_warnings():
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))
             for place, value in REPLACED.items():
@@ -82,13 +83,13 @@ class RealModel:
                 max_num_batched_tokens=MOST["chunk_len"],
                 num_gpu_blocks_override=MOST["num_blocks"] + 1,
                 use_tqdm_on_load=False,
-                speculative_config=layers.draft_len and NGRAMS | {"num_speculative_tokens": layers.draft_len},
+                speculative_config=ngrams if layers.num_drafts else None,
                 **MODELS[model].arguments,
             ).create_engine_config()
             core = release.code("EngineCore")(config, release.code("Executor").get_class(config), log_stats=False)
         release.code("disable_envs_cache")()  # the stand-in of a later run may have model runner V2
         self._executor = core.model_executor
-        self._draft_len = layers.draft_len or 0
+        self._num_drafts = layers.num_drafts
         self.runner = self._executor.driver_worker.worker.model_runner
         groups = self.runner.kv_cache_config.kv_cache_groups
         self.groups = [[one for name in group.layer_names for one in self._memories(name)] for group in groups]
@@ -148,7 +149,7 @@ class RealModel:
         kv = self._kv(name)
         if not isinstance(kv, self.torch.Tensor):
             inputs, *states = kv
-            windows = inputs.unfold(1, inputs.shape[1] - self._draft_len, 1)
+            windows = inputs.unfold(1, inputs.shape[1] - self._num_drafts, 1)
             return [LayerMemory(name, windows), *[LayerMemory(name, state.unsqueeze(1)) for state in states]]
         blocks, heads, size, _ = kv.shape
         values = kv.view(blocks, heads, 2 * size, -1)[:, :, size:]  # see CPUAttentionBackendImpl.forward

@@ -4,29 +4,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import msgspec
-
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Abort, Drain, Flush, Op, Pause, Resume, Step, Submit
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec
-from swarden.harness.engines.vllm.config import (
-    MAX_CONTEXT_LEN,
-    SEQUENCES,
-    SETTINGS_FOR,
-    BlockSize,
-    VllmConfig,
-    Window,
-    Windows,
-    with_blocks,
-)
+from swarden.harness.engines.vllm.config import SEQUENCES, BlockSize, VllmConfig, Window, Windows
+from swarden.harness.engines.vllm.draws import SETTINGS_FOR, with_blocks
+from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN
 from swarden.harness.engines.vllm.target import VllmTarget
 from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, MODELS, layers_of
 from swarden.harness.engines.vllm_cpu.engine import RealEngine
 from swarden.harness.engines.vllm_cpu.model import real_model
 from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
-from swarden.harness.kit.settings import Drawn, drawn, within
+from swarden.harness.kit.settings import Drawn, drawn, made, replaced, within
 
 WINDOW = 40  # ends within a block
 WITH_WINDOWS, WITH_STATES = "windows", "states"
@@ -96,9 +87,9 @@ class VllmCpuTarget(VllmTarget):
 
 def random_config(draw: Draw, load: str) -> VllmConfig:
     """An engine core with a small pool for a load; a worker can serve all of them."""
-    config = CpuConfig(num_blocks=1 << 16, **drawn(draw, CpuConfig, *DRAWN))
+    config: VllmConfig = made(CpuConfig, {"num_blocks": 1 << 16, **drawn(draw, CpuConfig, *DRAWN)})
     if draw.one_of((WITH_WINDOWS, WITH_WINDOWS, WITH_STATES)) == WITH_STATES:
-        config = msgspec.structs.replace(config, windows=(), state_groups=draw.one_of((1, 2)))
+        config = replaced(config, windows=(), state_groups=draw.one_of((1, 2)))
     if draw.one_of((False, False, False, True)):
-        config = msgspec.structs.replace(config, draft_len=draw.one_of((3, 1, 5)))
-    return with_blocks(draw, msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {})))
+        config = replaced(config, draft_len=draw.one_of((3, 1, 5)))
+    return with_blocks(draw, replaced(config, **SETTINGS_FOR.get(load, {})))

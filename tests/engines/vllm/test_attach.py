@@ -9,6 +9,7 @@ from swarden.harness.engines.vllm.boot import boot
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.target import VLLM, VllmTarget
+from swarden.harness.kit.settings import made
 from swarden.harness.strict.follow import UnknownScheduler
 from tests.engines.some_servers import PLANTED, log_named_in, replayed, run_attached
 from tests.engines.vllm.some_server import DEFAULTS, Executor, use_after_free
@@ -57,7 +58,7 @@ def refusals(version, configs):
     """The reasons for which the schedulers of these configurations are refused."""
     release, reasons = boot(version, VLLM.folders_of(version)), []
     for config in configs:
-        built = build(release, VllmConfig(**config), Executor(release))
+        built = build(release, made(VllmConfig, config), Executor(release))
         with pytest.raises(UnknownScheduler) as refused:
             VllmTarget(version).live(built.scheduler)
         reasons.append(str(refused.value))

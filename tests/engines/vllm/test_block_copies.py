@@ -7,7 +7,10 @@ from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.vllm.config import EAGER, LAZY, LOAD_LATE, VllmConfig
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.connector import LOAD_LATE
+from swarden.harness.engines.vllm.parts.offload import EAGER, LAZY
+from swarden.harness.kit.settings import made
 from swarden.invariants.events import CopiedIn
 
 NEWEST = "0.33.0"
@@ -63,4 +66,4 @@ def test_oldest_release_copies_blocks_and_no_chunks(on_release):
 
 def test_offloader_of_blocks_has_no_second_tier():
     with pytest.raises(InvalidConfig, match='has_disk is true with offloader "lazy", want false'):
-        VllmConfig(cpu_chunks=8, offloader=LAZY, has_disk=True)
+        made(VllmConfig, {"cpu_chunks": 8, "offloader": LAZY, "has_disk": True})

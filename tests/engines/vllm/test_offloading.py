@@ -7,8 +7,10 @@ import pytest
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Submission
 from swarden.harness.core.registry import target_of
-from swarden.harness.engines.vllm.capture import WAITS_FOR_LOAD, LoadsWithinAStep
+from swarden.harness.engines.vllm.capture import LoadsWithinAStep
 from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.layers import WAITS_FOR_LOAD
+from swarden.harness.kit.settings import made
 from swarden.invariants.events import Admitted
 
 NEWEST = "0.33.0"
@@ -61,17 +63,17 @@ def test_equal_request_continues_from_cpu_memory_with_the_same_output(on_release
 
 def test_offloading_without_a_prefix_cache_is_refused():
     with pytest.raises(InvalidConfig, match="with cpu_chunks 8, want"):
-        VllmConfig(cpu_chunks=8, prefix_caching=False)
+        made(VllmConfig, {"cpu_chunks": 8, "prefix_caching": False})
 
 
 def test_store_beside_cpu_memory_is_driven_with_loads_in_the_background_only():
     with pytest.raises(InvalidConfig, match="late_loads is false with cpu_chunks and external_len, want true"):
-        VllmConfig(cpu_chunks=8, external_len=8)
+        made(VllmConfig, {"cpu_chunks": 8, "external_len": 8})
 
 
 def test_store_saves_in_the_background_only():
     with pytest.raises(InvalidConfig, match="saves is true without late_loads, want false"):
-        VllmConfig(external_len=8, saves=True)
+        made(VllmConfig, {"external_len": 8, "saves": True})
 
 
 def scheduler_with(status, *, ended=(), running=()):

@@ -12,8 +12,8 @@ from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.vllm.config import DECODE, LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, PREFILL
-from swarden.harness.engines.vllm.link import VllmLink
+from swarden.harness.engines.vllm.link import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmLink
+from swarden.harness.engines.vllm.parts.pair import DECODE, PREFILL
 from swarden.invariants.events import Admitted, Finished, FinishReason, HandedOver, Launched, LetGo, Written
 
 HEALTHY = Path(__file__).with_name("healthy")

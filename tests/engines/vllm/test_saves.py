@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.connector import Store
+from swarden.harness.engines.vllm.connector import reported
 from swarden.harness.engines.vllm.device import Device
-from swarden.harness.engines.vllm.loads import reported
+from swarden.harness.engines.vllm.parts.store import Store
 from swarden.harness.engines.vllm.passes import BlockSave
+from swarden.harness.kit.settings import made
 from swarden.harness.kit.tags import chain
 from swarden.invariants.events import WrongSlot
 from swarden.invariants.reference import namespace_tag
@@ -50,7 +51,7 @@ def test_saved_are_the_tokens_of_a_request_that_a_pass_has_had(scheduled, saved)
     ],
 )
 def test_first_slot_of_a_save_with_other_kv_is_named(written, wrong):
-    device = Device(VllmConfig(block_size=4, external_len=8, late_loads=True, saves=True))
+    device = Device(made(VllmConfig, {"block_size": 4, "external_len": 8, "late_loads": True, "saves": True}))
     device.namespaces[1] = 0
     tags = chain(namespace_tag(0), TOKENS)
     for position, tag in written.items():

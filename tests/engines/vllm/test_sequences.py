@@ -28,7 +28,7 @@ def forgetful(engine):
     """The result of a run in which the front end forgets a sequence of an aborted request."""
     target_of(engine).prepare_process()
     driver: Any = driver_of(Header(engine=engine, configs=[{}]))
-    processor = driver.systems[0].port._requests._front._processor
+    processor = driver.systems[0].port.requests._front._processor
     abort = processor.abort_requests
     processor.abort_requests = lambda rids, internal: abort([rid for rid in rids if rid != "0_1"], internal)
     for op in (THREE, Step(), Abort(), Drain()):

@@ -6,6 +6,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Submission
 from swarden.harness.core.registry import target_of
 from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.kit.settings import made
 from swarden.invariants.events import Admitted
 from swarden.invariants.reference import Expectation
 
@@ -83,4 +84,4 @@ def test_states_of_all_blocks_serve_a_later_request_in_the_release_that_keeps_th
 )
 def test_configuration_that_is_not_driven_is_refused_with_the_setting(changes, message):
     with pytest.raises(InvalidConfig, match=message):
-        VllmConfig(**changes)
+        made(VllmConfig, changes)

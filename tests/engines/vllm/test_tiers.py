@@ -5,7 +5,9 @@ import pytest
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Submission
 from swarden.harness.core.registry import target_of
-from swarden.harness.engines.vllm.config import DISK_FAILS, DISK_FULL, DISK_LATE, VllmConfig
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.parts.disk import DISK_FAILS, DISK_FULL, DISK_LATE
+from swarden.harness.kit.settings import made
 from swarden.invariants.events import Admitted, Fired
 
 NEWEST = "0.33.0"
@@ -55,4 +57,4 @@ def test_equal_request_continues_from_the_second_tier_with_the_same_output(on_re
 
 def test_second_tier_needs_cpu_memory_of_bounded_size():
     with pytest.raises(InvalidConfig, match="cpu_chunks is 5000 with has_disk, want at most 4096"):
-        VllmConfig(cpu_chunks=5000, has_disk=True)
+        made(VllmConfig, {"cpu_chunks": 5000, "has_disk": True})

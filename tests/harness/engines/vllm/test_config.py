@@ -4,7 +4,7 @@ import pytest
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
-from swarden.harness.engines.vllm.config import pair_configs, random_config
+from swarden.harness.engines.vllm.draws import pair_configs, random_config
 from swarden.harness.engines.vllm.target import VllmTarget
 from swarden.harness.search.traffic.loads import LOADS
 from tests.harness.engines.some_draws import RandomDraw

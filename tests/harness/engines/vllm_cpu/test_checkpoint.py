@@ -5,6 +5,7 @@ import pytest
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS, LFM2, STATE, Layers, layers_of
 from swarden.harness.engines.vllm_cpu.target import CpuConfig
+from swarden.harness.kit.settings import made
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ from swarden.harness.engines.vllm_cpu.target import CpuConfig
     ],
 )
 def test_layers_are_those_of_the_groups_twice(settings, windows):
-    assert layers_of(CpuConfig(**settings), GEMMA) == Layers(windows * 2, 32)
+    assert layers_of(made(CpuConfig, settings), GEMMA) == Layers(windows * 2, 32)
 
 
 @pytest.mark.parametrize(
@@ -35,13 +36,15 @@ def test_layers_are_those_of_the_groups_twice(settings, windows):
 )
 def test_configuration_that_no_worker_or_model_serves_is_refused(settings, model, told):
     with pytest.raises(InvalidConfig) as refused:
-        layers_of(CpuConfig(**settings), model)
+        layers_of(made(CpuConfig, settings), model)
 
     assert str(refused.value) == told
 
 
 def test_states_follow_full_attention_and_are_kept_for_a_prefix_cache():
-    assert layers_of(CpuConfig(windows=(), state_groups=2), LFM2) == Layers((None, STATE, STATE) * 2, 32, True)
+    assert layers_of(made(CpuConfig, {"windows": (), "state_groups": 2}), LFM2) == Layers(
+        (None, STATE, STATE) * 2, 32, True
+    )
 
 
 def test_blocks_that_the_kernels_lack_are_refused():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from swarden.harness.engines.vllm.config import LayerGroup
+from swarden.harness.engines.vllm.layers import LayerGroup
 from swarden.harness.engines.vllm.passes import VllmEntry
 from swarden.harness.engines.vllm_cpu.memory import FirstKV
 from swarden.harness.engines.vllm_cpu.model import LayerMemory

@@ -5,18 +5,36 @@ it again.  A turn that does not begin with the tokens of its session is the firs
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 import swarden.invariants.events as seen
+from swarden.harness.core.ops import SESSION_OPS, name_of
 from swarden.harness.core.port import SessionPort, Submission
-from swarden.harness.engines.vllm.core import BuiltCore
-from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
+from swarden.harness.engines.vllm.parts import pair, store
+from swarden.harness.engines.vllm.parts.part import VllmEngine, VllmPart
+from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.harness.kit.calls import intercept
+from swarden.harness.kit.part import Part
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
 from swarden.invariants.events import FinishReason
-from swarden.invariants.view import SessionView
+from swarden.invariants.view import SessionView, Snapshot
 
 END_OF_INPUT = Submission((0,), 1, (), 0, 0)
+
+
+class Streaming(VllmPart, frozen=True):
+    """With `streaming_input` some requests wait for further input, the turns of a session."""
+
+    streaming_input: Annotated[bool, Drawn((False, False, True)), IfReleaseHas("streaming_input")] = False
+
+    needs = (Needs("streaming_input", pair.NONE | store.NONE),)
+    server_need = ("streaming_input", "streaming input")
+    ops = tuple([name_of(op) for op in SESSION_OPS])
+    events = (seen.Lent, seen.Kept, seen.GivenUp)
+
+    def attach(self, engine: VllmEngine) -> Part:
+        return VllmSessions(engine)
 
 
 @dataclass
@@ -35,20 +53,25 @@ class Stream:
     is_closing: bool = False
 
 
-class VllmSessions(SessionPort):
+class VllmSessions(Part, SessionPort):
     """The streams of an engine core."""
 
-    def __init__(
-        self, built: BuiltCore, requests: VllmRequests, max_context_len: int, notice: Callable[[NamedTuple], None]
-    ) -> None:
-        self._built, self._requests, self._notice = built, requests, notice
-        self._max_context_len = max_context_len
+    def __init__(self, engine: VllmEngine) -> None:
+        self._built, self._requests, self._notice = engine.built, engine.requests, engine.log.notice
+        self._max_context_len, self._namespaces = engine.config.max_context_len, engine.runner.device.namespaces
         self._streams: dict[int, Stream] = {}
         self._last_id = 0
-        manager = built.manager
+        engine.sessions, engine.queues_turns = self, True
+        intercept(engine, "submit", self._submit)
+        intercept(engine, "abort", self._abort)
+        intercept(engine, "take", self._take)
+        manager = engine.built.manager
         for name in ("free", "pop_blocks_for_free"):
             if hasattr(manager, name):
                 intercept(manager, name, self._free)
+
+    def views(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, sessions=tuple(self._views()))
 
     def open_session(self, *, namespace: int = 0) -> int:
         self._last_id += 1
@@ -61,7 +84,28 @@ class VllmSessions(SessionPort):
         self._end_input(stream)
         self._forget(session, stream)
 
-    def submit(self, submission: Submission) -> int:
+    def _submit(self, original: Callable[[Submission], int], submission: Submission) -> int:
+        if not submission.session:
+            return original(submission)
+        number = self._begin_turn(submission)
+        self._namespaces[number] = submission.namespace
+        return number
+
+    def _abort(self, original: Callable[[int], None], number: int) -> None:
+        turn = self._turn(number)
+        original(number) if turn is None else self._cancel(turn)
+
+    def _take(self, original: Callable[[int, Any], None], number: int, output: Any) -> None:
+        turn = self._turn(number)
+        original(number, output)
+        if turn is not None and number not in self._requests:
+            self._ended(turn)
+
+    def _turn(self, number: int) -> VllmRequest | None:
+        request = self._requests.live.get(number)
+        return request if request is not None and request.session else None
+
+    def _begin_turn(self, submission: Submission) -> int:
         """The id of a new turn."""
         session, requests = submission.session, self._requests
         stream, number = self._streams[session], requests.next_id()
@@ -89,7 +133,7 @@ class VllmSessions(SessionPort):
             self._begin(session, stream, number)
         return number
 
-    def ended(self, turn: VllmRequest) -> None:
+    def _ended(self, turn: VllmRequest) -> None:
         """A turn has ended: its session waits for input, goes on with the next turn, or ends with it."""
         stream = self._streams[turn.session]
         if turn.id != stream.turn:
@@ -106,14 +150,14 @@ class VllmSessions(SessionPort):
             following.queued = None
             self._begin(turn.session, stream, following.id)
 
-    def views(self) -> Iterator[SessionView]:
+    def _views(self) -> Iterator[SessionView]:
         """The open sessions."""
         for session, stream in self._streams.items():
             turn = stream.turn if stream.turn in self._requests else 0
             kept = 0 if turn or stream.req is None else stream.req.num_computed_tokens
             yield SessionView(session, stream.namespace, turn, kept, stream.is_closing)
 
-    def abort(self, turn: VllmRequest) -> None:
+    def _cancel(self, turn: VllmRequest) -> None:
         """A client cancels a turn, and all of its session with it."""
         stream = self._streams[turn.session]
         self._built.core.abort_requests([turn.req.request_id])

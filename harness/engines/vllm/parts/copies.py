@@ -1,4 +1,4 @@
-"""Offloading to CPU memory by the release's OffloadingConnector: both of its sides are real, the copies are not.
+"""Copies between the device and CPU memory, which the worker of a connector makes.
 
 A copy begins after the passes that were launched before it.  It is made early or late, but before its end is reported
 and after the copies before it in its direction; ends are reported in this order, too, as by
@@ -10,18 +10,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
-from swarden.harness.engines.vllm.loads import LateLoads, reported
+from swarden.harness.engines.vllm.connector import LOAD_LATE, STORE_LATE, ConnectorWorker, children_of, reported
+from swarden.harness.engines.vllm.parts.disk import TagRows, Tiers
+from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import VllmPass
-from swarden.harness.engines.vllm.tiers import TagRows, Tiers
-from swarden.harness.kit.tags import TagMemory
 
-NAME = "OffloadingConnector"
 POLLS, MORE_POLLS = 2, 4  # calls of get_finished until a copy has ended
-BLOCK_BYTES = 4096  # of a block in all layers; the connector aligns chunks to it
-ENOUGH_BYTES = 1 << 40
 
 
 class OffloadedBlock(NamedTuple):
@@ -45,26 +40,13 @@ class OffloadCopy:
     is_done: bool = False
 
 
-class CopyHooks(NamedTuple):
-    """Called by copies: `begun` with the blocks that a load writes; `synchronize` computes passes up to a launch."""
-
-    begun: Callable[[Sequence[int]], None]
-    synchronize: Callable[[int], None]
-
-
 class Copier:
     """The release's OffloadingWorker: copies blocks of tags."""
 
-    def __init__(
-        self,
-        release: VllmRelease,
-        config: VllmConfig,
-        memory: TagMemory,
-        faults: FaultPlan,
-        hooks: CopyHooks,
-    ) -> None:
-        self._release, self._blocks = release, config.chunk_blocks
-        self._memory, self._faults, self._hooks = memory, faults, hooks
+    def __init__(self, engine: VllmEngine, begun: Callable[[Sequence[int]], None]) -> None:
+        """A load calls `begun` with the blocks that it writes."""
+        self._runner, self._faults, self._note = engine.runner, engine.faults, begun
+        self._memory, self.blocks_per_chunk = engine.runner.device.memory, engine.config.offload.chunk_blocks
         self.host: MutableMapping[tuple[int, int], Sequence[int]] | TagRows = {}
         self._under_way: list[OffloadCopy] = []
         self._begun = 0
@@ -102,32 +84,32 @@ class Copier:
         for copy in ended:
             self._make(copy)
             self._under_way.remove(copy)
-        return [self._release.make("TransferResult", job_id=copy.id, success=True) for copy in ended]
+        return [self._runner.release.make("TransferResult", job_id=copy.id, success=True) for copy in ended]
 
     def wait(self, job_ids: Collection[int]) -> None:
         for copy in list(self._under_way):
             if copy.id in job_ids:
-                self._hooks.synchronize(copy.after)
+                self._runner.synchronize(copy.after)
                 for one in self._make(copy):
                     one.polls = 0
 
     def shutdown(self) -> None: ...
 
     def _submit(self, job_id: int, of_device: Any, of_host: Any, *, to_host: bool) -> bool:
-        places, chunks = list[OffloadedBlock](), of_host.block_ids.tolist()
+        places, chunks, size = list[OffloadedBlock](), of_host.block_ids.tolist(), self.blocks_per_chunk
         blocks = iter(of_device.block_ids.tolist())
         for count, first in zip(of_device.group_sizes, of_device.block_indices, strict=True):
-            skipped = first % self._blocks
+            skipped = first % size
             for number in range(skipped, skipped + count):
-                places.append(OffloadedBlock(next(blocks), chunks[number // self._blocks], number % self._blocks))
-            chunks = chunks[-(-(skipped + count) // self._blocks) if count else 0 :]
+                places.append(OffloadedBlock(next(blocks), chunks[number // size], number % size))
+            chunks = chunks[-(-(skipped + count) // size) if count else 0 :]
         self.begin(job_id, places, to_host=to_host, after=self.launched)
         return True
 
     def begin(self, copy_id: int, places: Sequence[OffloadedBlock], *, to_host: bool, after: int) -> OffloadCopy:
         """Begin a copy behind this launch; every second one is made as early as it may."""
         if not to_host:
-            self._hooks.begun([place.block for place in places])
+            self._note([place.block for place in places])
         self._begun += 1
         is_early = bool(self._begun % 2)
         is_late = self._faults.fires(STORE_LATE if to_host else LOAD_LATE)
@@ -160,50 +142,44 @@ class Copier:
         return made
 
 
-def parts_of(connector: Any) -> Sequence[Any]:
-    """The connectors below a MultiConnector, that of CPU memory first; or the one connector."""
-    parts: Sequence[Any] = getattr(connector, "_connectors", [connector])
-    return parts
+class OffloadingSide(ConnectorWorker):
+    """The worker's side of the connector.
 
-
-class OffloadingSide:
-    """The worker's side of the connector, as the model runner calls it.
-
-    With a store beside the CPU memory it is the release's MultiConnector over both, and `loads` are those from the
-    store.  `loading` has none from CPU memory: the scheduler says how far these reach.  `tiers` are CPU memory and the
-    second tier behind it, if there is one.
+    With a store beside the CPU memory it is the release's MultiConnector over both, and `beside` has the loads from the
+    store.  `tiers` are CPU memory and the second tier behind it, if there is one.
     """
 
-    def __init__(
-        self, release: VllmRelease, connector: Any, copier: Copier, loads: LateLoads, tiers: Tiers | None = None
-    ) -> None:
-        self._release, self._connector, self._copier, self._loads = release, connector, copier, loads
-        self._tiers = tiers
-        for store in parts_of(connector)[1:]:
-            store.worker = loads
+    writes_blocks = True
+
+    def __init__(self, release: VllmRelease, connector: Any, copier: Copier, beside: ConnectorWorker) -> None:
+        self._release, self._connector, self.copier, self._beside = release, connector, copier, beside
+        self.tiers: Tiers | None = None
+        self.may_be_awaited = True
+        for store_side in children_of(connector)[1:]:
+            store_side.worker = beside
         self._outputs: dict[int, Any] = {}
-        self.loading = loads.loading
+        self.loading = beside.loading
 
     def __bool__(self) -> bool:
-        """Whether a copy is under way, or the end of a load has not been reported to the scheduler yet."""
-        is_under_way = bool(self._copier or self._loads or self._tiers)
+        is_under_way = bool(self.copier or self._beside or self.tiers)
         return is_under_way or any(output.finished_recving for output in self._outputs.values())
 
     @property
-    def has_unreported_ends(self) -> bool:
-        """Whether the scheduler has not been told yet that a copy has ended, for which a request may wait."""
-        return any(output.kv_connector_worker_meta is not None for output in self._outputs.values())
+    def is_awaited(self) -> bool:
+        """Also if the scheduler has not been told yet that a copy has ended."""
+        ends = (output.kv_connector_worker_meta is not None for output in self._outputs.values())
+        return self.may_be_awaited and (bool(self) or any(ends))
 
     def received(self, one: VllmPass, output: Any) -> None:
         """As execute_model: before the forward pass, and after it was launched."""
         connector, metadata = self._connector, output.kv_connector_metadata
-        self._copier.launched = one.launch - bool(one.entries)
+        self.copier.launched = one.launch - bool(one.entries)
         connector.handle_preemptions(metadata)
         connector.bind_connector_metadata(metadata)
         loads_first = getattr(output, "has_sync_kv_loads", True)
         if loads_first:
             connector.start_load_kv(None)
-        self._copier.launched = one.launch
+        self.copier.launched = one.launch
         if not loads_first:
             connector.start_load_kv(None)
         connector.wait_for_save()
@@ -212,7 +188,7 @@ class OffloadingSide:
 
     def end_copies(self) -> Any:
         """Let all copies end, and report them."""
-        self._copier.hurry()
+        self.copier.hurry()
         return self.report(())
 
     def report(self, finished: Collection[str]) -> Any:
@@ -230,21 +206,5 @@ class OffloadingSide:
 
     def computed(self, one: VllmPass) -> Any:
         """A pass has been computed. Returns what the connector reported when the pass was launched."""
-        self._copier.advance(one.launch)
+        self.copier.advance(one.launch)
         return self._outputs.pop(id(one))
-
-
-def tensors(release: VllmRelease, config: VllmConfig, layers: list[str]) -> list[Any]:
-    """The memory of the device, from which the connector takes the bytes of a block."""
-    size = BLOCK_BYTES * (config.num_blocks + 1)
-    return [release.make("KVCacheTensor", size=size, shared_by=layers, layers=layers, layer_stride=0, block_stride=0)]
-
-
-def settings(config: VllmConfig) -> dict[str, Any]:
-    """The kv_connector_extra_config, so that CPU memory has `cpu_chunks` chunks."""
-    return {
-        "cpu_bytes_to_use": config.cpu_chunks * config.chunk_blocks * BLOCK_BYTES,
-        "blocks_per_chunk": config.chunk_blocks,
-        "eviction_policy": config.eviction,
-        "sync_load_budget_bytes": ENOUGH_BYTES if config.sync_loads else 0,
-    }

@@ -7,18 +7,25 @@ the device, it is not ordered with the passes.
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from swarden.harness.engines.vllm.front import number_of
-from swarden.harness.engines.vllm.offloading import Copier, OffloadCopy, OffloadedBlock
+from swarden.harness.engines.vllm.moves import HeldBlock, Moves
+from swarden.harness.engines.vllm.parts.copies import Copier, OffloadCopy, OffloadedBlock, OffloadingSide
+from swarden.harness.engines.vllm.parts.part import VllmEngine
+from swarden.harness.kit.part import Part
 from swarden.harness.kit.stand_ins import Silent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, Owner
+from swarden.invariants.view import Snapshot
 
 NAME = "SimpleCPUOffloadConnector"
-HOST_POOL = "cpu_blocks"
 STORES = ("_store_event_to_blocks", "_abandoned_store_event_to_blocks")
 GPU, CPU = "gpu_block_ids", "cpu_block_ids"
+MOST_STEPS_FOR_STORES = 16  # until the copies have ended that the close of a session begins
 LOADS = ("_reqs_to_load", "_abandoned_reqs_to_load")
 
 
@@ -74,16 +81,9 @@ class BlockCopier(Copier):
 
     def complete(self, copy: OffloadCopy) -> None:
         """Wait for a copy."""
-        self._hooks.synchronize(copy.after)
+        self._runner.synchronize(copy.after)
         self._make(copy)
         self._under_way.remove(copy)
-
-
-class HeldBlock(NamedTuple):
-    """A block of the device, or of CPU memory, of which the connector is a reader for a copy of this owner."""
-
-    block: int
-    owner: Owner
 
 
 def held_blocks(connector: Any, side: str = GPU) -> Iterator[HeldBlock]:
@@ -103,8 +103,61 @@ def held_blocks(connector: Any, side: str = GPU) -> Iterator[HeldBlock]:
         yield from (HeldBlock(block.block_id, Owner(LOAD_KIND, number_of(rid))) for group in hit[0] for block in group)
 
 
-def attach(connector: Any, copier: BlockCopier) -> None:
+def let_copy(connector: Any, copier: BlockCopier) -> Copier:
     """Let the worker's side of the connector make its copies here; it calls torch for the streams of a GPU."""
     worker = connector.worker_handler
     worker._backend = copier
     vars(sys.modules[type(worker).__module__])["torch"] = Silent(Event=partial(PassEvent, copier), cuda=Silent())
+    return copier
+
+
+class LazyCopies:
+    """Copies of single blocks that begin also in steps without a pass.
+
+    A wait for them has an end if each that has begun since the last launch copies other blocks, because a pool has a
+    limited number of them.  If one copies a block again, they can take turns for ever, and the wait is judged so:
+    whether they will stop cannot be told from what has been copied.
+    """
+
+    def __init__(self) -> None:
+        self._launch, self._begun = 0, frozenset[Owner]()  # the last launch, and the copies that had begun by then
+        self._first = dict[int, Owner]()  # the first copy of a block since then
+
+    def note(self, launch: int, copies: Sequence[HeldBlock]) -> bool:
+        """Note the blocks in copies now; returns whether a wait has an end: for a load, or for copies of new blocks."""
+        if launch != self._launch:
+            self._launch, self._begun, self._first = launch, frozenset([copy.owner for copy in copies]), {}
+        stores = [copy for copy in copies if copy.owner.kind == BACKUP_KIND]
+        has_repeated = False
+        for copy in stores:
+            if copy.owner not in self._begun:
+                has_repeated |= self._first.setdefault(copy.block, copy.owner) != copy.owner
+        return len(stores) < len(copies) or (bool(stores) and not has_repeated)
+
+
+class BlockCopies(Part):
+    """The copies that the connector has begun, and the pool of blocks in CPU memory."""
+
+    def __init__(self, engine: VllmEngine, side: OffloadingSide, *, is_lazy: bool) -> None:
+        self._engine, self._side = engine, side
+        self._lazy = LazyCopies() if is_lazy else None
+        side.may_be_awaited = not is_lazy  # a request may wait for lazy copies alone
+        self._connector = connector = engine.built.scheduler.connector
+        host = msgspec.structs.replace(engine.built, manager=None, pool=connector.scheduler_manager.cpu_block_pool)
+        beside = Moves(host, engine.log.notice, engine.requests.owner, partial(held_blocks, connector, CPU))
+        engine.moves.hold_copies(partial(held_blocks, connector), beside)
+
+    def views(self, snapshot: Snapshot) -> Snapshot:
+        copies, lazy = self._engine.moves.copies, self._lazy
+        is_copying = bool(copies) if lazy is None else lazy.note(self._engine.runner.last_launch, copies)
+        return replace(snapshot, is_loading=snapshot.is_loading or is_copying)
+
+    def clear(self) -> None:
+        """An idle engine core learns with its next request that a load has ended, and in older releases, a store."""
+        engine = self._engine
+        for _ in range(MOST_STEPS_FOR_STORES):  # a session that has just been closed begins a store
+            if engine.built.core.batch_queue or engine.built.scheduler.has_requests():
+                engine.step()  # an empty pass reports its end
+        is_storing = any(held.owner.kind == BACKUP_KIND for held in held_blocks(self._connector))
+        if not (is_storing and engine.runner.release.has("steps_for_stores")):
+            self._connector.update_connector_output(self._side.end_copies())

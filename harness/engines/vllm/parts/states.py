@@ -6,11 +6,87 @@ copy before the pass; after each draft, the state goes to a block of its own beh
 of a pass at once: a block that another entry writes is no source.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
-from swarden.harness.engines.vllm.config import ALIGN, NONE, VllmConfig
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.target import Draw
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.layers import ALIGN, ALL, NONE, LayerGroup
+from swarden.harness.engines.vllm.parts import drafts
+from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmPart
 from swarden.harness.engines.vllm.passes import Columns, VllmEntry
+from swarden.harness.kit.settings import IfReleaseHas, Needs, PartOf, replaced, within
 from swarden.harness.kit.tags import TagMemory
+
+ALL_STATES = "all_states"  # the feature of a release
+NO_GROUPS: dict[str, Sequence[Any]] = {"state_groups": (0,)}
+SOME_GROUPS: dict[str, Sequence[Any]] = {"state_groups": range(1, 5)}
+STATE_WINDOW = 2  # a token reads the state that the token before it left
+
+
+class States(VllmPart, frozen=True):
+    """`state_groups` are groups of Mamba layers, with the mamba_cache_mode of the prefix cache: "align", or "all" with
+    `all_states`; without a prefix cache it is "none".
+    """
+
+    state_groups: Annotated[int, within(0, 4)] = 0
+    all_states: Annotated[bool, PartOf("state_groups"), IfReleaseHas(ALL_STATES)] = False
+
+    needs = (Needs("all_states", CACHED | drafts.NONE | {"second_runner": (False,)}),)
+    server_need = ("state_groups", "recurrent states")
+
+    def mode(self, *, prefix_caching: bool) -> str:
+        """The mamba_cache_mode."""
+        if not self.is_on or not prefix_caching:
+            return NONE
+        return ALL if self.all_states else ALIGN
+
+    def layers(self, block_len: int) -> tuple[LayerGroup, ...]:
+        return (LayerGroup(STATE_WINDOW, block_len, has_states=True),) * self.state_groups
+
+    def check(self, config: VllmConfig) -> None:
+        sizes = {group.block_len for group in config.groups}
+        if self.all_states and not self.is_on:
+            raise InvalidConfig("all_states is true without state_groups, want false")
+        if self.all_states and sizes != {config.block_size}:
+            raise InvalidConfig("window_block_sizes differ from block_size, which a release refuses with all_states")
+        if self.is_on and config.drafts.is_on and config.asynchronous:
+            raise InvalidConfig("asynchronous and draft_len are set with state_groups: the three are not driven")
+        if self.is_on and config.drafts.is_on and config.streaming.is_on:
+            raise InvalidConfig("streaming_input and draft_len are set with state_groups: the three are not driven")
+        if config.state_mode == ALIGN and config.store.loads_within_a_step:
+            raise InvalidConfig(
+                "late_loads is false with external_len and state_groups, want true, or prefix_caching false"
+            )
+        if config.state_mode == ALIGN and config.chunk_len < max(sizes):
+            raise InvalidConfig(
+                f"chunk_len is {config.chunk_len}, want at least the tokens of a block with state_groups"
+            )
+
+    def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
+        mode, block_len = config.state_mode, config.block_size
+        return {
+            "CacheConfig": {"mamba_cache_mode": mode, "mamba_block_size": None if mode == NONE else block_len},
+            "MambaSpec": {"mamba_cache_mode": mode},
+        }
+
+
+def num_blocks_of(mode: str, context_len: int, block_len: int) -> int:
+    """The blocks of one group for the states of a request, without those for drafts."""
+    return {NONE: 1, ALIGN: 2, ALL: -(-context_len // block_len)}[mode]
+
+
+def with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
+    """The configuration with groups of Mamba layers."""
+    sizes = {group.block_len for group in config.groups}
+    can_keep_all = config.prefix_caching and len(sizes) == 1 and has(ALL_STATES) and not config.second_runner
+    return replaced(
+        config,
+        state_groups=draw.one_of((1, 2)),
+        all_states=can_keep_all and draw.one_of((False, True)),
+        chunk_len=max(config.chunk_len, *sizes),
+    )
 
 
 class VllmStates:
@@ -20,9 +96,9 @@ class VllmStates:
     last pass accepted: the state after them is so many places behind.
     """
 
-    def __init__(self, config: VllmConfig, memory: TagMemory) -> None:
-        self._memory, self._mode = memory, config.state_mode
-        sizes = {index: group.block_size for index, group in enumerate(config.groups) if group.has_states}
+    def __init__(self, mode: str, groups: Sequence[LayerGroup], memory: TagMemory) -> None:
+        self._memory, self._mode = memory, mode
+        sizes = {index: group.block_len for index, group in enumerate(groups) if group.has_states}
         self.groups, self._size = tuple(sizes), max(sizes.values(), default=1)
         self._column: dict[int, int] = {}
         self._accepted: dict[int, int] = {}

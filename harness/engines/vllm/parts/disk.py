@@ -10,20 +10,64 @@ import mmap
 import os
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
+from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import DISK_FAILS, DISK_FULL, DISK_LATE
+from swarden.harness.engines.vllm.connector import OFFLOADING, children_of
+from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, PartOf
 
+NONE: dict[str, Sequence[Any]] = {"has_disk": (False,)}
+DISK_FAILS, DISK_FULL, DISK_LATE = "disk.fails", "disk.full", "disk.late"
+FAULTS = {
+    DISK_FAILS: "a file of the second tier is cut short, and the read of it fails",
+    DISK_FULL: "a write of the second tier fails",
+    DISK_LATE: "a read or a write of the second tier takes four more steps",
+}
+MAX_CHUNKS = 1 << 12  # of CPU memory before the tier: each is bytes, as the tier reads them
 NAME, SPEC = "SwardenDisk", "TieringOffloadingSpec"
 PACKAGE = "vllm.v1.kv_offload.tiering"
 IO_MODULES = (f"{PACKAGE}.fs.io", f"{PACKAGE}.fs.manager")  # they call the functions of `os`
 STEPS, MORE_STEPS = 2, 4  # until a job of the tier has ended
 TAG_BYTES = 8
+
+
+class SecondTier(VllmPart, frozen=True):
+    """With `has_disk` a file system is the second tier behind the CPU memory of the offloading connector."""
+
+    has_disk: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, True)), IfReleaseHas("disk")] = False
+
+    server_need = ("has_disk", "second tier")
+
+    def check(self, config: VllmConfig) -> None:
+        count = config.offload.cpu_chunks
+        if self.is_on and count > MAX_CHUNKS:
+            raise InvalidConfig(f"cpu_chunks is {count} with has_disk, want at most {MAX_CHUNKS}")
+
+    def is_in(self, config: VllmConfig) -> bool:
+        return self.is_on and config.offload.is_on
+
+    def faults(self, config: VllmConfig) -> Sequence[str]:
+        return (*FAULTS,)
+
+    def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
+        """Of both tiers, with the stand-ins in the place of the release's classes."""
+        kind = type(NAME, (DiskTier, release.code("FileSystemTierManager")), {})
+        release.code("SecondaryTierFactory")._registry[NAME] = lambda: kind
+        vars(sys.modules[f"{PACKAGE}.spec"])["SharedOffloadRegion"] = SharedMemory
+        tier = {"type": NAME, "root_dir": "", "n_read_threads": 0, "n_write_threads": 0}
+        return {OFFLOADING: {"spec_name": SPEC, "secondary_tiers": [tier]}}
+
+    def attach(self, engine: VllmEngine) -> None:
+        side: Any = engine.runner.loads  # that of CPU memory
+        side.tiers = tiers = Tiers(children_of(engine.built.scheduler.connector)[0])
+        tiers.disk.files.faults = engine.faults
+        side.copier.host = tiers.disk.rows(engine.config.offload.chunk_blocks, engine.runner.device.memory.unit_size)
 
 
 class Disk:
@@ -201,12 +245,3 @@ class Tiers:
     def __bool__(self) -> bool:
         """Whether a request may wait for the second tier."""
         return self.disk.looks_up or bool(self._manager.has_pending_work())
-
-
-def prepare(release: VllmRelease) -> Mapping[str, Any]:
-    """The kv_connector_extra_config of both tiers, with the stand-ins in the place of the release's classes."""
-    kind = type(NAME, (DiskTier, release.code("FileSystemTierManager")), {})
-    release.code("SecondaryTierFactory")._registry[NAME] = lambda: kind
-    vars(sys.modules[f"{PACKAGE}.spec"])["SharedOffloadRegion"] = SharedMemory
-    tier = {"type": NAME, "root_dir": "", "n_read_threads": 0, "n_write_threads": 0}
-    return {"spec_name": SPEC, "secondary_tiers": [tier]}

@@ -1,0 +1,16 @@
+"""The groups of layers of a model, and limits of settings."""
+
+from typing import NamedTuple
+
+POOL = "blocks"
+WAITS_FOR_LOAD = "WAITING_FOR_REMOTE_KVS"  # the status of a request
+MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
+NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
+
+
+class LayerGroup(NamedTuple):
+    """A group of layers: the tokens that one sees (None: all), the tokens of a block, and whether it has states."""
+
+    window: int | None
+    block_len: int
+    has_states: bool = False

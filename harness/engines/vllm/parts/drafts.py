@@ -1,0 +1,89 @@
+"""Speculative decoding."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Accept, name_of
+from swarden.harness.core.target import Draw
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.layers import ALIGN
+from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.kit.settings import Drawn, OneOf, PartOf, drawn, replaced, within
+
+NGRAM, EAGLE = "ngram", "eagle"
+NGRAM_GPU = "ngram_gpu"  # the n-grams that a release combines with asynchronous scheduling
+SECOND_NGRAMS = "second_runner_ngrams"  # the feature of a release
+NONE: dict[str, Sequence[Any]] = {"draft_len": (None,)}
+NO_EAGLE: dict[str, Sequence[Any]] = {"drafter": (NGRAM,)}
+
+
+class Drafts(VllmPart, frozen=True):
+    """`draft_len` enables speculative decoding with as many drafts, of the kind `drafter`.
+
+    "ngram" needs no memory, "eagle" takes slots ahead and recomputes the last block of a cached prefix.
+    """
+
+    draft_len: Annotated[int, within(1, 16)] | None = None
+    drafter: Annotated[str, OneOf((NGRAM, EAGLE)), PartOf("draft_len"), Drawn((NGRAM, EAGLE))] = NGRAM
+
+    server_need = ("draft_len", "drafts")
+    ops = (name_of(Accept),)
+
+    @property
+    def count(self) -> int:
+        return self.draft_len or 0
+
+    @property
+    def lookahead_len(self) -> int:
+        """The tokens beyond the drafts for which blocks are allocated."""
+        return self.count if self.drafter == EAGLE else 0
+
+    def check(self, config: VllmConfig) -> None:
+        if config.chunk_len <= self.count:
+            raise InvalidConfig(f"chunk_len is {config.chunk_len}, want more than draft_len {self.draft_len}")
+        if config.state_mode == ALIGN and self.count >= config.block_size:
+            raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
+
+    def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
+        if self.drafter == NGRAM and config.second_runner and not release.has(SECOND_NGRAMS):
+            raise InvalidConfig(f"second_runner is true with ngram drafts, want false for vllm {release.text}")
+
+    def limits(self, config: VllmConfig) -> Mapping[str, Any]:
+        return {"draft_len": self.count, "draft_row_len": self.lookahead_len}
+
+    def method(self, *, asynchronous: bool) -> str:
+        return NGRAM_GPU if asynchronous and self.drafter == NGRAM else self.drafter
+
+    def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
+        """The SpeculativeConfig is checked as one of n-grams, and then gets its method, because Eagle needs a model."""
+        speculative = release.make(
+            "SpeculativeConfig",
+            method=NGRAM,
+            num_speculative_tokens=self.count,
+            prompt_lookup_max=2,
+            target_model_config=release.model_config,
+            target_parallel_config=release.make("ParallelConfig"),
+        )
+        speculative.method = self.method(asynchronous=config.asynchronous)
+        return {
+            "VllmConfig": {"speculative_config": speculative},
+            "MambaSpec": {"num_speculative_blocks": self.count},
+        }
+
+    def attach(self, engine: VllmEngine) -> None:
+        engine.drafts = engine.runner.device.script
+
+
+def with_drafts(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
+    """The configuration with speculative decoding."""
+    draft_len = draw.one_of((3, 1, 5))
+    config = replaced(
+        config,
+        asynchronous=config.asynchronous and not config.states.is_on,
+        chunk_len=max(config.chunk_len, 2 * config.max_running_requests, 8),
+        draft_len=min(draft_len, config.block_size - 1) or None if config.state_mode == ALIGN else draft_len,
+        **drawn(draw, Drafts),
+    )
+    needs_eagle = config.second_runner and not has(SECOND_NGRAMS)
+    return replaced(config, drafter=EAGLE) if needs_eagle else config

@@ -1,0 +1,311 @@
+"""A KV connector whose store outside of the engine has the first tokens of every prompt, and the loads from it."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.target import Draw
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE, STORE_LATE, ConnectorWorker
+from swarden.harness.engines.vllm.front import number_of
+from swarden.harness.engines.vllm.layers import ALIGN, MAX_CONTEXT_LEN, POOL
+from swarden.harness.engines.vllm.parts.part import Events, Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
+from swarden.harness.kit.part import Part
+from swarden.harness.kit.settings import Drawn, PartOf, drawn, replaced, within
+from swarden.invariants.events import HANDOVER_KIND, CopiedIn, Discarded, PrefixesCompared
+
+NONE: dict[str, Sequence[Any]] = {"external_len": (0,)}
+NAME = "SwardenStore"
+PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
+
+
+class Storing(VllmPart, frozen=True):
+    """`external_len` enables a KV connector, whose store has so many tokens of each prompt.
+
+    With `late_loads` it loads them in the background.  If it `saves`, it gets the KV of each ended request, whose
+    blocks are kept until then.
+    """
+
+    external_len: Annotated[int, within(0, MAX_CONTEXT_LEN)] = 0
+    late_loads: bool = False
+    saves: Annotated[bool, PartOf("external_len"), Drawn((False, False, True))] = False
+
+    server_need = ("external_len", "connector")
+    hashes_blocks = True
+
+    @property
+    def loads_within_a_step(self) -> bool:
+        return self.is_on and not self.late_loads
+
+    def check(self, config: VllmConfig) -> None:
+        if self.late_loads and not self.is_on:
+            raise InvalidConfig("late_loads is true without external_len, want false")
+        if self.saves and not self.late_loads:
+            raise InvalidConfig("saves is true without late_loads, want false")
+        if self.loads_within_a_step and config.offload.is_on:
+            raise InvalidConfig("late_loads is false with cpu_chunks and external_len, want true")
+
+    def faults(self, config: VllmConfig) -> Sequence[str]:
+        """A failed load within a step is reported by its blocks, which one group can have."""
+        if self.late_loads:
+            return LOAD_FAILS, LOAD_LATE, *([STORE_LATE] if self.saves else [])
+        can_fail = len(config.groups) == 1 and not config.drafts.is_on
+        return (LOAD_FAILS,) if can_fail else ()
+
+    def reported(self, config: VllmConfig) -> Events:
+        """A load that fails within a step rejects the pass in flight."""
+        fails_within_a_step = self.loads_within_a_step and LOAD_FAILS in config.faults
+        return CopiedIn, *[PrefixesCompared] * self.saves, *[Discarded] * fails_within_a_step
+
+    def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
+        kind = type(NAME, (Store, release.code("KVConnectorBase"), release.code("SupportsHMA")), {})
+        release.code("KVConnectorFactory")._registry[NAME] = lambda: kind
+        return {
+            NAME: {
+                "len": self.external_len,
+                "block_size": config.largest_block_size,
+                "is_late": self.late_loads,
+                "has_states": config.states.is_on,
+                "saves": self.saves,
+            }
+        }
+
+    def attach(self, engine: VllmEngine) -> Part:
+        engine.runner.loads = loads = LateLoads(engine)
+        if self.saves:
+            engine.requests.is_handed_over = lambda _: True
+        return loads
+
+
+class EndedLoads(NamedTuple):
+    """The requests whose loads ended, and those that have been `sent` to the store.
+
+    A release gets either the requests whose loads failed, or the blocks that these loads did not write.
+    """
+
+    requests: set[str]
+    failed: set[str]
+    unwritten: set[int]
+    sent: set[str]
+
+
+@dataclass
+class _UnderWay:
+    load: BlockLoad
+    passes: int
+    is_written: bool
+    has_failed: bool
+
+
+@dataclass
+class _SaveUnderWay:
+    save: BlockSave
+    passes: int
+
+
+class LateLoads(ConnectorWorker, Part):
+    """The worker's side of the store.
+
+    Every second load is written at once, as by a transfer that overtakes passes in flight.
+    """
+
+    writes_blocks = True
+
+    def __init__(self, engine: VllmEngine) -> None:
+        super().__init__()
+        self._engine, self._runner, self._faults = engine, engine.runner, engine.faults
+        self._under_way: list[_UnderWay] = []
+        self._begun = 0
+        self._saves: list[_SaveUnderWay] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._under_way or self._saves)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request that has ended keeps blocks for a save, which begins with the next step."""
+        built, owner = self._engine.built, self._engine.requests.owner
+        return any(
+            blocks and owner(built.number_of(rid)).kind == HANDOVER_KIND
+            for table in built.tables
+            for rid, blocks in table.req_to_blocks.items()
+        )
+
+    def save(self, saves: Iterable[BlockSave]) -> None:
+        """Begin to send the KV of requests that have ended to the store."""
+        self._saves += [_SaveUnderWay(save, self._passes(STORE_LATE)) for save in saves]
+
+    def received(self, flight: VllmPass, output: Any) -> None:
+        """Begin the loads of an output of the scheduler; those that are not late belong to its pass."""
+        self.save(getattr(output.kv_connector_metadata, "saves", ()))
+        for load in getattr(output.kv_connector_metadata, "loads", ()):
+            if load.is_late:
+                self.begin(load)
+                continue
+            self._runner.copied_in(load.blocks(self._runner.groups), load.request)
+            if self._fails():
+                flight.failed.append(load)
+            else:
+                flight.loads.append(load)
+
+    def computed(self, flight: VllmPass) -> Any:
+        """A pass has been computed. Returns the connector's output for the scheduler; None if no load has ended."""
+        if flight.failed:
+            return self._runner.release.make("KVConnectorOutput", invalid_block_ids=flight.unwritten)
+        ended = self.end_pass()
+        if not ended.requests and not ended.sent:
+            return None
+        return self._runner.release.make(
+            "KVConnectorOutput",
+            finished_sending=sorted(ended.sent, key=number_of),
+            finished_recving=sorted(ended.requests, key=number_of),
+            failed_recving=sorted(ended.failed, key=number_of),
+            invalid_block_ids=ended.unwritten,
+        )
+
+    def _fails(self) -> bool:
+        return LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
+
+    def begin(self, load: BlockLoad) -> None:
+        self._runner.copied_in(load.blocks(self._runner.groups), load.request)
+        self._begun += 1
+        self.loading[load.request] = load
+        has_failed = self._fails()
+        is_early = bool(self._begun % 2) and not has_failed
+        if is_early:
+            self._runner.device.load(load)
+        self._under_way.append(_UnderWay(load, self._passes(LOAD_LATE), is_early, has_failed))
+
+    def _passes(self, fault: str) -> int:
+        """The number of passes until a load or a save ends, which this fault delays."""
+        return PASSES + MORE_PASSES * self._faults.fires(fault)
+
+    def end_pass(self) -> EndedLoads:
+        """Count a pass; returns the loads and the saves that have ended with it."""
+        for saving in self._saves:
+            saving.passes -= 1
+        saved = [saving.save for saving in self._saves if saving.passes <= 0]
+        self._saves = [saving for saving in self._saves if saving.passes > 0]
+        for save in saved:
+            self._engine.log.notice(PrefixesCompared(0, POOL, self._runner.device.save(save)))
+        sent = {save.rid for save in saved}
+        ended = []
+        for under_way in self._under_way:
+            under_way.passes -= 1
+            if under_way.passes <= 0:
+                ended.append(under_way)
+                if not under_way.is_written and not under_way.has_failed:
+                    self._runner.device.load(under_way.load)
+        self._under_way = [under_way for under_way in self._under_way if under_way.passes > 0]
+        failed = [under_way.load for under_way in ended if under_way.has_failed]
+        rids = {under_way.load.rid for under_way in ended}
+        if self._runner.release.has("failed_requests"):
+            return EndedLoads(rids, {load.rid for load in failed}, set(), sent)
+        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(self._runner.groups)}, sent)
+
+
+class Store:
+    """The connector, as a mixin for the release's base class.
+
+    Alone it is the scheduler's side: the runner reads the metadata.  Below a MultiConnector it is the worker's side,
+    too, with the loads in the background as its `worker`.
+
+    It has whole blocks, up to `external_len` tokens of the prompt.  In the background it loads a prompt that is not
+    longer with its last block, as the release's NixlConnector does; the release then computes the last token again.
+    Not with states: that behind the last token is not the one before it.
+
+    If it `saves`, it gets the KV of each request that has ended, in the background: its blocks are freed after that,
+    and later loads of this prefix have the KV that was saved.  Nothing is read of a request that no pass has had since
+    it was admitted: a load, also one of another connector, may be under way.
+    """
+
+    worker: LateLoads
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)  # type: ignore[call-arg]  # of the release's class
+        extra: Mapping[str, Any] = vllm_config.kv_transfer_config.kv_connector_extra_config
+        self._extra, self._loads_whole = extra, extra["is_late"] and not extra["has_states"]
+        self._starts: dict[str, int] = {}
+        self._loads: list[BlockLoad] = []
+        self._saves: list[BlockSave] = []
+        self._scheduled = set[str]()  # the requests that a pass has computed since they were admitted
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        known, length, size = request.num_prompt_tokens, self._extra["len"], self._extra["block_size"]
+        whole = min(length, known - 1) // size * size
+        most = known if self._loads_whole and 1 < known <= length else whole
+        count = max(0, most - num_computed_tokens)
+        self._starts[request.request_id] = num_computed_tokens
+        self._scheduled.discard(request.request_id)
+        return count, self._extra["is_late"] and count > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if num_external_tokens > 0:
+            start = self._starts[request.request_id]
+            end = start + num_external_tokens
+            tokens = list(request.prompt_token_ids[:end])
+            tables = [list(group) for group in blocks.get_block_ids()]
+            self._loads.append(BlockLoad(request.request_id, start, end, tokens, tables, self._extra["is_late"]))
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        self._scheduled.update(scheduler_output.num_scheduled_tokens)
+        loads, self._loads = self._loads, []
+        saves, self._saves = self._saves, []
+        return LoadMetadata(loads, saves)
+
+    def request_finished_all_groups(self, request: Any, block_ids: Sequence[Sequence[int]]) -> tuple[bool, None]:
+        rid = request.request_id
+        is_saved = self._extra["saves"] and any(block_ids)
+        if is_saved:
+            computed = request.num_computed_tokens - request.num_output_placeholders if rid in self._scheduled else 0
+            self._saves.append(BlockSave(rid, list(request.all_token_ids[:computed]), [*map(list, block_ids)]))
+        return is_saved, None
+
+    def reset_cache(self) -> bool:
+        return True
+
+    def start_load_kv(self, *args: Any, **kwargs: Any) -> None:
+        metadata = self._get_connector_metadata()  # type: ignore[attr-defined]  # of the release's class
+        for load in metadata.loads:
+            self.worker.begin(load)
+        self.worker.save(metadata.saves)
+
+    def get_finished(self, finished_req_ids: Collection[str]) -> tuple[Collection[str], Collection[str]]:
+        self._ended = self.worker.end_pass()
+        return self._ended.sent, self._ended.requests
+
+    def get_transfer_results(self, finished_req_ids: Collection[str]) -> Any:
+        results = super().get_transfer_results(finished_req_ids)  # type: ignore[misc]  # of the release's class
+        results.failed_recving.update(self._ended.failed)
+        return results
+
+    def get_block_ids_with_load_errors(self) -> Collection[int]:
+        return self._ended.unwritten
+
+    def wait_for_save(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing is saved."""
+
+    wait_for_layer_load = save_kv_layer = wait_for_save
+
+
+class LoadMetadata(NamedTuple):
+    """The metadata for the worker: the loads and the saves that begin with a pass."""
+
+    loads: Sequence[BlockLoad]
+    saves: Sequence[BlockSave]
+
+
+def with_loads(draw: Draw, config: VllmConfig) -> VllmConfig:
+    """The configuration with a store."""
+    external_len = config.block_size * draw.one_of((4, 2, 8))
+    late_loads = draw.one_of((False, True, True)) or config.state_mode == ALIGN
+    saves = drawn(draw, Storing) if late_loads else {}
+    return replaced(config, external_len=external_len, late_loads=late_loads, **saves)
+
+
+def beside_cpu_memory(draw: Draw, config: VllmConfig) -> VllmConfig:
+    """The configuration, perhaps with a store."""
+    external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8))
+    return replaced(config, external_len=external_len, late_loads=external_len > 0)
