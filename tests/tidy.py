@@ -142,7 +142,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/core/target_fault.py", "blamed_on"): "an exception of a target is raised again as a fault of that target",
     ("harness/kit/lockstep.py", "join"): "an exception of an engine's thread is kept, because engines catch it here",
     (
-        "harness/engines/sglang/storage.py",
+        "harness/engines/sglang/parts/storage.py",
         "call",
     ): "an exception of the storage is kept, because the release catches it",
     ("harness/kit/lockstep.py", "_run"): "an exception of an engine's thread is raised in the step of that thread",
@@ -333,10 +333,10 @@ def imports_up_the_layers(module: Module) -> Findings:
 
 
 def folder_cycles(modules: Iterable[Module]) -> list[str]:
-    """The folders that are part of an import cycle."""
+    """The folders that are part of an import cycle; the parts of an engine belong to the folder of the engine."""
     imported: dict[str, set[str]] = {}
     for module in modules:
-        folder = module.path.rpartition("/")[0]
+        folder = module.path.rpartition("/")[0].removesuffix("/parts")
         places = {name.replace(".", "/") for _, name in module.imports()}
         imported.setdefault(folder, set()).update(places)
     folders = {

@@ -6,8 +6,8 @@ from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.memory import SglangMemory
-from swarden.harness.engines.sglang.requests import max_pool_len
+from swarden.harness.engines.sglang.options import max_pool_len, settings_of
+from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.harness.kit.streams import Stream
 from swarden.harness.kit.tags import VOCABULARY
@@ -28,8 +28,7 @@ def attributes(
         "tree_cache": memory.tree,
         "send_to_tokenizer": sender,
         "ipc_channels": SimpleNamespace(send_to_tokenizer=sender),
-        **_limits(config),
-        **_policies(release, config),
+        **settings_of(release, config),
         **_initial_state(release),
         **ONE_RANK,
         **_beside_the_scheduler(config),
@@ -47,63 +46,6 @@ def _model_runner(release: SglangRelease, config: SglangConfig) -> Any:
         swa_max_total_num_tokens=config.swa_pages * config.page_size,
         **dict.fromkeys(POOL_LENS, max_pool_len(release, config)),
     )
-
-
-def _limits(config: SglangConfig) -> dict[str, Any]:
-    full = config.full_pages * config.page_size
-    return {
-        "page_size": config.page_size,
-        "is_hybrid_swa": config.sliding_window is not None,
-        "is_hybrid_ssm": config.state_slots is not None,
-        "full_tokens_per_layer": full,
-        "swa_tokens_per_layer": config.swa_pages * config.page_size,
-        "max_total_num_tokens": full,
-        "chunked_prefill_size": config.chunk_len,
-        "max_prefill_tokens": config.max_prefill_tokens,
-        "max_running_requests": config.max_running_requests,
-        "max_prefill_bs": 0,
-        "max_queued_requests": None,
-        "kv_shard_widening": 1,
-        "sliding_window_size": config.sliding_window,
-    }
-
-
-def _policies(release: SglangRelease, config: SglangConfig) -> dict[str, Any]:
-    has_priority = config.preemption_threshold is not None
-    ratio, floor = config.new_token_ratio, config.new_token_ratio_floor
-    decay = (ratio - floor) / config.new_token_ratio_decay_steps
-    tracker, algorithm = release.code("NewTokenRatioTracker"), release.code("SpeculativeAlgorithm")
-    return {
-        "enable_overlap": config.overlap,
-        "enable_hierarchical_cache": config.host_ratio is not None,
-        "enable_hicache_storage": config.storage_policy is not None,
-        "is_mixed_chunk": config.mixed_batches,
-        "spec_algorithm": _algorithm(algorithm, config),
-        "disaggregation_mode": release.code("DisaggregationMode")(config.role),
-        "new_token_ratio": ratio,
-        "init_new_token_ratio": ratio,
-        "min_new_token_ratio": floor,
-        "new_token_ratio_decay": decay,
-        "new_token_ratio_tracker": (
-            Silent(current=ratio) if tracker is None else tracker(init=ratio, min=floor, decay=decay, current=ratio)
-        ),
-        "enable_priority_scheduling": has_priority,
-        "enable_priority_preemption": has_priority,
-        "priority_scheduling_preemption_threshold": config.preemption_threshold or 0,
-        "schedule_low_priority_values_first": False,
-        "abort_on_priority_when_disabled": False,
-        "prefill_decode_interval": 0,
-        "prefill_decode_interval_min_bs": 0,
-        "_prefill_decode_interval_remaining": 0,
-        "polling_count": 0,  # counts the polls of the decode side's transfers
-        "polling_interval": 1,
-    }
-
-
-def _algorithm(kind: Any, config: SglangConfig) -> Any:
-    if config.draft_len is not None:
-        return kind.NGRAM
-    return kind.from_string(None) if hasattr(kind, "from_string") else kind.NONE
 
 
 def _initial_state(release: SglangRelease) -> dict[str, Any]:

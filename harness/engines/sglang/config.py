@@ -6,12 +6,15 @@ from typing import Annotated, Any
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.ops import Accept, OpenSession, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.core.validation import shortened
+from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, Settings, drawn, within
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS
+from swarden.invariants.view import ComponentView
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 WRITE_POLICIES = WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
@@ -27,7 +30,6 @@ HOST_FAULTS = {
     HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
     HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
 }
-SECONDS_PER_STEP = 0.4  # on the clocks of a release
 STORAGE_POLICIES = ("timeout", "wait_complete", "best_effort")  # the first is the default of servers
 STORAGE_FAILS, STORAGE_SLOW, STORAGE_PARTIAL = "storage.fails", "storage.slow", "storage.partial"
 STORAGE_FAULTS = {
@@ -47,7 +49,7 @@ MOST_RESERVED_PAGES = 4  # of a decode side for each request
 ADAPTERS = "adapter"
 SEQUENCES = "sequences"
 OPTIONS = (ADAPTERS, "uncached")  # of a request; an uncached prompt keeps its windowed pages until it ends
-ADAPTER = "lora"  # in the name of an adapter, before its number
+FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **STORAGE_FAULTS, **LINK_FAULTS}
 OVERBOOKED = {"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01}
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
     "rivals": {"preemption_threshold": 0, "waiting_order": FIRST_COME},
@@ -223,6 +225,30 @@ class SglangConfig(Settings, frozen=True):
     def has_storage(self) -> bool:
         """Whether a storage is behind the host memory, or behind the answers of a decode side."""
         return self.storage_policy is not None or self.decode_offload
+
+    @property
+    def has_priorities(self) -> bool:
+        return self.preemption_threshold is not None
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """The faults that can happen to a scheduler of this configuration, each with its effect."""
+        of_host = HOST_FAULTS if self.host_ratio is not None or self.decode_offload else {}
+        of_storage = STORAGE_FAULTS if self.has_storage else {}
+        of_link = LINK_FAULTS if self.role != BOTH else {}
+        return {**CLIENT_FAULTS, **of_host, **of_storage, **of_link}
+
+    @property
+    def components(self) -> tuple[ComponentView, ...]:
+        """The components: full attention, a window and recurrent states, as far as the configuration has them."""
+        of_kv = tuple([ComponentView(pool.name, pool.window, self.page_size) for pool in self.shape.pools])
+        states = ComponentView(STATE_POOL, STATE_WINDOW, self.page_size, has_states=True)
+        return of_kv if self.state_slots is None else (*of_kv, states)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The units of the pool of each component."""
+        return [*[pool.units for pool in self.shape.pools], *([] if self.state_slots is None else [self.state_slots])]
 
     @property
     def states_tracked(self) -> int:

@@ -11,7 +11,6 @@ import msgspec
 
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import (
-    BOTH,
     DECODE,
     LAZY_BUFFER,
     NO_BUFFER,
@@ -20,30 +19,16 @@ from swarden.harness.engines.sglang.config import (
     SglangConfig,
 )
 from swarden.harness.engines.sglang.moves import watch
-from swarden.harness.engines.sglang.rust_core import PAIR_OF_CORES, register
-from swarden.harness.engines.sglang.states import STATE_POOL, rows_with_states
-from swarden.harness.engines.sglang.storage import make_storage, storage_args
+from swarden.harness.engines.sglang.options import DEVICE, row_len, state_grid, switches_of, wanted_args
+from swarden.harness.engines.sglang.parts.rust_core import PAIR_OF_CORES, register
+from swarden.harness.engines.sglang.parts.states import rows_with_states
+from swarden.harness.engines.sglang.parts.storage import make_storage
+from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing
 
-DEVICE = "cpu"
 SWA_LAYER, FULL_LAYER = 0, 1  # of the model; a layer of states is the third
-BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
-SPARE_OF_DRAFTS = 4  # entries of a row beside those for the tokens of a pass
 PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
-
-
-class SglangMemory(NamedTuple):
-    """The request table, the allocator of the pools of KV, and the prefix tree."""
-
-    rows: Any
-    allocator: Any
-    tree: Any
-
-    @property
-    def mapping(self) -> Any:
-        """The windowed slot of each slot, as a tensor; None without a window."""
-        return getattr(self.allocator, "full_to_swa_index_mapping", None)
 
 
 def memory_of(
@@ -52,33 +37,10 @@ def memory_of(
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
     has_states = config.state_slots is not None
     rows = rows_with_states(release, config, row_len(config)) if has_states else _rows(release, config)
-    allocator = _allocator(release, config, rows)
-    for name, pool in zip(("full", "swa"), sub_allocators(allocator), strict=False):
-        watch(name, pool, notice)
-    if config.state_slots is not None:
-        watch(STATE_POOL, rows.mamba_allocator, notice)
-    return SglangMemory(rows, allocator, _tree(release, config, server_args, rows, allocator))
-
-
-def sub_allocators(allocator: Any) -> tuple[Any, ...]:
-    """The allocators of the pools of KV: full attention, and the window if there is one."""
-    if not hasattr(allocator, "full_attn_allocator"):
-        return (allocator,)
-    return allocator.full_attn_allocator, allocator.swa_attn_allocator
-
-
-def sub_pools(kv_cache: Any) -> tuple[Any, ...]:
-    """The pools of KV, in the order of their allocators."""
-    return (kv_cache.full_kv_pool, kv_cache.swa_kv_pool) if hasattr(kv_cache, "swa_kv_pool") else (kv_cache,)
-
-
-def row_len(config: SglangConfig) -> int:
-    """The length of a row of the request table, with entries for drafts: get_req_to_token_extra_context_len."""
-    if config.draft_len is None:
-        return config.max_context_len
-    count = config.draft_len + 1
-    of_two_passes = 2 * count + config.page_size - 1 if config.page_size > 1 else 0
-    return config.max_context_len + max(SPARE_OF_DRAFTS + count, of_two_passes)
+    memory = SglangMemory(rows, _allocator(release, config, rows), None)
+    for component, pool in zip(config.components, memory.allocators, strict=True):
+        watch(component.pool, pool, notice)
+    return memory._replace(tree=_tree(release, config, server_args, rows, memory.allocator))
 
 
 def _rows(release: SglangRelease, config: SglangConfig) -> Any:
@@ -95,18 +57,6 @@ def _rows(release: SglangRelease, config: SglangConfig) -> Any:
 def set_environment(config: SglangConfig) -> None:
     """Set what a release reads from the environment while it runs."""
     os.environ.update(switches_of(config))
-
-
-def switches_of(config: SglangConfig) -> dict[str, str]:
-    """The variables of the environment for these settings."""
-    switches = {
-        "SGLANG_SWA_EVICTION_INTERVAL": config.window_eviction_interval,  # 128 by default, from 0.5.17 on
-        "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": 1.0,
-        "SGLANG_OPT_SWA_RELEASE_LEAF_LOCK_AFTER_WINDOW": config.releases_early,
-        "SGLANG_OPT_RELEASE_PREFILL_SWA": config.releases_early,
-        "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT": config.splits_leaves,
-    }
-    return {name: str(value).lower() for name, value in switches.items()}
 
 
 def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
@@ -128,50 +78,6 @@ def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
     release.code("publish_server_args")(args)
     _be_the_only_rank(release)
     return args
-
-
-def wanted_args(config: SglangConfig) -> dict[str, Any]:
-    """The arguments of a server that differ from their defaults, or that a scheduler reads."""
-    return {
-        "model_path": "dummy",
-        "tokenizer_path": "dummy",
-        "device": DEVICE,
-        "attention_backend": "torch_native",
-        "sampling_backend": "pytorch",
-        "disable_cuda_graph": True,
-        "disable_overlap_schedule": not config.overlap,
-        "speculative_algorithm": None if config.draft_len is None else "NGRAM",
-        "speculative_num_draft_tokens": None if config.draft_len is None else config.draft_len + 1,
-        "speculative_eagle_topk": None if config.draft_len is None else 1,  # drafts are a chain
-        "disaggregation_mode": config.role,
-        "disaggregation_transfer_backend": BACKEND if config.role != BOTH else None,
-        "disaggregation_bootstrap_port": 1,
-        "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
-        "num_reserved_decode_tokens": config.reserved_decode_tokens,
-        "disable_radix_cache": not config.caches_prefixes,
-        "disaggregation_decode_enable_radix_cache": config.decode_tree,
-        "disaggregation_decode_enable_offload_kvcache": config.decode_offload,
-        "grammar_backend": "none",
-        "page_size": config.page_size,
-        "chunked_prefill_size": config.chunk_len,
-        "pp_max_micro_batch_size": config.max_running_requests,
-        "max_running_requests": config.max_running_requests,
-        "enable_priority_scheduling": config.preemption_threshold is not None,
-        "schedule_low_priority_values_first": False,
-        "enable_mixed_chunk": config.mixed_batches,
-        "enable_hierarchical_cache": config.host_ratio is not None,
-        "hicache_ratio": config.host_ratio or 1.0,
-        "hicache_write_policy": config.write_policy,
-        **storage_args(config),
-        "enable_streaming_session": config.streaming_sessions,
-        "mamba_radix_cache_strategy": config.state_strategy,
-        "mamba_track_interval": config.state_interval,
-    }
-
-
-def state_grid(config: SglangConfig) -> int:
-    """ServerArgs.mamba_cache_chunk_size; without buffers a state is cached after any token."""
-    return 1 if config.state_strategy == NO_BUFFER else max(config.state_chunk_len, config.page_size)
 
 
 def _be_the_only_rank(release: SglangRelease) -> None:

@@ -14,10 +14,10 @@ from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.sglang.adapter import SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
-from swarden.harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, TransferMemory
-from swarden.harness.engines.sglang.memory import set_environment, sub_pools
-from swarden.harness.engines.sglang.offload import StoredPrefixes
-from swarden.harness.engines.sglang.transfers import TransferQueues
+from swarden.harness.engines.sglang.memory import set_environment
+from swarden.harness.engines.sglang.parts.link import TIMEOUT_POLLS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.parts.pair import TransferQueues
+from swarden.harness.engines.sglang.pools import sub_pools
 from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.events import HANDOVER_KIND, Owner
 from swarden.invariants.kinds import Place
@@ -29,6 +29,8 @@ NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "F
 
 class LinkedSglangEngine(SglangEngine):
     """One side of a pair. A release has global server arguments, so each call makes those of this side current."""
+
+    forks = False
 
     def __init__(self, release: SglangRelease, config: SglangConfig, link: SglangLink) -> None:
         self._config, self._link = config, link
@@ -49,10 +51,8 @@ class LinkedSglangEngine(SglangEngine):
                 part.get_cpu_copy = partial(_offload, release, tags[index])
                 part.load_cpu_copy = partial(self._restore, index)
         queue.kv_manager.link = link
-        if self._parts.host is not None and self._parts.host.storage is not None:
-            StoredPrefixes(scheduler.decode_offload_manager, self._parts.host.storage, self._notice)
 
-    def _found(self) -> Snapshot:
+    def found(self) -> Snapshot:
         """The snapshot, with the pages that each transfer still awaits, and the transfers to take over in this step.
 
         A page is awaited from when the release has named it to the prefill side until it has noted its arrival.
@@ -60,7 +60,7 @@ class LinkedSglangEngine(SglangEngine):
         Each step polls the transfers and takes over those that have arrived (process_decode_queue), even if the batch
         is full, but none while a retracted request waits for pages.
         """
-        snapshot, awaited, due = super()._found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
+        snapshot, awaited, due = super().found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
         if self._config.role == PREFILL:
             return snapshot
         scheduler = self.built.scheduler

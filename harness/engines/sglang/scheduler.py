@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from swarden.harness.core.port import NAMESPACES_PER_ADAPTER
 from swarden.harness.engines.sglang.attributes import attributes
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import ADAPTER, BOTH, DECODE, PREFILL, SglangConfig
-from swarden.harness.engines.sglang.link import replace_network
-from swarden.harness.engines.sglang.memory import SglangMemory, memory_of, server_args_of, set_environment
-from swarden.harness.engines.sglang.offload import offload_manager
-from swarden.harness.engines.sglang.rust_core import compare_sizes, core_of
+from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.memory import memory_of, server_args_of, set_environment
+from swarden.harness.engines.sglang.parts.decode_offload import offload_manager
+from swarden.harness.engines.sglang.parts.link import replace_network
+from swarden.harness.engines.sglang.pools import BuiltScheduler
+from swarden.harness.engines.sglang.requests import ADAPTER
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.streams import Devices
@@ -89,18 +90,6 @@ class Passes(NamedTuple):
     complete: Callable[[Any], None]
 
 
-class BuiltScheduler(NamedTuple):
-    """The scheduler and its memory; `missing` are the attributes that it read and that were never set.
-
-    `namespace_of` numbers the extra keys of its requests.
-    """
-
-    scheduler: Any
-    memory: SglangMemory
-    missing: set[str]
-    namespace_of: Callable[[str | None], int] = number_of
-
-
 def build(
     release: SglangRelease,
     config: SglangConfig,
@@ -128,16 +117,15 @@ def build(
     if config.role != BOTH:
         replace_network(release)
         scheduler.init_disaggregation()
-    return BuiltScheduler(scheduler, memory, scheduler.swarden_missing)
+    return BuiltScheduler(scheduler, memory, scheduler.swarden_missing, number_of)
 
 
 def turn(scheduler: Any) -> None:
-    """Make one iteration of the release's own event loop; then check that two tree cores have equal counts."""
+    """Make one iteration of the release's own event loop."""
     scheduler.swarden_turns = 0
     loop = LOOPS[scheduler.disaggregation_mode.value, bool(scheduler.enable_overlap)]
     with Devices.stream(scheduler.schedule_stream), suppress(TurnEnded):
         loop(scheduler)
-    compare_sizes(core_of(scheduler.tree_cache))
 
 
 def _outliving_turns(name: str) -> property:

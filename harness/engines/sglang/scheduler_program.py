@@ -13,7 +13,7 @@ from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
 from swarden.harness.engines.sglang.config import BOTH, SWA_TREE, SglangConfig
-from swarden.harness.engines.sglang.memory import switches_of, wanted_args
+from swarden.harness.engines.sglang.options import switches_of, wanted_args
 from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
 from swarden.harness.kit.symptoms import exception_of, is_of_ends, is_refused_reset
@@ -71,7 +71,7 @@ class _Recorder:
             (port, "resume", lambda: {"name": "resume"}),
             (port, "flush", lambda: {"name": "flush"}),
             (scheduler, "pause_generation", lambda sent: {"name": "pause", "mode": sent.mode}),
-            (port._parts.resets, "_command", lambda cause: {"name": RESET, "cause": cause.value}),
+            (port.resets, "_command", lambda cause: {"name": RESET, "cause": cause.value}),
             (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
             (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
             (scheduler, "abort_request", _aborted),
@@ -80,7 +80,7 @@ class _Recorder:
         if port.sessions is not None:
             for method, more in (("open", {"timeout": timeout}), ("close", {})):
                 noted = partial(_of_session, {"name": f"{method}_session", **more})
-                self._calls.record(port.sessions._controller, method, noted)
+                self._calls.record(port.sessions.controller, method, noted)
 
     @property
     def values(self) -> Mapping[str, Any]:

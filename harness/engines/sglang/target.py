@@ -15,13 +15,14 @@ from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape
 from swarden.harness.engines.sglang import scheduler_program
-from swarden.harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
+from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
-from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig, pair_configs, random_config
+from swarden.harness.engines.sglang.config import DECODE, FAULTS, PREFILL, SglangConfig, pair_configs, random_config
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
+from swarden.harness.engines.sglang.options import flags_of
 from swarden.harness.engines.sglang.pair import side_systems
-from swarden.harness.engines.sglang.program import flags_of, program_of
+from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.strict.live import Live

@@ -1,6 +1,10 @@
 """The releases of SGLang that the tests use."""
 
+from typing import Any
+
 import pytest
+
+from swarden.harness.engines.sglang.parts.host_tier import SglangHostTier
 
 RELEASES = ("0.5.12.post1", "0.5.23")  # `make test-engines` installs these
 
@@ -15,3 +19,9 @@ def release(request):
 def on_release(in_process_of):
     """Calls a function in the process of a release: `on_release(version, function, *arguments)`."""
     return lambda version, function, *arguments: in_process_of(f"sglang=={version}", function, *arguments)
+
+
+def host_of(port: Any) -> Any:
+    """The part of an engine with its host pools."""
+    [host] = [part for part in port.parts if isinstance(part, SglangHostTier)]
+    return host

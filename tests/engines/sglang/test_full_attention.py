@@ -16,7 +16,7 @@ from swarden.harness.engines.sglang.config import DECODE, NO_TREE, PREFILL, Sgla
 from swarden.harness.engines.sglang.target import SGLANG, SglangTarget
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import CopiedIn, Filled
-from tests.engines.sglang.conftest import RELEASES
+from tests.engines.sglang.conftest import RELEASES, host_of
 
 OF_RADIX_CACHE, OF_UNIFIED_TREE = RELEASES
 BEFORE_AND_AFTER = ("0.5.18", "0.5.19")  # the last release with RadixCache, and the first without
@@ -106,7 +106,7 @@ def tree_of_a_server(version: str, settings: dict[str, Any]) -> tuple[str, ...]:
 
 
 def load_other_pages(port: Any) -> None:
-    [pool] = port._parts.host._copies.pools
+    [pool] = host_of(port)._copies.pools
     load = pool.load_to_device_per_layer
     pool.load_to_device_per_layer = lambda kind, host, *more, **options: load(kind, host.roll(4), *more, **options)
 
@@ -117,7 +117,7 @@ def lock_nothing(port: Any) -> None:
 
 
 def leak_a_host_page(port: Any) -> None:
-    [pool] = port._parts.host._copies.pools
+    [pool] = host_of(port)._copies.pools
     pool.free_slots = pool.free_slots[4:]
 
 

@@ -15,6 +15,7 @@ from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.scheduler import INTAKES
 from swarden.invariants.catalog import catalog_of
+from tests.engines.sglang.conftest import host_of
 
 RELEASE = "0.5.23"  # which has contexts
 
@@ -43,12 +44,12 @@ def keep(port):
 
 def overwrite_on_host(port):
     """Let each copy to the host write other content."""
-    host = port._parts.host._copies.pools[0]
-    back_up, (tags,) = host.backup_from_device_all_layer, port._parts.host._on_host
+    host = host_of(port)._copies.pools[0]
+    back_up, (tags,) = host.backup_from_device_all_layer, host_of(port)._on_host
 
     def back_up_and_change(pool, on_host, *arguments):
         back_up(pool, on_host, *arguments)
-        port._parts.host.end_copies()
+        host_of(port)._end_copies()
         tags.update({place: tags[place] + 1 for place in on_host.tolist()})
 
     host.backup_from_device_all_layer = back_up_and_change
@@ -56,7 +57,7 @@ def overwrite_on_host(port):
 
 def free_before_the_storage_write(port):
     """Free the host memory of a copy twice."""
-    manager = port._parts.host._tree
+    manager = host_of(port)._tree
     trigger = manager._trigger_backup
 
     def free_and_trigger(req, host_indices, *arguments):
@@ -68,7 +69,7 @@ def free_before_the_storage_write(port):
 
 def misplace_next_copy(is_behind, pages, port):
     """Let each further copy of a request begin so many pages behind the last one, or behind the prompt."""
-    manager = port._parts.host._tree
+    manager = host_of(port)._tree
     offload = manager.offload_kv_cache
 
     def offload_and_move(req):
@@ -97,7 +98,7 @@ def offloads(decode_tree, plant):
         if driver.failure is None:
             driver.apply(op)
     failed = driver.failure.fingerprints if driver.failure is not None else ()
-    return len(systems[1].port._parts.host.storage.pages), {name.split("/")[0] for name in failed}
+    return len(host_of(systems[1].port).storage.pages), {name.split("/")[0] for name in failed}
 
 
 @pytest.mark.parametrize("decode_tree", [False, True], ids=["no-tree", "tree"])

@@ -10,8 +10,8 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, Drain, Op, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
-from swarden.harness.engines.sglang import speculation
 from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.parts import drafts
 from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import Verified
@@ -41,7 +41,7 @@ def accepted_and_failed(
     )
     with pytest.MonkeyPatch.context() as changed:
         if not writes_drafts:
-            changed.setattr(speculation, "next_tag", lambda tag, _token: tag)
+            changed.setattr(drafts, "next_tag", lambda tag, _token: tag)
         for op in OPS:
             if driver.failure is None:
                 driver.apply(op)

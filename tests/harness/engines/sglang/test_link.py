@@ -8,7 +8,7 @@ import pytest
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.config import DECODE, LINK_FAULTS, PREFILL, SglangConfig
-from swarden.harness.engines.sglang.link import DELAY_POLLS, LATE_STEPS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.parts.link import DELAY_POLLS, LATE_STEPS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.harness.kit.tags import TagMemory
 

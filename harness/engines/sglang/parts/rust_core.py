@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.part import Core, SglangPart
 
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
 FIRST_ID = 5 * 10**10  # the first id of a Python node; no size is as large, so an id is known by its value
@@ -133,10 +134,16 @@ def uncompared(core: Any) -> Iterator[None]:
             vars(core)["_is_called"] = False
 
 
-def compare_sizes(core: Any) -> None:
-    """Raise CoresDifferError where two cores count different tokens as evictable or protected."""
-    for name in SIZES if isinstance(core, Cores) else ():
-        getattr(core, name)()
+class SglangCores(SglangPart):
+    """The two cores of the tree of one engine."""
+
+    def __init__(self, core: Core) -> None:
+        self._cores: Cores = core.memory.tree.tree_core
+
+    def stepped(self) -> None:
+        """Raise CoresDifferError where the cores count different tokens as evictable or protected."""
+        for name in SIZES:
+            getattr(self._cores, name)()
 
 
 def _is_id(value: Any) -> bool:

@@ -3,14 +3,16 @@
 The manager takes the place of the tree in SglangHostTier and SglangStorage.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.parts.storage import make_storage
 from swarden.harness.engines.sglang.requests import held
-from swarden.harness.engines.sglang.storage import SglangStorage, make_storage
 from swarden.harness.kit.released_code import known
+from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import chain
 from swarden.invariants.events import PrefixesCompared, WrongSlot
@@ -59,11 +61,6 @@ class OffloadCopies:
         for number, copy in (*self._manager.ongoing_offload.items(), *self._manager.ongoing_backup.items()):
             yield number, copy[1]
 
-    def ended(self) -> list[Any]:
-        """The requests that have ended, and whose KV the manager frees when it has been copied to the host."""
-        reqs = {id(copy[0]): copy[0] for copy in self._manager.ongoing_offload.values() if copy[0].finished()}
-        return [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
-
 
 class Wanted(NamedTuple):
     """What a slot on the host must have: the tag of a request's tokens up to a position."""
@@ -73,14 +70,17 @@ class Wanted(NamedTuple):
     tag: int
 
 
-class StoredPrefixes:
+class StoredPrefixes(SglangPart):
     """Compares the pages that a storage gets, or has under their keys, with the tokens of the requests.
 
     The first copy of a request begins behind the whole pages of its prompt, each further one where the last ended.
     """
 
-    def __init__(self, manager: Any, storage: SglangStorage, notice: Callable[[NamedTuple], None]) -> None:
-        self._notice, self._page_size = notice, manager.page_size
+    reported = names_of([PrefixesCompared])
+
+    def __init__(self, core: Core) -> None:
+        self._manager = manager = core.scheduler.decode_offload_manager
+        self._notice, self._page_size = core.notice, manager.page_size
         self._wanted = dict[int, Wanted]()  # by slot on the host
         self._ends = dict[int, int]()  # of what was copied, by request
         offload, write = manager.offload_kv_cache, manager.cache_controller.write
@@ -96,7 +96,11 @@ class StoredPrefixes:
             return offload(req)
 
         manager.offload_kv_cache = offload_of
-        storage.on_stored = self._stored
+        manager.cache_controller.storage_backend.swarden_port.on_stored = self._stored
+
+    def ended(self) -> list[Any]:
+        reqs = {id(copy[0]): copy[0] for copy in self._manager.ongoing_offload.values() if copy[0].finished()}
+        return [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
 
     def _begin(self, req: Any, on_host: Sequence[int]) -> None:
         number, prompt_len = req.swarden.id, len(req.origin_input_ids)

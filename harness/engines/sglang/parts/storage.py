@@ -13,13 +13,13 @@ from typing import Any
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import (
-    SECONDS_PER_STEP,
     STORAGE_FAILS,
     STORAGE_PARTIAL,
     STORAGE_POLICIES,
     STORAGE_SLOW,
     SglangConfig,
 )
+from swarden.harness.engines.sglang.part import SECONDS_PER_STEP
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
 from swarden.invariants.events import LOAD_KIND, Owner
