@@ -171,7 +171,7 @@ def replaced(config: SettingsT, **settings: Any) -> SettingsT:
     return made(type(config), flat(config) | settings)
 
 
-def drawn(draw: Draw, kind: type[Settings], *names: str) -> dict[str, Any]:
+def drawn(draw: Draw, kind: type[PartSettings], *names: str) -> dict[str, Any]:
     """Random values of these settings, in this order, or of all that have options, in their own order."""
     options = {name: note.options for name, note in declared(kind, Drawn).items()}
     return {

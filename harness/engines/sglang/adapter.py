@@ -11,21 +11,13 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import EnginePort, Streamed, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import SglangCapture
-from swarden.harness.engines.sglang.config import BOTH, SglangConfig
+from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.forks import SglangForks
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.moves import NodeLocks, with_owners
 from swarden.harness.engines.sglang.options import max_request_len
 from swarden.harness.engines.sglang.part import Core, SglangPart
-from swarden.harness.engines.sglang.parts.decode_offload import StoredPrefixes
-from swarden.harness.engines.sglang.parts.drafts import SglangSpeculation
-from swarden.harness.engines.sglang.parts.host_tier import SglangHostTier
-from swarden.harness.engines.sglang.parts.kv_events import SglangRouter
-from swarden.harness.engines.sglang.parts.pair import SglangSide
 from swarden.harness.engines.sglang.parts.resets import SglangResets
-from swarden.harness.engines.sglang.parts.rust_core import SglangCores
-from swarden.harness.engines.sglang.parts.sessions import SglangSessions
-from swarden.harness.engines.sglang.parts.states import SglangStateTags
 from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, cause_of, is_rejected, rid_of
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn
@@ -85,7 +77,7 @@ class SglangEngine(EnginePort):
         scheduler.max_req_input_len = max_len - SPARE_TOKENS
         core = Core(release, scheduler, memory, self._requests, self._forward, self.faults, self._notice)
         self.resets = SglangResets(core)
-        self.parts: list[SglangPart] = [*parts_of(core, config), self.resets]
+        self.parts: list[SglangPart] = [part for one in config.capabilities for part in one.parts(core)] + [self.resets]
         for part in self.parts:
             part.attach(self)
         unreported = UNREPORTED.difference(*[part.reported for part in self.parts])
@@ -203,16 +195,3 @@ class SglangEngine(EnginePort):
 
     def _notice(self, event: NamedTuple) -> None:
         self.log.notice(event)
-
-
-def parts_of(core: Core, config: SglangConfig) -> list[SglangPart]:
-    return [
-        *([SglangSessions(core, config.session_timeout_s)] if config.streaming_sessions else []),
-        *([SglangHostTier(core)] if config.host_ratio is not None or config.decode_offload else []),
-        *([StoredPrefixes(core)] if config.decode_offload else []),
-        *([SglangSide(core)] if config.role != BOTH else []),
-        *([SglangStateTags(core, config)] if config.state_slots is not None else []),
-        *([SglangSpeculation(core, config.draft_len)] if config.draft_len is not None else []),
-        *([SglangCores(core)] if config.rust_core else []),
-        *([SglangRouter(core)] if config.kv_events else []),
-    ]

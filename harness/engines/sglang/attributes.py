@@ -6,7 +6,7 @@ from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.options import max_pool_len, settings_of
+from swarden.harness.engines.sglang.options import max_pool_len, merged, settings_of
 from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.harness.kit.streams import Stream
@@ -19,7 +19,11 @@ ONE_RANK = {"pp_size": 1, "tp_size": 1, "dp_size": 1, "pp_rank": 0, "tp_rank": 0
 
 
 def attributes(
-    release: SglangRelease, config: SglangConfig, memory: SglangMemory, on_message: Callable[..., None]
+    release: SglangRelease,
+    config: SglangConfig,
+    memory: SglangMemory,
+    server_args: Any,
+    on_message: Callable[..., None],
 ) -> dict[str, Any]:
     sender = SimpleNamespace(send_output=on_message)
     return {
@@ -31,10 +35,10 @@ def attributes(
         **settings_of(release, config),
         **_initial_state(release),
         **ONE_RANK,
-        **_beside_the_scheduler(config),
-        "tp_worker": SimpleNamespace(
-            is_hybrid_swa=config.sliding_window is not None, model_runner=_model_runner(release, config)
-        ),
+        **_beside_the_scheduler(),
+        "tp_worker": SimpleNamespace(is_hybrid_swa=config.has_window, model_runner=_model_runner(release, config)),
+        "server_args": server_args,
+        **merged(one.attributes(release, memory, server_args) for one in config.capabilities),
     }
 
 
@@ -65,7 +69,7 @@ def _initial_state(release: SglangRelease) -> dict[str, Any]:
     }
 
 
-def _beside_the_scheduler(config: SglangConfig) -> dict[str, Any]:
+def _beside_the_scheduler() -> dict[str, Any]:
     """The model, the other ranks, and the objects that inform others; none of them owns KV memory."""
     runner = Missing()
     return {
@@ -78,7 +82,7 @@ def _beside_the_scheduler(config: SglangConfig) -> dict[str, Any]:
             is_multimodal=False,
             num_hidden_layers=2,
             hf_config=Missing(),
-            hf_text_config=Missing(mamba_chunk_size=config.state_chunk_len),
+            hf_text_config=Missing(),
             get_total_num_kv_heads=_one,
         ),
         "schedule_stream": Stream(),

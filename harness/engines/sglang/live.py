@@ -32,6 +32,7 @@ from swarden.harness.engines.sglang.running import (
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.passes import Passes
 from swarden.harness.kit.reported import names_of
+from swarden.harness.kit.settings import flat
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
 from swarden.harness.strict.live import Compare, Live
@@ -100,7 +101,7 @@ class SglangAttachment(Attachment):
         self._is_busy = self._is_watched = False
         self._records: AuditedRecords | None = None  # for an audit
         self._state: SglangState | None = None  # for a census
-        configs = [msgspec.to_builtins(self._config)]
+        configs = [msgspec.to_builtins(flat(self._config))]
         self.live = Live(
             handlers={},
             terms=memory.terms,

@@ -1,6 +1,5 @@
 """The pools, the request table and the prefix tree of a release, and the settings that it reads for them."""
 
-import atexit
 import dataclasses
 import os
 import sys
@@ -10,33 +9,22 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import (
-    DECODE,
-    LAZY_BUFFER,
-    NO_BUFFER,
-    SWA_TREE,
-    UNIFIED_TREE,
-    SglangConfig,
-)
+from swarden.harness.engines.sglang.capability import Table
+from swarden.harness.engines.sglang.config import SWA_TREE, UNIFIED_TREE, SglangConfig
 from swarden.harness.engines.sglang.moves import watch
-from swarden.harness.engines.sglang.options import DEVICE, row_len, state_grid, switches_of, wanted_args
-from swarden.harness.engines.sglang.parts.rust_core import PAIR_OF_CORES, register
-from swarden.harness.engines.sglang.parts.states import rows_with_states
-from swarden.harness.engines.sglang.parts.storage import make_storage
+from swarden.harness.engines.sglang.options import DEVICE, merged, row_len, switches_of, wanted_args
 from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing
 
 SWA_LAYER, FULL_LAYER = 0, 1  # of the model; a layer of states is the third
-PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
 
 
 def memory_of(
     release: SglangRelease, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]
 ) -> SglangMemory:
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
-    has_states = config.state_slots is not None
-    rows = rows_with_states(release, config, row_len(config)) if has_states else _rows(release, config)
+    rows = _rows(release, config)
     memory = SglangMemory(rows, _allocator(release, config, rows), None)
     for component, pool in zip(config.components, memory.allocators, strict=True):
         watch(component.pool, pool, notice)
@@ -44,14 +32,11 @@ def memory_of(
 
 
 def _rows(release: SglangRelease, config: SglangConfig) -> Any:
-    spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
-    return release.code("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
-        size=config.max_running_requests,
-        max_context_len=row_len(config),
-        device=DEVICE,
-        enable_memory_saver=False,
-        **(spare if config.role == DECODE else {}),
-    )
+    tables = filter(None, [one.table(release, config) for one in config.capabilities])
+    table = next(tables, Table("ReqToTokenPool", {}))
+    kind = release.code(table.kind)
+    sizes = {"size": config.max_running_requests, "max_context_len": row_len(config)}
+    return kind(**known({**sizes, "device": DEVICE, "enable_memory_saver": False, **table.more}, kind))
 
 
 def set_environment(config: SglangConfig) -> None:
@@ -73,8 +58,8 @@ def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
     else:
         names = {field.name for field in msgspec.structs.fields(kind)}
         args = kind(**{name: value for name, value in wanted.items() if name in names})
-    if config.state_slots is not None:
-        args._mamba_cache_chunk_size = state_grid(config)  # else read from a model
+    for one in config.capabilities:
+        one.prepare(release, args)
     release.code("publish_server_args")(args)
     _be_the_only_rank(release)
     return args
@@ -92,7 +77,7 @@ def _be_the_only_rank(release: SglangRelease) -> None:
 
 def _allocator(release: SglangRelease, config: SglangConfig, rows: Any) -> Any:
     page, torch = config.page_size, release.torch
-    if config.sliding_window is None:
+    if not config.has_window:
         return _plain_allocator(release, config, rows)
     sizes = {"size": config.full_pages * page, "size_swa": config.swa_pages * page, "page_size": page}
     of_pool = {
@@ -114,12 +99,11 @@ def _plain_allocator(release: SglangRelease, config: SglangConfig, rows: Any) ->
     page, dtype = config.page_size, release.torch.float32
     sizes = {"size": config.full_pages * page, "dtype": dtype, "device": DEVICE}
     of_pool = {**sizes, "page_size": page, "head_num": 1, "head_dim": 2, "enable_memory_saver": False}
-    if config.state_slots is None:
+    states = getattr(rows, "mamba_pool", None)
+    if states is None:
         pool = release.code("FullKVPool")(**of_pool, layer_num=1)
     else:
-        pool = release.code("HybridLinearKVPool")(
-            **of_pool, full_attention_layer_ids=[FULL_LAYER], mamba_pool=rows.mamba_pool
-        )
+        pool = release.code("HybridLinearKVPool")(**of_pool, full_attention_layer_ids=[FULL_LAYER], mamba_pool=states)
     kind = release.code("FullAllocator" if page == 1 else "PagedAllocator")
     return kind(**known({**sizes, "page_size": page, "kvcache": pool, "need_sort": False}, kind))
 
@@ -131,28 +115,20 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     window alone, or states alone, have SWARadixCache or MambaRadixCache in each release that ships it (to 0.5.20); a
     server of 0.5.17 and later has UnifiedRadixCache for both (mem_cache/registry.py, default_radix_cache_factory).
     """
-    has_window, has_states, has_host = (
-        setting is not None for setting in (config.sliding_window, config.state_slots, config.host_ratio)
-    )
+    names = [name for one in config.capabilities if (name := one.tree_class(release, config))]
+    if config.has_window:
+        names.append("SWARadixCache" if config.tree == SWA_TREE else release.trees[0])
     if not config.caches_prefixes:
-        name = "SWAChunkCache" if has_window else "ChunkCache"
-    elif (
-        config.tree == UNIFIED_TREE
-        or (has_states and (has_window or has_host))
-        or (has_window and (has_host or config.decode_tree))
-    ):
+        name = "SWAChunkCache" if config.has_window else "ChunkCache"
+    elif config.tree == UNIFIED_TREE or len(names) > 1:
         name = "UnifiedRadixCache"
-    elif has_window:
-        name = "SWARadixCache" if config.tree == SWA_TREE else release.trees[0]
-    elif has_states:
-        name = "MambaRadixCache"
     else:
-        name = "UnifiedRadixCache" if release.has("one_tree") else "HiRadixCache" if has_host else "RadixCache"
+        [name] = names or [release.plain_tree]
     return name if release.code(name) is not None or config.tree == SWA_TREE else "UnifiedRadixCache"
 
 
 def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
-    name, has_states = tree_of(release, config), config.state_slots is not None
+    name, capabilities = tree_of(release, config), config.capabilities
     kind, init_params = release.code(name), release.code("CacheInitParams")
     assert kind is not None, f"{release.text} has no {name}"  # the target refuses such a configuration
     of_cache: dict[str, Any] = {
@@ -162,34 +138,20 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         "page_size": config.page_size,
         "sliding_window_size": config.sliding_window,
         "chunked_prefill_size": config.chunk_len,
-        "enable_kv_cache_events": config.kv_events,
-        "dynamo_kv_event_format": config.kv_events,
-        "enable_mamba_extra_buffer": config.state_strategy != NO_BUFFER,
-        "enable_mamba_extra_buffer_lazy": config.state_strategy == LAZY_BUFFER,
-        "tree_core_backend": PAIR_OF_CORES if config.rust_core else "python",  # the Rust core alone shows no nodes
+        "tree_core_backend": "python",  # the Rust core alone shows no nodes
+        **merged(one.cache_params for one in capabilities),
     }
     beside: dict[str, Any] = {}
     if name == "UnifiedRadixCache":
-        components = release.code("ComponentType")
-        of_window = () if config.sliding_window is None else (components.SWA,)
-        of_states = (components.MAMBA,) if has_states else ()
-        both = {"tree_components": (components.FULL, *of_window, *of_states)}
+        kinds = ["FULL", *["SWA"][: config.has_window], *[one.component for one in capabilities if one.component]]
+        both = {"tree_components": tuple([release.code("ComponentType")[one] for one in kinds])}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
     if name == "HiRadixCache":
         of_cache["tp_cache_group"] = Missing(size=lambda: 1)
         beside["server_args"] = server_args
-    if config.rust_core:
-        register(release)
-    if config.storage_policy is not None:
-        make_storage(release)
     params = init_params(**known(of_cache, init_params))
     tree = kind(params=params, **beside)
-    if config.host_ratio is not None:
-        if name != "HiRadixCache":  # which makes its host pool itself
-            tree.init_hicache(server_args, params)
-        tree.load_back_threshold = config.load_back_threshold  # no setting of a release
-        if hasattr(tree, "shutdown"):
-            atexit.unregister(tree.shutdown)  # atexit would keep the tree, and so its pools, until the process ends
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
-    wraps = config.streaming_sessions and not release.is_unified(tree)  # UnifiedRadixCache has its own
-    return release.code("StreamingSession")(tree) if wraps else tree
+    for one in reversed(capabilities):  # sessions around all else
+        tree = one.wrapped(release, tree, server_args, params)
+    return tree

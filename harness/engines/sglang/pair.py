@@ -13,7 +13,7 @@ from swarden.harness.core.linked import LinkedSystem
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.sglang.adapter import SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import set_environment
 from swarden.harness.engines.sglang.parts.link import TIMEOUT_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.parts.pair import TransferQueues
@@ -41,7 +41,7 @@ class LinkedSglangEngine(SglangEngine):
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
         end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults, self._notice)
-        if config.role == PREFILL:
+        if not config.side.is_decode:
             link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:
             link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
@@ -61,7 +61,7 @@ class LinkedSglangEngine(SglangEngine):
         is full, but none while a retracted request waits for pages.
         """
         snapshot, awaited, due = super().found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
-        if self._config.role == PREFILL:
+        if not self._config.side.is_decode:
             return snapshot
         scheduler = self.built.scheduler
         for transfer in scheduler.disagg_decode_transfer_queue.queue:
@@ -86,7 +86,7 @@ class LinkedSglangEngine(SglangEngine):
     def submit(self, submission: Submission) -> int:
         with self._current():
             request_id = super().submit(submission)
-        if self._config.role == DECODE:
+        if self._config.side.is_decode:
             self._link.room(submission.transfer_id).request_id = request_id
         return request_id
 
@@ -95,14 +95,14 @@ class LinkedSglangEngine(SglangEngine):
             super().abort(request_id)
 
     def step(self) -> Sequence[Streamed]:
-        if self._config.role == DECODE:
+        if self._config.side.is_decode:
             self._link.pass_time()
         with self._current():
             return super().step()
 
     def pause(self) -> bool:
         """A decode side has no pause: its requests would be computed again through the prefill side's HTTP server."""
-        if self._config.role == DECODE:
+        if self._config.side.is_decode:
             return False
         with self._current():
             return super().pause()
@@ -121,9 +121,9 @@ class LinkedSglangEngine(SglangEngine):
         A release without contexts publishes them, which takes milliseconds, so a side that is current does not do it.
         """
         release = self._forward.release
-        if self._link.current != self._config.role:
+        if self._link.current != self._config.side:
             set_environment(self._config)
-            self._link.current = self._config.role
+            self._link.current = self._config.side
             if self._context is None:
                 release.code("publish_server_args")(self.built.scheduler.server_args)
         return nullcontext() if self._context is None else release.code("use_context")(self._context)
@@ -140,10 +140,6 @@ def side_systems(release: SglangRelease, configs: Sequence[SglangConfig]) -> lis
     """The two linked sides of a pair: prefill, then decode; raises InvalidConfig if the release has no such sides."""
     if absent := [name for name in NEEDED if release.code(name) is None]:
         raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
-    for config in configs:
-        has_window = config.sliding_window is not None
-        if config.decode_tree and has_window and not release.has("decode_tree_with_window"):
-            raise InvalidConfig(f"decode_tree is true with sliding_window, want false for sglang {release.text}")
     link, sides = SglangLink(configs[0].page_size), list[LinkedSystem]()
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+MAX_PAGES = 1 << 22  # as many as those of a server with pages of one token
 EVERYTHING = 10**9  # tokens, more than any pool has
 
 

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from swarden.harness.core.port import NAMESPACES_PER_ADAPTER
 from swarden.harness.engines.sglang.attributes import attributes
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import memory_of, server_args_of, set_environment
-from swarden.harness.engines.sglang.parts.decode_offload import offload_manager
-from swarden.harness.engines.sglang.parts.link import replace_network
+from swarden.harness.engines.sglang.parts.pair import BOTH, DECODE, PREFILL
 from swarden.harness.engines.sglang.pools import BuiltScheduler
 from swarden.harness.engines.sglang.requests import ADAPTER
 from swarden.harness.kit.released_code import known
@@ -103,20 +102,13 @@ def build(
     server_args = server_args_of(release, config)
     memory = memory_of(release, config, server_args, notice)
     scheduler = _scheduler_class(release)()
-    scheduler.__dict__.update(
-        attributes(release, config, memory, on_message),
-        server_args=server_args,
-        swarden_passes=passes,
-    )
-    if config.decode_offload:
-        scheduler.decode_offload_manager = offload_manager(release, server_args, *memory)
+    scheduler.__dict__.update(attributes(release, config, memory, server_args, on_message), swarden_passes=passes)
     scheduler.batch_result_processor = _result_processor(release, scheduler)
-    scheduler.policy = _policy(release, config, memory.tree)
+    scheduler.policy = _policy(release, scheduler)
     scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on
     scheduler.result_queue = deque()  # the event loop makes it before it takes the first request, or a flush
-    if config.role != BOTH:
-        replace_network(release)
-        scheduler.init_disaggregation()
+    for one in config.capabilities:
+        one.equip(release, scheduler)
     return BuiltScheduler(scheduler, memory, scheduler.swarden_missing, number_of)
 
 
@@ -230,13 +222,13 @@ def _result_processor(release: SglangRelease, scheduler: Any) -> Any:
     return quiet(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
 
 
-def _policy(release: SglangRelease, config: SglangConfig, tree: Any) -> Any:
+def _policy(release: SglangRelease, scheduler: Any) -> Any:
     kind = release.code("SchedulePolicy")
     wanted = {
-        "policy": config.waiting_order,
-        "tree_cache": tree,
-        "enable_hierarchical_cache": config.host_ratio is not None,
-        "enable_priority_scheduling": config.preemption_threshold is not None,
+        "policy": scheduler.schedule_policy,
+        "tree_cache": scheduler.tree_cache,
+        "enable_hierarchical_cache": scheduler.enable_hierarchical_cache,
+        "enable_priority_scheduling": scheduler.enable_priority_scheduling,
         "schedule_low_priority_values_first": False,
     }
     return kind(**known(wanted, kind))

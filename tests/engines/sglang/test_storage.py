@@ -10,10 +10,10 @@ from swarden.harness.core.ops import Abort, Drain, Inject, Op, Reset, ResetCause
 from swarden.harness.core.port import Streamed
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
-from swarden.harness.engines.sglang.config import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW, SglangConfig
+from swarden.harness.engines.sglang.parts.storage import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW
 from swarden.harness.engines.sglang.target import SGLANG
 from swarden.invariants.catalog import catalog_of
-from tests.engines.sglang.conftest import RELEASES, host_of
+from tests.engines.sglang.conftest import RELEASES, config_of, host_of
 
 RELEASE = RELEASES[-1]
 WITH_STORAGE = [version for version in ("0.5.17", "0.5.18", RELEASE) if version in SGLANG.installed()]
@@ -49,7 +49,7 @@ def run(
 ) -> tuple[list[Streamed], set[str]]:
     """The outputs of clients, and the laws that fail."""
     target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [SglangConfig(storage_policy=policy, **settings)], "")
+    systems: Any = target.systems(ENGINE, [config_of(storage_policy=policy, **settings)], "")
     port, outputs = systems[0].port, list[Streamed]()
     driver, make_step = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code)), port.step
 

@@ -3,16 +3,23 @@
 The manager takes the place of the tree in SglangHostTier and SglangStorage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import Capability
 from swarden.harness.engines.sglang.part import Core, SglangPart
-from swarden.harness.engines.sglang.parts.storage import make_storage
+from swarden.harness.engines.sglang.parts.host_tier import FAULTS as HOST_FAULTS
+from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HostCopies, SglangHostTier
+from swarden.harness.engines.sglang.parts.pair import OF_DECODE
+from swarden.harness.engines.sglang.parts.storage import FAULTS as STORAGE_FAULTS
+from swarden.harness.engines.sglang.parts.storage import make_storage, storage_args
+from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.reported import names_of
+from swarden.harness.kit.settings import IfReleaseHas, Needs
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import chain
 from swarden.invariants.events import PrefixesCompared, WrongSlot
@@ -22,7 +29,32 @@ HOST_POOL = "host full"  # its name in snapshots
 NO_TAG = -1  # of a position behind the last token of a request: no slot has it
 
 
-def offload_manager(release: SglangRelease, server_args: Any, rows: Any, allocator: Any, tree: Any) -> Any:
+class DecodeOffload(Capability, frozen=True):
+    """With `decode_offload`, which is --disaggregation-decode-enable-offload-kvcache, a decode side stores its outputs.
+
+    It writes their KV to a storage, through a host pool as large as its own.
+    """
+
+    decode_offload: Annotated[bool, IfReleaseHas("decode_offload")] = False
+
+    needs = (Needs("decode_offload", {**OF_DECODE, "sliding_window": (None,)}),)
+    faults = {**HOST_FAULTS, **STORAGE_FAULTS}  # noqa: RUF012  # a class of msgspec
+    uses = (HOST_FAILS, *STORAGE_FAULTS)
+
+    @property
+    def server_args(self) -> Mapping[str, Any]:
+        return {"disaggregation_decode_enable_offload_kvcache": True, **storage_args()}
+
+    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
+        return {"decode_offload_manager": _manager(release, server_args, *memory)}
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        manager = core.scheduler.decode_offload_manager
+        host = SglangHostTier(core, manager, OffloadCopies(core.release, manager))
+        return [host, StoredPrefixes(core)]
+
+
+def _manager(release: SglangRelease, server_args: Any, rows: Any, allocator: Any, tree: Any) -> Any:
     """The release's manager, with what SglangHostTier and SglangStorage read of a tree."""
     make_storage(release)
     kind = release.code("OffloadManager")
@@ -40,21 +72,13 @@ def offload_manager(release: SglangRelease, server_args: Any, rows: Any, allocat
     return manager
 
 
-class OffloadCopies:
+class OffloadCopies(HostCopies):
     """The copies of a manager: they are of requests, not of nodes, and it keeps none on the host."""
 
     def __init__(self, release: SglangRelease, manager: Any) -> None:
         self._manager = manager
         self.names, self.components = [release.code("PoolName").KV.value], [release.code("ComponentType").FULL]
         self.pools = (manager.decode_host_mem_pool,)
-
-    def of(self, node: Any) -> list[tuple[Any, int]]:
-        return [(None, 0)]
-
-    def lock(self, copy: Any) -> None:
-        return None
-
-    def evict(self) -> None: ...
 
     def offloaded(self) -> Iterator[tuple[int, Any]]:
         """The slots on the host of each copy on its way from the device to the host, or from there to the storage."""

@@ -6,20 +6,72 @@ the overlap loop launches the next pass before it has the result.
 
 import sys
 from array import array
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import swarden.invariants.events as seen
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Accept, name_of
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, Capability, off
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, slots_of
 from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.engines.sglang.stand_ins import Kernel
 from swarden.harness.engines.sglang.states import SglangStates, states_of
 from swarden.harness.kit.drafts import DraftScript
+from swarden.harness.kit.settings import Needs, within
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import VOCABULARY, token_after
 from swarden.invariants.reference import next_tag
+
+SPARE = 4  # entries of a row beside those for the tokens of a pass
+
+
+class Drafts(Capability, frozen=True):
+    """`draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode."""
+
+    draft_len: Annotated[int, within(1, 16)] | None = None
+
+    needs = (Needs("draft_len", {**off(Side), "mixed_batches": (False,)}),)
+    server_need = "drafts"
+    uses = (name_of(Accept),)
+    no_program = NOT_LIKE_IT
+
+    @property
+    def length(self) -> int:
+        return self.draft_len or 0
+
+    @property
+    def flags(self) -> Mapping[str, Any]:
+        return {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": self.length + 1}
+
+    @property
+    def server_args(self) -> Mapping[str, Any]:
+        return {**self.flags, "speculative_eagle_topk": 1}  # drafts are a chain
+
+    def row_len(self, page_size: int) -> int:
+        """As get_req_to_token_extra_context_len."""
+        count = self.length + 1
+        return max(SPARE + count, 2 * count + page_size - 1 if page_size > 1 else 0)
+
+    def limits(self, config: Any, max_len: int) -> Mapping[str, Any]:
+        row_len = config.max_context_len + self.row_len(config.page_size)
+        return {"draft_len": self.length, "draft_row_len": row_len - max_len}
+
+    def check_release(self, release: SglangRelease, config: Any) -> None:
+        if config.states.is_on and not release.has("states_after_drafts"):
+            raise InvalidConfig(f"draft_len is set with state_slots, want null for sglang {release.text}")
+        if config.overlap and not release.has("overlapped_drafts"):
+            raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
+
+    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
+        return {"spec_algorithm": release.code("SpeculativeAlgorithm").NGRAM}
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        return [SglangSpeculation(core, self.length)]
 
 
 class SglangSpeculation(SglangPart):

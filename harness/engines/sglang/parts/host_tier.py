@@ -1,23 +1,37 @@
 """The hierarchical cache: host pools, controller and tree are the release's; the copy kernels are stand-ins."""
 
-from collections.abc import Callable, Iterator, Sequence
+import atexit
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 import swarden.invariants.events as seen
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW, WRITE_BACK
+from swarden.harness.engines.sglang.capability import ONE_TREE, Capability, off
 from swarden.harness.engines.sglang.part import Core, SglangPart
-from swarden.harness.engines.sglang.parts.decode_offload import OffloadCopies
+from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.storage import SglangStorage
-from swarden.harness.engines.sglang.pools import EVERYTHING
+from swarden.harness.engines.sglang.pools import EVERYTHING, SglangMemory
 from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.kit.reported import names_of
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, drawn, within
 from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 
+WRITE_POLICIES = WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
+DRAWN_POLICIES = (WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)
+HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
+FAULTS = {
+    HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
+    HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
+}
 HOST = "host "  # before the name of a device pool, in that of its host pool
 FIRST_UNIT = 1  # a release hands out host page 0, and unit 0 is padding
 FENCES = ("load_fence_stream", "write_fence_stream")  # Scheduler.__init__ sets them, in releases that have them
@@ -25,7 +39,93 @@ READ_DONE_EVENTS = ("war_fastpath_read_done_event", "shared_read_done_event")  #
 ROUNDS_TO_END = 20  # of the scheduler and the storage's threads, for copies without faults
 
 
-class UnifiedCopies:
+class HostTier(Capability, frozen=True):
+    """`host_ratio` enables the hierarchical cache, and is the size of each host pool in units of its device pool.
+
+    A load from the host with fewer than `load_back_threshold` tokens of full attention is not started.
+    """
+
+    host_ratio: Annotated[Annotated[float, msgspec.Meta(gt=0, le=16)] | None, IfReleaseHas("host_tier")] = None
+    write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
+    load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
+
+    needs = (Needs("host_ratio", {**off(Side), **ONE_TREE}),)
+    server_need = "host tier"
+    faults = FAULTS
+
+    @classmethod
+    def drawn(cls, draw: Draw, ratios: Sequence[float]) -> Mapping[str, Any]:
+        """Half have a hierarchical cache, if there is any ratio for it."""
+        return {"host_ratio": draw.one_of((None, draw.one_of(ratios))) if ratios else None, **drawn(draw, cls)}
+
+    @property
+    def shape(self) -> Mapping[str, Any]:
+        return {"uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1, "slow_copy": HOST_SLOW}
+
+    @property
+    def server_args(self) -> Mapping[str, Any]:
+        return {
+            "enable_hierarchical_cache": True,
+            "hicache_ratio": self.host_ratio,
+            "hicache_write_policy": self.write_policy,
+        }
+
+    flags = server_args
+
+    def limits(self, config: Any, max_len: int) -> Mapping[str, Any]:
+        return {"writes_through": self.write_policy == WRITE_THROUGH}
+
+    def check_release(self, release: SglangRelease, config: Any) -> None:
+        ratio = self.host_ratio or 0
+        if ratio < 1 and not release.has("small_host_pools"):
+            raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
+        if config.states.is_on and not release.has("state_host_tier"):
+            raise InvalidConfig(f"host_ratio is {ratio} with state_slots, want null for sglang {release.text}")
+
+    def tree_class(self, release: SglangRelease, config: Any) -> str:
+        return "UnifiedRadixCache" if release.has("one_tree") else "HiRadixCache"
+
+    def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
+        if type(tree).__name__ != "HiRadixCache":  # which makes its host pool itself
+            tree.init_hicache(server_args, params)
+        tree.load_back_threshold = self.load_back_threshold  # no setting of a release
+        if hasattr(tree, "shutdown"):
+            atexit.unregister(tree.shutdown)  # atexit would keep the tree, and so its pools, until the process ends
+        return tree
+
+    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
+        return {"enable_hierarchical_cache": True}
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        tree = getattr(core.memory.tree, "inner", core.memory.tree)  # which a StreamingSession wraps
+        kind = UnifiedCopies if core.release.is_unified(tree) else RadixCopies
+        return [SglangHostTier(core, tree, kind(core.release, tree))]
+
+
+class HostCopies:
+    """The copies on the host: the names of the pools, their components, and the pools, in one order."""
+
+    names: Sequence[str]
+    components: Sequence[Any]
+    pools: Sequence[Any]
+
+    def of(self, node: Any) -> list[tuple[Any, int]]:
+        """Per component, the slots of a node on the host (None: no copy), and the number of locks on them."""
+        return [(None, 0)]
+
+    def lock(self, copy: Any) -> tuple[Any, Any] | None:
+        """The node and the receipt, if there is one, of the lock of a copy in flight; None: it has no lock."""
+        return None
+
+    def evict(self) -> None:
+        """Drop the copies of nodes that are not locked."""
+
+    def offloaded(self) -> Iterable[tuple[int, Any]]:
+        """The slots on the host of each copy of a request, by number."""
+        return ()
+
+
+class UnifiedCopies(HostCopies):
     """The copies of UnifiedRadixCache: each component of a node has its own, and a lock has a receipt."""
 
     def __init__(self, release: SglangRelease, tree: Any) -> None:
@@ -37,12 +137,11 @@ class UnifiedCopies:
         self.pools = tuple([tree.host_pool_group.get_pool(host_names[kind]) for kind in self.components])
 
     def of(self, node: Any) -> list[tuple[Any, int]]:
-        """Per component, the slots of a node on the host (None: no copy), and the number of locks on them."""
         data = [node.component_data[kind] for kind in self.components]
         return [(part.host_value, part.host_lock_ref) for part in data]
 
     def lock(self, copy: Any) -> tuple[Any, Any] | None:
-        """The node and the receipt of the lock of a copy in flight; None for a write-back, which has no lock."""
+        """A write-back has no lock."""
         node, receipt, *_ = copy if isinstance(copy, tuple) else (copy, None)
         if receipt is None:
             return None
@@ -53,7 +152,7 @@ class UnifiedCopies:
             self._tree.evict_host(EVERYTHING, component)
 
 
-class RadixCopies:
+class RadixCopies(HostCopies):
     """The copies of HiRadixCache, which has one pool and no receipts."""
 
     def __init__(self, release: SglangRelease, tree: Any) -> None:
@@ -64,7 +163,7 @@ class RadixCopies:
         return [(node.host_value, node.host_ref_counter)]
 
     def lock(self, copy: Any) -> tuple[Any, Any]:
-        """The node of a copy in flight, and no receipt; an eviction waits for its write-backs, which have no lock."""
+        """An eviction waits for its write-backs, which have no lock."""
         is_write_back = self._tree.cache_controller.write_policy == WRITE_BACK and self._tree.ongoing_write_through
         assert not is_write_back, f"write-backs in flight after a step: nodes {[*self._tree.ongoing_write_through]}"
         return copy[0] if isinstance(copy, tuple) else copy, None
@@ -78,16 +177,11 @@ class SglangHostTier(SglangPart):
 
     reported = names_of([seen.CopiedIn])
 
-    def __init__(self, core: Core) -> None:
-        self._core, release = core, core.release
-        manager = vars(core.scheduler).get("decode_offload_manager")
-        tree = core.memory.tree if manager is None else manager
-        self._tree = tree = getattr(tree, "inner", tree)  # which a StreamingSession wraps
+    def __init__(self, core: Core, tree: Any, copies: "HostCopies") -> None:
+        self._core, self._tree, self._copies = core, tree, copies
         self._page_size, self._states = tree.page_size, states_of(core.memory.rows)
         self.host_pools = [HOST + name for name in core.forward.pool_names]
-        kind = UnifiedCopies if release.is_unified(tree) else RadixCopies
-        self._copies = kind(release, tree) if manager is None else OffloadCopies(release, manager)
-        self._state = release.code("ComponentType").MAMBA
+        self._state = core.release.code("ComponentType").MAMBA
         self._streams = dict[int, Stream]()  # with copies, by identity
         self._on_host = [dict[int, int]() for _ in self._copies.pools]
         for index, pool in enumerate(self._copies.pools):
@@ -155,8 +249,10 @@ class SglangHostTier(SglangPart):
             free = list(chain.from_iterable([self._units(kind, slots.tolist()) for slots in lists]))
             if self.storage is not None:
                 held += self._prefetches(self._copies.names[index], kind, free, held)
-            if isinstance(self._copies, OffloadCopies):
-                held += self._offloads(self._copies, kind)
+            held += [
+                Holding(Owner(BACKUP_KIND, number), self._units(kind, slots.tolist()), False)
+                for number, slots in self._copies.offloaded()
+            ]
             unit, size = ("slot", 1) if kind == self._state else ("page", self._page_size)
             yield PoolView(name, unit, pool.size // size, free, (), held)
 
@@ -170,10 +266,6 @@ class SglangHostTier(SglangPart):
             under_way = {*self._units(kind, slots[done:])}
             units = [unit for unit in self._units(kind, slots) if unit in under_way or unit not in others]
             yield Holding(owner, units, False)
-
-    def _offloads(self, copies: OffloadCopies, kind: Any) -> Iterator[Holding]:
-        for number, slots in copies.offloaded():
-            yield Holding(Owner(BACKUP_KIND, number), self._units(kind, slots.tolist()), False)
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
         copies, count = self._copies.of(node), len(node.key) // self._page_size

@@ -1,16 +1,41 @@
 """The KV events of a prefix tree, and the pages of full attention that its nodes hold, as a router knows them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
+from swarden.harness.core.target import Draw
+from swarden.harness.engines.sglang.capability import Capability, off
 from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.parts.pair import Side
+from swarden.harness.engines.sglang.parts.rust_core import RustCore
 from swarden.harness.kit.reported import OF_ROUTERS, names_of
 from swarden.harness.kit.router import RouterView, Tier, events_of
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
 from swarden.invariants.view import CachedBlocks, Snapshot
 
 COPIES = ("write_through_pending_id", "load_back_pending_id")  # fields of a node that is copied between the tiers
 FULL = 0  # the only component with KV events
+
+
+class KvEvents(Capability, frozen=True):
+    """`kv_events` publishes KV events, in the format that tells namespaces apart."""
+
+    kv_events: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("kv_event_namespaces")] = False
+
+    needs = (Needs("kv_events", off(Side, RustCore)),)
+    server_need = "KV events"
+
+    @classmethod
+    def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
+        return drawn(draw, cls) if has("kv_event_namespaces") else {}
+
+    @property
+    def cache_params(self) -> Mapping[str, Any]:
+        return {"enable_kv_cache_events": True, "dynamo_kv_event_format": True}
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        return [SglangRouter(core)]
 
 
 class SglangRouter(SglangPart):

@@ -1,13 +1,93 @@
-"""The queues of a disaggregated scheduler, and where a request is in them."""
+"""The settings of one side of a pair, its queues, and where a request is in them."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.sglang.config import DECODE, PREFILL
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table
 from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, replace_network
+from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.reported import names_of
+from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, within
 from swarden.invariants.kinds import Place
+
+BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
+OF_DECODE = {"role": (DECODE,)}
+BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
+PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
+
+
+class Side(Capability, frozen=True):
+    """`role` is the disaggregation mode: a prefill side, a decode side, or both in one.
+
+    A decode side reserves `reserved_decode_tokens` per request.
+    """
+
+    role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
+    reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
+
+    server_need = "P/D"
+    faults = LINK_FAULTS
+    no_program = NOT_LIKE_IT
+
+    @property
+    def is_decode(self) -> bool:
+        return self.role == DECODE
+
+    @property
+    def uses(self) -> Collection[str]:
+        return () if self.is_decode else self.faults
+
+    @property
+    def server_args(self) -> Mapping[str, Any]:
+        return {
+            "disaggregation_mode": self.role,
+            "disaggregation_transfer_backend": BACKEND,
+            "disaggregation_bootstrap_port": 1,
+            "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
+            "num_reserved_decode_tokens": self.reserved_decode_tokens,
+        }
+
+    def table(self, release: SglangRelease, config: Any) -> Table | None:
+        more = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
+        return Table("DecodeReqToTokenPool", more) if self.is_decode else None
+
+    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
+        return {"disaggregation_mode": release.code("DisaggregationMode")(self.role)}
+
+    def equip(self, release: SglangRelease, scheduler: Any) -> None:
+        replace_network(release)
+        scheduler.init_disaggregation()
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        return [SglangSide(self)]
+
+
+class DecodeTree(Capability, frozen=True):
+    """A decode side has a prefix tree only with `decode_tree`; then the pages that it has cached are not transferred.
+
+    It is --disaggregation-decode-enable-radix-cache.
+    """
+
+    decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False
+
+    needs = (Needs("decode_tree", ONE_TREE),)
+    server_need = "decode radix cache"
+
+    @property
+    def server_args(self) -> Mapping[str, Any]:
+        return {"disaggregation_decode_enable_radix_cache": True}
+
+    def check_release(self, release: SglangRelease, config: Any) -> None:
+        if config.has_window and not release.has("decode_tree_with_window"):
+            raise InvalidConfig(f"decode_tree is true with sliding_window, want false for sglang {release.text}")
+
+    def tree_class(self, release: SglangRelease, config: Any) -> str:
+        return release.plain_tree
 
 
 class TransferQueues:
@@ -68,8 +148,8 @@ class SglangSide(SglangPart):
     Its rejections are not reported, because it rejects a prompt by the windowed pages that it allocates for it.
     """
 
-    def __init__(self, core: Core) -> None:
-        is_decode = core.scheduler.disaggregation_mode.value == DECODE
+    def __init__(self, side: Side) -> None:
+        is_decode = side.is_decode
         self.reported = names_of((seen.TakenOver, seen.Filled, seen.CopiedIn) if is_decode else ())
         self.unreported = names_of((seen.CacheReset, seen.Rejected) if is_decode else (seen.CacheReset,))
 

@@ -1,13 +1,21 @@
 """Streaming sessions: their controller and the KV that they keep are the release's; clients and the clock are not."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 import swarden.invariants.events as seen
+from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.core.ops import OpenSession, name_of
 from swarden.harness.core.port import SessionPort, Submission
+from swarden.harness.core.target import Draw
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import Capability, off
 from swarden.harness.engines.sglang.part import SECONDS_PER_STEP, Core, SessionSlot, SglangPart
+from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.requests import (
     SPARE_TOKENS,
     SglangRequest,
@@ -17,12 +25,47 @@ from swarden.harness.engines.sglang.requests import (
 )
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.view import SessionView, Snapshot
 
 LONG = 10.0  # seconds, after which the controller looks again; it looks once a second for sessions to close
 CLOSED = "session closed, or turn aborted"
 RESET = "reset"
+
+
+Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_NUMBER)]
+
+
+class Sessions(Capability, frozen=True):
+    """`streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`."""
+
+    streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
+    session_timeout_s: Annotated[Timeout | None, Drawn((None, None, 5.0))] = None
+
+    needs = (Needs("streaming_sessions", off(Side)),)
+    server_need = "streaming sessions"
+    uses = (name_of(OpenSession),)
+
+    @classmethod
+    def drawn(cls, draw: Draw, *, are_served: bool) -> Mapping[str, Any]:
+        """A third has sessions, if the release serves any."""
+        return {"streaming_sessions": are_served and draw.one_of((False, False, True)), **drawn(draw, cls)}
+
+    @property
+    def server_args(self) -> Mapping[str, Any]:
+        return {"enable_streaming_session": True}
+
+    flags = server_args
+
+    def limits(self, config: Any, max_len: int) -> Mapping[str, Any]:
+        return {"closes_idle_sessions": self.session_timeout_s is not None}
+
+    def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
+        return tree if release.is_unified(tree) else release.code("StreamingSession")(tree)  # that tree has its own
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        return [SglangSessions(core, self.session_timeout_s)]
 
 
 @dataclass
@@ -78,7 +121,7 @@ class SglangSessions(OpenSessions, SessionPort):
         tree, self._scheduler, self._requests = core.memory.tree, core.scheduler, core.requests
         controller = self._scheduler.session_controller = core.release.code("SessionController")(tree)
         super().__init__(controller, tree.session if core.release.is_unified(tree) else tree, int)
-        self._notice, self._timeout_s, self._clock = core.notice, timeout_s, EngineClock()
+        self._notice, self.timeout_s, self._clock = core.notice, timeout_s, EngineClock()
         self._clients: dict[int, Client] = {}
         self._timed = [sys.modules[type(controller).__module__]]
         self._lendable: set[int] = set()  # the sessions that keep the KV of a turn, which no later turn got yet
@@ -93,7 +136,7 @@ class SglangSessions(OpenSessions, SessionPort):
         self._clients[number] = Client()
         self._clock.serve(self._timed)
         self.controller.open(
-            Missing(session_id=str(number), capacity_of_str_len=0, streaming=True, timeout=self._timeout_s)
+            Missing(session_id=str(number), capacity_of_str_len=0, streaming=True, timeout=self.timeout_s)
         )
         return number
 

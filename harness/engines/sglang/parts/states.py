@@ -1,57 +1,151 @@
 """The pool of recurrent states, which is the release's."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import LAZY_BUFFER, NO_BUFFER, SglangConfig
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table, off
 from swarden.harness.engines.sglang.part import Core, SglangPart
-from swarden.harness.engines.sglang.states import SglangStates
+from swarden.harness.engines.sglang.parts.pair import Side
+from swarden.harness.engines.sglang.parts.sessions import Sessions
+from swarden.harness.engines.sglang.pools import MAX_PAGES, SglangMemory
+from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates
 from swarden.harness.kit.released_code import known
+from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, PartOf, within
+from swarden.invariants.view import ComponentView
 
-DEVICE = "cpu"
+STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases, without buffers
+STATE_STRATEGIES = NO_BUFFER, BUFFER, LAZY_BUFFER = "no_buffer", "extra_buffer", "extra_buffer_lazy"
+WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what the strategy no_buffer needs
 STATE_LAYER = 2  # of the model; without a window it is the first one, because a load ends with the last layer
 
 
-def rows_with_states(release: SglangRelease, config: SglangConfig, row_len: int) -> Any:
-    """The release's request table with its pool of states, which holds one int64 per slot.
+class States(Capability, frozen=True):
+    """`state_slots` enables a pool of so many recurrent states.
 
-    The states after drafts, which it keeps during a verification, are in `SglangSpeculation` instead.
+    `state_strategy` is --mamba-radix-cache-strategy: with buffers, each request keeps the states of its prefixes at
+    multiples of `state_interval` (--mamba-track-interval) while it decodes, and in a prefill at multiples of
+    `state_chunk_len`, the chunk of the model's kernels.
     """
-    layers, slots = [0 if config.sliding_window is None else STATE_LAYER], config.state_slots
-    shape = release.code("StateShape")(
-        conv=[(1, 1)],
-        temporal=(1, 1, 1),
-        **known(
-            dict.fromkeys(("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim"), 1)
-            | dict.fromkeys(("state_size", "conv_kernel", "num_k_heads_per_tp"), 1),
-            release.code("StateShape"),
-        ),
+
+    state_slots: Annotated[Annotated[int, within(3, MAX_PAGES)] | None, IfReleaseHas("state_pool")] = None
+    state_strategy: Annotated[str, OneOf(STATE_STRATEGIES), IfReleaseHas("tracked_states"), PartOf("state_slots")] = (
+        NO_BUFFER
     )
-    dtype = release.code("StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
-    kind = release.code("HybridReqToTokenPool")
-    wanted = {
-        "size": config.max_running_requests,
-        "mamba_size": slots,
-        "mamba_spec_state_size": config.max_running_requests,
-        "max_context_len": row_len,
-        "device": DEVICE,
-        "enable_memory_saver": False,
-        "cache_params": release.code("StateParams")(shape=shape, dtype=dtype, layers=layers),
-        "mamba_layer_ids": layers,
-        "enable_mamba_extra_buffer": config.state_strategy != NO_BUFFER,
-        "enable_mamba_extra_buffer_lazy": config.state_strategy == LAZY_BUFFER,
-        "enable_overlap_schedule": config.overlap,
-    }
-    return kind(**known(wanted, kind))
+    state_interval: Annotated[int, within(1, 65536), PartOf("state_slots")] = 8
+    state_chunk_len: Annotated[int, within(2, 256), PartOf("state_slots")] = 4
+
+    needs = (Needs("state_slots", {**off(Side, Sessions), **ONE_TREE}),)
+    server_need = "recurrent states"
+    component = "MAMBA"
+    no_program = NOT_LIKE_IT
+
+    @property
+    def have_buffers(self) -> bool:
+        return self.state_strategy != NO_BUFFER
+
+    def least_slots(self, config: Any) -> int:
+        """Three states for each running request, and those that it keeps: get_mamba_tracking_slots of the releases."""
+        tracked = 0 if not self.have_buffers else 2 if self.state_strategy == BUFFER and config.overlap else 1
+        return int((STATES_PER_RUNNING + tracked) * config.max_running_requests)
+
+    def check(self, config: Any) -> None:
+        """The checks of a server."""
+        strategy, chunk, interval, page = (
+            self.state_strategy,
+            self.state_chunk_len,
+            self.state_interval,
+            config.page_size,
+        )
+        if self.state_slots is None:
+            if self.have_buffers:
+                raise InvalidConfig(f'state_strategy is "{strategy}" without state_slots, want "{NO_BUFFER}"')
+            return
+        if self.state_slots < (least := self.least_slots(config)):
+            raise InvalidConfig(f"state_slots is {self.state_slots}, want at least {least} for these requests")
+        wanted = {} if strategy == BUFFER else {"overlap": True} if self.have_buffers else WITHOUT_BUFFERS
+        for name, value, want in [(name, getattr(config, name), want) for name, want in wanted.items()]:
+            if value != want:
+                raise InvalidConfig(
+                    f"{name} is {shortened(value)} with state_strategy {strategy}, want {shortened(want)}"
+                )
+        if max(chunk, page) % min(chunk, page):
+            raise InvalidConfig(f"state_chunk_len is {chunk}, want a multiple or divisor of page_size")
+        if interval % page or interval < chunk:
+            want = f"a multiple of page_size {page} that is at least state_chunk_len {chunk}"
+            raise InvalidConfig(f"state_interval is {interval}, want {want}")
+        if self.have_buffers and interval <= (length := config.drafts.length):
+            raise InvalidConfig(f"state_interval is {interval}, want more than draft_len {length}")
+
+    @property
+    def server_args(self) -> Mapping[str, Any]:
+        return {"mamba_radix_cache_strategy": self.state_strategy, "mamba_track_interval": self.state_interval}
+
+    @property
+    def flags(self) -> Mapping[str, Any]:
+        interval = self.state_interval if self.have_buffers else None
+        return {
+            "max_mamba_cache_size": self.state_slots,
+            **self.server_args,
+            "mamba_track_interval": interval,
+        }
+
+    @property
+    def cache_params(self) -> Mapping[str, Any]:
+        return {
+            "enable_mamba_extra_buffer": self.have_buffers,
+            "enable_mamba_extra_buffer_lazy": self.state_strategy == LAZY_BUFFER,
+        }
+
+    def view(self, page_size: int) -> ComponentView:
+        return ComponentView(STATE_POOL, STATE_WINDOW, page_size, has_states=True)
+
+    def tree_class(self, release: SglangRelease, config: Any) -> str:
+        return "MambaRadixCache"
+
+    def table(self, release: SglangRelease, config: Any) -> Table:
+        """The table has the pool of states, which holds one int64 per slot.
+
+        The states after drafts, which it keeps during a verification, are in `SglangSpeculation` instead.
+        """
+        layers, of_shape = [STATE_LAYER if config.has_window else 0], release.code("StateShape")
+        ones = ("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim")
+        further = dict.fromkeys((*ones, "state_size", "conv_kernel", "num_k_heads_per_tp"), 1)
+        shape = of_shape(conv=[(1, 1)], temporal=(1, 1, 1), **known(further, of_shape))
+        dtype = release.code("StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
+        more = {
+            "mamba_size": self.state_slots,
+            "mamba_spec_state_size": config.max_running_requests,
+            "cache_params": release.code("StateParams")(shape=shape, dtype=dtype, layers=layers),
+            "mamba_layer_ids": layers,
+            "enable_overlap_schedule": config.overlap,
+            **self.cache_params,
+        }
+        return Table("HybridReqToTokenPool", more)
+
+    def prepare(self, release: SglangRelease, server_args: Any) -> None:
+        """Set what a server reads from a model; without buffers a state is cached after any token."""
+        grid = max(self.state_chunk_len, server_args.page_size) if self.have_buffers else 1
+        server_args._mamba_cache_chunk_size = grid
+
+    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
+        return {"is_hybrid_ssm": True}
+
+    def equip(self, release: SglangRelease, scheduler: Any) -> None:
+        scheduler.model_config.hf_text_config.mamba_chunk_size = self.state_chunk_len
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        return [SglangStateTags(core, is_cut=self.have_buffers or not core.scheduler.spec_algorithm.is_none())]
 
 
 class SglangStateTags(SglangPart):
-    """The states of one engine.  KV is cached up to the last state that was kept of it."""
+    """The states of one engine.  If a prefix `is_cut`, it is cached up to the last state that was kept of it."""
 
-    def __init__(self, core: Core, config: SglangConfig) -> None:
+    def __init__(self, core: Core, *, is_cut: bool) -> None:
         self._states = SglangStates(core.memory.rows)
-        if config.state_strategy != NO_BUFFER or config.draft_len is not None:
-            self.unreported = frozenset(("ended_requests_leave_their_kv_cached",))
+        self.unreported = frozenset(("ended_requests_leave_their_kv_cached",) if is_cut else ())
 
     def lose_kv(self) -> bool:
         self._states.clear()
