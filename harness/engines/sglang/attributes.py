@@ -5,8 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import merged
 from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.options import max_pool_len, merged, settings_of
+from swarden.harness.engines.sglang.options import max_pool_len, settings_of
 from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.harness.kit.streams import Stream
@@ -22,7 +23,6 @@ def attributes(
     release: SglangRelease,
     config: SglangConfig,
     memory: SglangMemory,
-    server_args: Any,
     on_message: Callable[..., None],
 ) -> dict[str, Any]:
     sender = SimpleNamespace(send_output=on_message)
@@ -37,8 +37,7 @@ def attributes(
         **ONE_RANK,
         **_beside_the_scheduler(),
         "tp_worker": SimpleNamespace(is_hybrid_swa=config.has_window, model_runner=_model_runner(release, config)),
-        "server_args": server_args,
-        **merged(one.attributes(release, memory, server_args) for one in config.capabilities),
+        **merged(one.attributes for one in config.terms),
     }
 
 

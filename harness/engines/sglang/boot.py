@@ -229,11 +229,6 @@ class SglangRelease(ReleasedCode):
             return ()
         return (1.0, 0.5, 2.0, 0.25) if self.has("small_host_pools") else (1.0, 2.0)
 
-    @property
-    def plain_tree(self) -> str:
-        """The class of the prefix tree for full attention alone."""
-        return "UnifiedRadixCache" if self.has("one_tree") else "RadixCache"
-
     @cached_property
     def trees(self) -> tuple[str, ...]:
         """The prefix trees for a window that this release ships; `tree` "default" is the first one."""

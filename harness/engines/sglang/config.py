@@ -7,7 +7,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw, Pool, Shape
-from swarden.harness.engines.sglang.capability import Capability, off, server_needs, without
+from swarden.harness.engines.sglang.capability import Capability, Terms, merged, off, server_needs, without
 from swarden.harness.engines.sglang.parts.decode_offload import DecodeOffload
 from swarden.harness.engines.sglang.parts.drafts import Drafts
 from swarden.harness.engines.sglang.parts.host_tier import WRITE_BACK, HostTier
@@ -124,6 +124,10 @@ class SglangConfig(Settings, frozen=True):
         return [one for one in every if one.is_on]
 
     @property
+    def terms(self) -> list[Terms]:
+        return [one.terms(self) for one in self.capabilities]
+
+    @property
     def least_swa_pages(self) -> int:
         """The pages of the smallest SWA pool; without a tree it may hold one chunk less.
 
@@ -149,7 +153,7 @@ class SglangConfig(Settings, frozen=True):
     @property
     def faults(self) -> Mapping[str, str]:
         """The faults that can happen to a scheduler of this configuration, each with its effect."""
-        return dict([*CLIENT_FAULTS.items(), *[fault for one in self.capabilities for fault in one.faults.items()]])
+        return merged([CLIENT_FAULTS, *[one.faults for one in self.capabilities]])
 
     @property
     def components(self) -> tuple[ComponentView, ...]:
@@ -175,7 +179,7 @@ class SglangConfig(Settings, frozen=True):
             sessions_rewind=False,
             unused=[name for name in OPTIONAL if name not in used],
             options=[*options, *([] if self.side.is_on else [SEQUENCES])],
-            **{name: value for one in self.capabilities for name, value in one.shape.items()},
+            **merged(one.shape for one in self.terms),
         )
 
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Table
+from swarden.harness.engines.sglang.capability import Table, merged
 from swarden.harness.engines.sglang.config import SWA_TREE, UNIFIED_TREE, SglangConfig
 from swarden.harness.engines.sglang.moves import watch
-from swarden.harness.engines.sglang.options import DEVICE, merged, row_len, switches_of, wanted_args
+from swarden.harness.engines.sglang.options import DEVICE, row_len, switches_of, wanted_args
 from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing
@@ -33,7 +33,7 @@ def memory_of(
 
 def _rows(release: SglangRelease, config: SglangConfig) -> Any:
     tables = filter(None, [one.table(release, config) for one in config.capabilities])
-    table = next(tables, Table("ReqToTokenPool", {}))
+    table = next(tables, Table("ReqToTokenPool"))
     kind = release.code(table.kind)
     sizes = {"size": config.max_running_requests, "max_context_len": row_len(config)}
     return kind(**known({**sizes, "device": DEVICE, "enable_memory_saver": False, **table.more}, kind))
@@ -115,7 +115,7 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     window alone, or states alone, have SWARadixCache or MambaRadixCache in each release that ships it (to 0.5.20); a
     server of 0.5.17 and later has UnifiedRadixCache for both (mem_cache/registry.py, default_radix_cache_factory).
     """
-    names = [name for one in config.capabilities if (name := one.tree_class(release, config))]
+    names = [one.tree for one in config.capabilities if one.tree]
     if config.has_window:
         names.append("SWARadixCache" if config.tree == SWA_TREE else release.trees[0])
     if not config.caches_prefixes:
@@ -123,7 +123,9 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     elif config.tree == UNIFIED_TREE or len(names) > 1:
         name = "UnifiedRadixCache"
     else:
-        [name] = names or [release.plain_tree]
+        [name] = names or ["RadixCache"]
+    if release.has("one_tree") and name in ("RadixCache", "HiRadixCache"):
+        name = "UnifiedRadixCache"
     return name if release.code(name) is not None or config.tree == SWA_TREE else "UnifiedRadixCache"
 
 
@@ -139,7 +141,7 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         "sliding_window_size": config.sliding_window,
         "chunked_prefill_size": config.chunk_len,
         "tree_core_backend": "python",  # the Rust core alone shows no nodes
-        **merged(one.cache_params for one in capabilities),
+        **merged(one.cache_params for one in config.terms),
     }
     beside: dict[str, Any] = {}
     if name == "UnifiedRadixCache":

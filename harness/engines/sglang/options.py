@@ -1,12 +1,12 @@
 """A configuration in the words of a release: the arguments and the options of a server, and lengths and limits."""
 
 import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import merged
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS
 from swarden.harness.kit.stand_ins import Silent
@@ -35,7 +35,7 @@ def wanted_args(config: SglangConfig) -> dict[str, Any]:
         "enable_priority_scheduling": config.has_priorities,
         "schedule_low_priority_values_first": False,
         "enable_mixed_chunk": config.mixed_batches,
-        **merged(one.server_args for one in config.capabilities),
+        **merged(one.server_args for one in config.terms),
     }
 
 
@@ -70,7 +70,7 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
         "enable_priority_scheduling": config.has_priorities,
         "priority_scheduling_preemption_threshold": config.preemption_threshold,
         "disable_radix_cache": not config.caches_prefixes,
-        **merged(one.flags for one in config.capabilities),
+        **merged(one.flags for one in config.terms),
     }
     files = [package / "srt/server_args.py", *sorted((package / "srt/arg_groups").rglob("*.py"))]
     declared = set(re.findall(r"^    (\w+):", "\n".join(file.read_text() for file in files), re.MULTILINE))
@@ -142,11 +142,7 @@ def max_request_len(release: SglangRelease, config: SglangConfig) -> int:
 
 def row_len(config: SglangConfig) -> int:
     """The length of a row of the request table."""
-    return config.max_context_len + sum([one.row_len(config.page_size) for one in config.capabilities])
-
-
-def merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: value for mapping in mappings for name, value in mapping.items()}
+    return config.max_context_len + sum([one.row_len for one in config.terms])
 
 
 def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
@@ -163,6 +159,7 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
         decodes_after_abort=1 if config.overlap and keeps_ended else 0,
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,
+        draft_row_len=row_len(config) - max_len if config.drafts.is_on else 0,
         shares_prefixes=not config.side.is_on and config.caches_prefixes,
-        **merged(one.limits(config, max_len) for one in config.capabilities),
+        **merged(one.limits for one in config.terms),
     )

@@ -102,13 +102,15 @@ def build(
     server_args = server_args_of(release, config)
     memory = memory_of(release, config, server_args, notice)
     scheduler = _scheduler_class(release)()
-    scheduler.__dict__.update(attributes(release, config, memory, server_args, on_message), swarden_passes=passes)
+    scheduler.__dict__.update(
+        attributes(release, config, memory, on_message), server_args=server_args, swarden_passes=passes
+    )
+    for one in config.capabilities:
+        one.equip(release, scheduler)
     scheduler.batch_result_processor = _result_processor(release, scheduler)
     scheduler.policy = _policy(release, scheduler)
     scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on
     scheduler.result_queue = deque()  # the event loop makes it before it takes the first request, or a flush
-    for one in config.capabilities:
-        one.equip(release, scheduler)
     return BuiltScheduler(scheduler, memory, scheduler.swarden_missing, number_of)
 
 

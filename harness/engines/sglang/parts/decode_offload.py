@@ -3,19 +3,18 @@
 The manager takes the place of the tree in SglangHostTier and SglangStorage.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Annotated, Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Capability
+from swarden.harness.engines.sglang.capability import Capability, Terms
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.host_tier import FAULTS as HOST_FAULTS
 from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HostCopies, SglangHostTier
 from swarden.harness.engines.sglang.parts.pair import OF_DECODE
 from swarden.harness.engines.sglang.parts.storage import FAULTS as STORAGE_FAULTS
 from swarden.harness.engines.sglang.parts.storage import make_storage, storage_args
-from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.reported import names_of
@@ -26,6 +25,7 @@ from swarden.invariants.events import PrefixesCompared, WrongSlot
 from swarden.invariants.reference import namespace_tag
 
 HOST_POOL = "host full"  # its name in snapshots
+OF_SCHEDULER = ("req_to_token_pool", "token_to_kv_pool_allocator", "tree_cache", "server_args")
 NO_TAG = -1  # of a position behind the last token of a request: no slot has it
 
 
@@ -41,12 +41,11 @@ class DecodeOffload(Capability, frozen=True):
     faults = {**HOST_FAULTS, **STORAGE_FAULTS}  # noqa: RUF012  # a class of msgspec
     uses = (HOST_FAILS, *STORAGE_FAULTS)
 
-    @property
-    def server_args(self) -> Mapping[str, Any]:
-        return {"disaggregation_decode_enable_offload_kvcache": True, **storage_args()}
+    def terms(self, config: Any) -> Terms:
+        return Terms(server_args={"disaggregation_decode_enable_offload_kvcache": True, **storage_args()})
 
-    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
-        return {"decode_offload_manager": _manager(release, server_args, *memory)}
+    def equip(self, release: SglangRelease, scheduler: Any) -> None:
+        scheduler.decode_offload_manager = _manager(release, scheduler)
 
     def parts(self, core: Core) -> Sequence[SglangPart]:
         manager = core.scheduler.decode_offload_manager
@@ -54,16 +53,13 @@ class DecodeOffload(Capability, frozen=True):
         return [host, StoredPrefixes(core)]
 
 
-def _manager(release: SglangRelease, server_args: Any, rows: Any, allocator: Any, tree: Any) -> Any:
+def _manager(release: SglangRelease, scheduler: Any) -> Any:
     """The release's manager, with what SglangHostTier and SglangStorage read of a tree."""
     make_storage(release)
     kind = release.code("OffloadManager")
     wanted = {
-        "req_to_token_pool": rows,
-        "token_to_kv_pool_allocator": allocator,
+        **{name: vars(scheduler)[name] for name in OF_SCHEDULER},
         "tp_group": Missing(size=lambda: 1),
-        "tree_cache": tree,
-        "server_args": server_args,
     }
     manager = kind(**known(wanted, kind))
     manager.ongoing_write_through = manager.ongoing_offload

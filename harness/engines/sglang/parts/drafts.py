@@ -6,7 +6,7 @@ the overlap loop launches the next pass before it has the result.
 
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, name_of
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, Capability, off
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, Capability, Terms, off
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, slots_of
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
@@ -44,22 +44,16 @@ class Drafts(Capability, frozen=True):
     def length(self) -> int:
         return self.draft_len or 0
 
-    @property
-    def flags(self) -> Mapping[str, Any]:
-        return {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": self.length + 1}
-
-    @property
-    def server_args(self) -> Mapping[str, Any]:
-        return {**self.flags, "speculative_eagle_topk": 1}  # drafts are a chain
-
-    def row_len(self, page_size: int) -> int:
-        """As get_req_to_token_extra_context_len."""
-        count = self.length + 1
-        return max(SPARE + count, 2 * count + page_size - 1 if page_size > 1 else 0)
-
-    def limits(self, config: Any, max_len: int) -> Mapping[str, Any]:
-        row_len = config.max_context_len + self.row_len(config.page_size)
-        return {"draft_len": self.length, "draft_row_len": row_len - max_len}
+    def terms(self, config: Any) -> Terms:
+        """The further entries of a row are as in get_req_to_token_extra_context_len."""
+        count, page = self.length + 1, config.page_size
+        flags = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": count}
+        return Terms(
+            server_args={**flags, "speculative_eagle_topk": 1},  # drafts are a chain
+            flags=flags,
+            limits={"draft_len": self.length},
+            row_len=max(SPARE + count, 2 * count + page - 1 if page > 1 else 0),
+        )
 
     def check_release(self, release: SglangRelease, config: Any) -> None:
         if config.states.is_on and not release.has("states_after_drafts"):
@@ -67,8 +61,8 @@ class Drafts(Capability, frozen=True):
         if config.overlap and not release.has("overlapped_drafts"):
             raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
 
-    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
-        return {"spec_algorithm": release.code("SpeculativeAlgorithm").NGRAM}
+    def equip(self, release: SglangRelease, scheduler: Any) -> None:
+        scheduler.spec_algorithm = release.code("SpeculativeAlgorithm").NGRAM
 
     def parts(self, core: Core) -> Sequence[SglangPart]:
         return [SglangSpeculation(core, self.length)]

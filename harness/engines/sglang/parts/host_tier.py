@@ -13,11 +13,11 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import ONE_TREE, Capability, off
+from swarden.harness.engines.sglang.capability import ONE_TREE, Capability, Terms, off
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.storage import SglangStorage
-from swarden.harness.engines.sglang.pools import EVERYTHING, SglangMemory
+from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, drawn, within
@@ -50,6 +50,7 @@ class HostTier(Capability, frozen=True):
     load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
 
     needs = (Needs("host_ratio", {**off(Side), **ONE_TREE}),)
+    tree = "HiRadixCache"
     server_need = "host tier"
     faults = FAULTS
 
@@ -58,22 +59,19 @@ class HostTier(Capability, frozen=True):
         """Half have a hierarchical cache, if there is any ratio for it."""
         return {"host_ratio": draw.one_of((None, draw.one_of(ratios))) if ratios else None, **drawn(draw, cls)}
 
-    @property
-    def shape(self) -> Mapping[str, Any]:
-        return {"uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1, "slow_copy": HOST_SLOW}
-
-    @property
-    def server_args(self) -> Mapping[str, Any]:
-        return {
+    def terms(self, config: Any) -> Terms:
+        args = {
             "enable_hierarchical_cache": True,
             "hicache_ratio": self.host_ratio,
             "hicache_write_policy": self.write_policy,
         }
-
-    flags = server_args
-
-    def limits(self, config: Any, max_len: int) -> Mapping[str, Any]:
-        return {"writes_through": self.write_policy == WRITE_THROUGH}
+        return Terms(
+            server_args=args,
+            flags=args,
+            attributes={"enable_hierarchical_cache": True},
+            limits={"writes_through": self.write_policy == WRITE_THROUGH},
+            shape={"uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1, "slow_copy": HOST_SLOW},
+        )
 
     def check_release(self, release: SglangRelease, config: Any) -> None:
         ratio = self.host_ratio or 0
@@ -82,9 +80,6 @@ class HostTier(Capability, frozen=True):
         if config.states.is_on and not release.has("state_host_tier"):
             raise InvalidConfig(f"host_ratio is {ratio} with state_slots, want null for sglang {release.text}")
 
-    def tree_class(self, release: SglangRelease, config: Any) -> str:
-        return "UnifiedRadixCache" if release.has("one_tree") else "HiRadixCache"
-
     def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
         if type(tree).__name__ != "HiRadixCache":  # which makes its host pool itself
             tree.init_hicache(server_args, params)
@@ -92,9 +87,6 @@ class HostTier(Capability, frozen=True):
         if hasattr(tree, "shutdown"):
             atexit.unregister(tree.shutdown)  # atexit would keep the tree, and so its pools, until the process ends
         return tree
-
-    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
-        return {"enable_hierarchical_cache": True}
 
     def parts(self, core: Core) -> Sequence[SglangPart]:
         tree = getattr(core.memory.tree, "inner", core.memory.tree)  # which a StreamingSession wraps

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from swarden.harness.core.target import Draw
-from swarden.harness.engines.sglang.capability import Capability, off
+from swarden.harness.engines.sglang.capability import Capability, Terms, off
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
@@ -30,9 +30,8 @@ class KvEvents(Capability, frozen=True):
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
         return drawn(draw, cls) if has("kv_event_namespaces") else {}
 
-    @property
-    def cache_params(self) -> Mapping[str, Any]:
-        return {"enable_kv_cache_events": True, "dynamo_kv_event_format": True}
+    def terms(self, config: Any) -> Terms:
+        return Terms(cache_params={"enable_kv_cache_events": True, "dynamo_kv_event_format": True})
 
     def parts(self, core: Core) -> Sequence[SglangPart]:
         return [SglangRouter(core)]

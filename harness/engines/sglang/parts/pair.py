@@ -1,16 +1,15 @@
 """The settings of one side of a pair, its queues, and where a request is in them."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any
 
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table, Terms
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, replace_network
-from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, within
 from swarden.invariants.kinds import Place
@@ -42,24 +41,22 @@ class Side(Capability, frozen=True):
     def uses(self) -> Collection[str]:
         return () if self.is_decode else self.faults
 
-    @property
-    def server_args(self) -> Mapping[str, Any]:
-        return {
+    def terms(self, config: Any) -> Terms:
+        args = {
             "disaggregation_mode": self.role,
             "disaggregation_transfer_backend": BACKEND,
             "disaggregation_bootstrap_port": 1,
             "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
             "num_reserved_decode_tokens": self.reserved_decode_tokens,
         }
+        return Terms(server_args=args)
 
     def table(self, release: SglangRelease, config: Any) -> Table | None:
         more = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
         return Table("DecodeReqToTokenPool", more) if self.is_decode else None
 
-    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
-        return {"disaggregation_mode": release.code("DisaggregationMode")(self.role)}
-
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
+        scheduler.disaggregation_mode = release.code("DisaggregationMode")(self.role)
         replace_network(release)
         scheduler.init_disaggregation()
 
@@ -76,18 +73,15 @@ class DecodeTree(Capability, frozen=True):
     decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False
 
     needs = (Needs("decode_tree", ONE_TREE),)
+    tree = "RadixCache"
     server_need = "decode radix cache"
 
-    @property
-    def server_args(self) -> Mapping[str, Any]:
-        return {"disaggregation_decode_enable_radix_cache": True}
+    def terms(self, config: Any) -> Terms:
+        return Terms(server_args={"disaggregation_decode_enable_radix_cache": True})
 
     def check_release(self, release: SglangRelease, config: Any) -> None:
         if config.has_window and not release.has("decode_tree_with_window"):
             raise InvalidConfig(f"decode_tree is true with sliding_window, want false for sglang {release.text}")
-
-    def tree_class(self, release: SglangRelease, config: Any) -> str:
-        return release.plain_tree
 
 
 class TransferQueues:

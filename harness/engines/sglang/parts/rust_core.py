@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, Capability
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, Capability, Terms
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.kit.settings import IfReleaseHas
 
@@ -38,9 +38,8 @@ class RustCore(Capability, frozen=True):
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
         return {"rust_core": has("rust_core") and not config.router.is_on and draw.one_of((False, False, True))}
 
-    @property
-    def cache_params(self) -> Mapping[str, Any]:
-        return {"tree_core_backend": PAIR_OF_CORES}
+    def terms(self, config: Any) -> Terms:
+        return Terms(cache_params={"tree_core_backend": PAIR_OF_CORES})
 
     def prepare(self, release: SglangRelease, server_args: Any) -> None:
         _register(release)

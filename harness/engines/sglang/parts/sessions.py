@@ -13,7 +13,7 @@ from swarden.harness.core.ops import OpenSession, name_of
 from swarden.harness.core.port import SessionPort, Submission
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Capability, off
+from swarden.harness.engines.sglang.capability import Capability, Terms, off
 from swarden.harness.engines.sglang.part import SECONDS_PER_STEP, Core, SessionSlot, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.requests import (
@@ -52,14 +52,9 @@ class Sessions(Capability, frozen=True):
         """A third has sessions, if the release serves any."""
         return {"streaming_sessions": are_served and draw.one_of((False, False, True)), **drawn(draw, cls)}
 
-    @property
-    def server_args(self) -> Mapping[str, Any]:
-        return {"enable_streaming_session": True}
-
-    flags = server_args
-
-    def limits(self, config: Any, max_len: int) -> Mapping[str, Any]:
-        return {"closes_idle_sessions": self.session_timeout_s is not None}
+    def terms(self, config: Any) -> Terms:
+        args = {"enable_streaming_session": True}
+        return Terms(args, flags=args, limits={"closes_idle_sessions": self.session_timeout_s is not None})
 
     def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
         return tree if release.is_unified(tree) else release.code("StreamingSession")(tree)  # that tree has its own

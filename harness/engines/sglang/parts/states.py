@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table, off
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table, Terms, off
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.sessions import Sessions
-from swarden.harness.engines.sglang.pools import MAX_PAGES, SglangMemory
+from swarden.harness.engines.sglang.pools import MAX_PAGES
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, PartOf, within
@@ -39,6 +39,7 @@ class States(Capability, frozen=True):
 
     needs = (Needs("state_slots", {**off(Side, Sessions), **ONE_TREE}),)
     server_need = "recurrent states"
+    tree = "MambaRadixCache"
     component = "MAMBA"
     no_program = NOT_LIKE_IT
 
@@ -79,21 +80,18 @@ class States(Capability, frozen=True):
         if self.have_buffers and interval <= (length := config.drafts.length):
             raise InvalidConfig(f"state_interval is {interval}, want more than draft_len {length}")
 
-    @property
-    def server_args(self) -> Mapping[str, Any]:
-        return {"mamba_radix_cache_strategy": self.state_strategy, "mamba_track_interval": self.state_interval}
-
-    @property
-    def flags(self) -> Mapping[str, Any]:
+    def terms(self, config: Any) -> Terms:
+        args = {"mamba_radix_cache_strategy": self.state_strategy, "mamba_track_interval": self.state_interval}
         interval = self.state_interval if self.have_buffers else None
-        return {
-            "max_mamba_cache_size": self.state_slots,
-            **self.server_args,
-            "mamba_track_interval": interval,
-        }
+        return Terms(
+            server_args=args,
+            flags={"max_mamba_cache_size": self.state_slots, **args, "mamba_track_interval": interval},
+            cache_params=self._buffers,
+            attributes={"is_hybrid_ssm": True},
+        )
 
     @property
-    def cache_params(self) -> Mapping[str, Any]:
+    def _buffers(self) -> Mapping[str, Any]:
         return {
             "enable_mamba_extra_buffer": self.have_buffers,
             "enable_mamba_extra_buffer_lazy": self.state_strategy == LAZY_BUFFER,
@@ -101,9 +99,6 @@ class States(Capability, frozen=True):
 
     def view(self, page_size: int) -> ComponentView:
         return ComponentView(STATE_POOL, STATE_WINDOW, page_size, has_states=True)
-
-    def tree_class(self, release: SglangRelease, config: Any) -> str:
-        return "MambaRadixCache"
 
     def table(self, release: SglangRelease, config: Any) -> Table:
         """The table has the pool of states, which holds one int64 per slot.
@@ -121,7 +116,7 @@ class States(Capability, frozen=True):
             "cache_params": release.code("StateParams")(shape=shape, dtype=dtype, layers=layers),
             "mamba_layer_ids": layers,
             "enable_overlap_schedule": config.overlap,
-            **self.cache_params,
+            **self._buffers,
         }
         return Table("HybridReqToTokenPool", more)
 
@@ -129,9 +124,6 @@ class States(Capability, frozen=True):
         """Set what a server reads from a model; without buffers a state is cached after any token."""
         grid = max(self.state_chunk_len, server_args.page_size) if self.have_buffers else 1
         server_args._mamba_cache_chunk_size = grid
-
-    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
-        return {"is_hybrid_ssm": True}
 
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
         scheduler.model_config.hf_text_config.mamba_chunk_size = self.state_chunk_len

@@ -16,9 +16,8 @@ from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Capability
+from swarden.harness.engines.sglang.capability import Capability, Terms
 from swarden.harness.engines.sglang.part import SECONDS_PER_STEP
-from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, drawn, within
@@ -69,23 +68,17 @@ class Storage(Capability, frozen=True):
         if self.is_on and not config.host.is_on:
             raise InvalidConfig(f"storage_policy is {shortened(self.storage_policy)} without host_ratio, want null")
 
-    @property
-    def server_args(self) -> Mapping[str, Any]:
-        return storage_args(self.storage_policy, self.prefetch_threshold)
-
-    @property
-    def flags(self) -> Mapping[str, Any]:
-        return {
+    def terms(self, config: Any) -> Terms:
+        flags = {
             "hicache_storage_backend": "file",
             "hicache_storage_prefetch_policy": self.storage_policy,
             "hicache_storage_backend_extra_config": json.dumps({"prefetch_threshold": self.prefetch_threshold}),
         }
+        args = storage_args(self.storage_policy, self.prefetch_threshold)
+        return Terms(server_args=args, flags=flags, attributes={"enable_hicache_storage": True})
 
     def prepare(self, release: SglangRelease, server_args: Any) -> None:
         make_storage(release)
-
-    def attributes(self, release: SglangRelease, memory: SglangMemory, server_args: Any) -> Mapping[str, Any]:
-        return {"enable_hicache_storage": True}
 
 
 def storage_args(policy: str | None = POLICIES[0], threshold: int = 1) -> dict[str, Any]:
