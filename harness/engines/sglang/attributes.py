@@ -82,7 +82,7 @@ def _beside_the_scheduler() -> dict[str, Any]:
             num_hidden_layers=2,
             hf_config=Missing(),
             hf_text_config=Missing(),
-            get_total_num_kv_heads=_one,
+            get_total_num_kv_heads=lambda: 1,
         ),
         "schedule_stream": Stream(),
         "forward_stream": Stream(),
@@ -96,7 +96,7 @@ def _beside_the_scheduler() -> dict[str, Any]:
             maybe_prepare_mlp_sync_batch_and_log_stats=_same,
         ),
         "ngram_embedding_manager": SimpleNamespace(prepare_for_forward=_same),
-        "grammar_manager": Silent(has_waiting_grammars=_no, grammar_queue=[]),
+        "grammar_manager": Silent(has_waiting_grammars=lambda: False, grammar_queue=[]),
         "metrics_reporter": Silent(
             enable_metrics=False,
             num_retracted_reqs=0,
@@ -109,9 +109,9 @@ def _beside_the_scheduler() -> dict[str, Any]:
         "output_streamer": Silent(),
         "dllm_manager": Silent(),  # no diffusion: it has nothing staged
         "future_map": Silent(),  # the next input tokens, on the device
-        "beam_coordinator": Silent(pending_member_rows=_none),
+        "beam_coordinator": Silent(pending_member_rows=lambda *_args, **_options: 0),
         "load_publisher": Silent(),
-        "load_inquirer": Silent(_get_num_pending_tokens=_none),
+        "load_inquirer": Silent(_get_num_pending_tokens=lambda *_args, **_options: 0),
         "kv_events_publisher": Silent(enable_kv_cache_events=False),
         "stats": SimpleNamespace(),
     }
@@ -119,15 +119,3 @@ def _beside_the_scheduler() -> dict[str, Any]:
 
 def _same(batch: Any = None, *args: Any, **kwargs: Any) -> Any:
     return batch
-
-
-def _no() -> bool:
-    return False
-
-
-def _one() -> int:
-    return 1
-
-
-def _none(*args: Any, **kwargs: Any) -> int:
-    return 0

@@ -374,14 +374,8 @@ def replace_network(release: SglangRelease) -> None:
 
 
 ONE_RANK = Missing(
-    tp_rank=0,
-    tp_size=1,
-    attn_tp_rank=0,
-    attn_tp_size=1,
-    dp_rank=0,
-    dp_size=1,
-    pp_rank=0,
-    pp_size=1,
+    **dict.fromkeys(("tp_rank", "attn_tp_rank", "dp_rank", "pp_rank"), 0),
+    **dict.fromkeys(("tp_size", "attn_tp_size", "dp_size", "pp_size"), 1),
     pp_group=Missing(is_last_rank=True, is_first_rank=True),
     attn_tp_group=Missing(),
 )

@@ -61,7 +61,14 @@ class Side(Capability, frozen=True):
         scheduler.init_disaggregation()
 
     def parts(self, core: Core) -> Sequence[SglangPart]:
-        return [SglangSide(self)]
+        """Only a decode side takes over requests.
+
+        Its rejections are not reported, because it rejects a prompt by the windowed pages that it allocates for it.
+        """
+        part = SglangPart()
+        part.reported = names_of((seen.TakenOver, seen.Filled, seen.CopiedIn) if self.is_decode else ())
+        part.unreported = names_of((seen.CacheReset, seen.Rejected) if self.is_decode else (seen.CacheReset,))
+        return [part]
 
 
 class DecodeTree(Capability, frozen=True):
@@ -134,18 +141,6 @@ class TransferQueues:
         if self._mode == PREFILL:
             return [*scheduler.disagg_prefill_bootstrap_queue.queue, *scheduler.disagg_prefill_inflight_queue]
         return [one.req for one in scheduler.disagg_decode_prealloc_queue.queue] if self._mode == DECODE else ()
-
-
-class SglangSide(SglangPart):
-    """One side of a pair.  Only a decode side takes over requests.
-
-    Its rejections are not reported, because it rejects a prompt by the windowed pages that it allocates for it.
-    """
-
-    def __init__(self, side: Side) -> None:
-        is_decode = side.is_decode
-        self.reported = names_of((seen.TakenOver, seen.Filled, seen.CopiedIn) if is_decode else ())
-        self.unreported = names_of((seen.CacheReset, seen.Rejected) if is_decode else (seen.CacheReset,))
 
 
 def _holds(queue: Iterable[Any], req: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import swarden.invariants.events as seen
 from swarden.harness.core.ops import ResetCause
 from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing, Silent
@@ -76,6 +77,8 @@ class SglangResets(SglangPart):
         self._num_resets += 1
         for memory in self._core.forward.tags:
             memory.clear()
+        if (states := states_of(self._core.memory.rows)) is not None:
+            states.clear()
         lost = [part.lose_kv() for part in self._parts]
         self._lost_copy = any(lost)
         reset()

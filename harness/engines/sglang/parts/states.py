@@ -11,7 +11,7 @@ from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.pools import MAX_PAGES
-from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates
+from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, PartOf, within
 from swarden.invariants.view import ComponentView
@@ -129,16 +129,7 @@ class States(Capability, frozen=True):
         scheduler.model_config.hf_text_config.mamba_chunk_size = self.state_chunk_len
 
     def parts(self, core: Core) -> Sequence[SglangPart]:
-        return [SglangStateTags(core, is_cut=self.have_buffers or not core.scheduler.spec_algorithm.is_none())]
-
-
-class SglangStateTags(SglangPart):
-    """The states of one engine.  If a prefix `is_cut`, it is cached up to the last state that was kept of it."""
-
-    def __init__(self, core: Core, *, is_cut: bool) -> None:
-        self._states = SglangStates(core.memory.rows)
-        self.unreported = frozenset(("ended_requests_leave_their_kv_cached",) if is_cut else ())
-
-    def lose_kv(self) -> bool:
-        self._states.clear()
-        return False
+        part = SglangPart()
+        if self.have_buffers or not core.scheduler.spec_algorithm.is_none():
+            part.unreported = frozenset(("ended_requests_leave_their_kv_cached",))  # only up to the last state kept
+        return [part]
