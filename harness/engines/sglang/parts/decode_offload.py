@@ -8,13 +8,11 @@ from itertools import zip_longest
 from typing import Annotated, Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Capability, Terms
+from swarden.harness.engines.sglang.capability import Capability, Terms, merged
 from swarden.harness.engines.sglang.part import Core, SglangPart
-from swarden.harness.engines.sglang.parts.host_tier import FAULTS as HOST_FAULTS
-from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HostCopies, SglangHostTier
+from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HostCopies, HostTier, SglangHostTier
 from swarden.harness.engines.sglang.parts.pair import OF_DECODE
-from swarden.harness.engines.sglang.parts.storage import FAULTS as STORAGE_FAULTS
-from swarden.harness.engines.sglang.parts.storage import make_storage, storage_args
+from swarden.harness.engines.sglang.parts.storage import Storage, make_storage, storage_args
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.reported import names_of
@@ -38,8 +36,8 @@ class DecodeOffload(Capability, frozen=True):
     decode_offload: Annotated[bool, IfReleaseHas("decode_offload")] = False
 
     needs = (Needs("decode_offload", {**OF_DECODE, "sliding_window": (None,)}),)
-    faults = {**HOST_FAULTS, **STORAGE_FAULTS}  # noqa: RUF012  # a class of msgspec
-    uses = (HOST_FAILS, *STORAGE_FAULTS)
+    faults = merged([HostTier.faults, Storage.faults])
+    uses = (HOST_FAILS, *Storage.faults)
 
     def terms(self, config: Any) -> Terms:
         return Terms(server_args={"disaggregation_decode_enable_offload_kvcache": True, **storage_args()})
@@ -57,10 +55,7 @@ def _manager(release: SglangRelease, scheduler: Any) -> Any:
     """The release's manager, with what SglangHostTier and SglangStorage read of a tree."""
     make_storage(release)
     kind = release.code("OffloadManager")
-    wanted = {
-        **{name: vars(scheduler)[name] for name in OF_SCHEDULER},
-        "tp_group": Missing(size=lambda: 1),
-    }
+    wanted = {**{name: vars(scheduler)[name] for name in OF_SCHEDULER}, "tp_group": Missing(size=lambda: 1)}
     manager = kind(**known(wanted, kind))
     manager.ongoing_write_through = manager.ongoing_offload
     manager.ongoing_load_back, manager.ongoing_prefetch = {}, {}
