@@ -142,7 +142,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/core/target_fault.py", "blamed_on"): "an exception of a target is raised again as a fault of that target",
     ("harness/kit/lockstep.py", "join"): "an exception of an engine's thread is kept, because engines catch it here",
     (
-        "harness/engines/sglang/storage.py",
+        "harness/engines/sglang/parts/storage.py",
         "call",
     ): "an exception of the storage is kept, because the release catches it",
     ("harness/kit/lockstep.py", "_run"): "an exception of an engine's thread is raised in the step of that thread",

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from swarden.harness.engines.sglang.forward import SglangEntry, slots_of
-from swarden.harness.engines.sglang.memory import SglangMemory
-from swarden.harness.engines.sglang.speculation import _assign, _split
+from swarden.harness.engines.sglang.parts.drafts import _assign, _split
+from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.engines.sglang.stand_ins import replace_allocator_kernels
 from swarden.harness.engines.sglang.states import SglangStates
 from swarden.harness.kit.stand_ins import Silent

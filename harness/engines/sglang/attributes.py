@@ -5,9 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import merged
 from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.memory import SglangMemory
-from swarden.harness.engines.sglang.requests import max_pool_len
+from swarden.harness.engines.sglang.options import max_pool_len, settings_of
+from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.harness.kit.streams import Stream
 from swarden.harness.kit.tags import VOCABULARY
@@ -19,7 +20,10 @@ ONE_RANK = {"pp_size": 1, "tp_size": 1, "dp_size": 1, "pp_rank": 0, "tp_rank": 0
 
 
 def attributes(
-    release: SglangRelease, config: SglangConfig, memory: SglangMemory, on_message: Callable[..., None]
+    release: SglangRelease,
+    config: SglangConfig,
+    memory: SglangMemory,
+    on_message: Callable[..., None],
 ) -> dict[str, Any]:
     sender = SimpleNamespace(send_output=on_message)
     return {
@@ -28,14 +32,12 @@ def attributes(
         "tree_cache": memory.tree,
         "send_to_tokenizer": sender,
         "ipc_channels": SimpleNamespace(send_to_tokenizer=sender),
-        **_limits(config),
-        **_policies(release, config),
+        **settings_of(release, config),
         **_initial_state(release),
         **ONE_RANK,
-        **_beside_the_scheduler(config),
-        "tp_worker": SimpleNamespace(
-            is_hybrid_swa=config.sliding_window is not None, model_runner=_model_runner(release, config)
-        ),
+        **_beside_the_scheduler(),
+        "tp_worker": SimpleNamespace(is_hybrid_swa=config.has_window, model_runner=_model_runner(release, config)),
+        **merged(one.attributes for one in config.terms),
     }
 
 
@@ -47,63 +49,6 @@ def _model_runner(release: SglangRelease, config: SglangConfig) -> Any:
         swa_max_total_num_tokens=config.swa_pages * config.page_size,
         **dict.fromkeys(POOL_LENS, max_pool_len(release, config)),
     )
-
-
-def _limits(config: SglangConfig) -> dict[str, Any]:
-    full = config.full_pages * config.page_size
-    return {
-        "page_size": config.page_size,
-        "is_hybrid_swa": config.sliding_window is not None,
-        "is_hybrid_ssm": config.state_slots is not None,
-        "full_tokens_per_layer": full,
-        "swa_tokens_per_layer": config.swa_pages * config.page_size,
-        "max_total_num_tokens": full,
-        "chunked_prefill_size": config.chunk_len,
-        "max_prefill_tokens": config.max_prefill_tokens,
-        "max_running_requests": config.max_running_requests,
-        "max_prefill_bs": 0,
-        "max_queued_requests": None,
-        "kv_shard_widening": 1,
-        "sliding_window_size": config.sliding_window,
-    }
-
-
-def _policies(release: SglangRelease, config: SglangConfig) -> dict[str, Any]:
-    has_priority = config.preemption_threshold is not None
-    ratio, floor = config.new_token_ratio, config.new_token_ratio_floor
-    decay = (ratio - floor) / config.new_token_ratio_decay_steps
-    tracker, algorithm = release.code("NewTokenRatioTracker"), release.code("SpeculativeAlgorithm")
-    return {
-        "enable_overlap": config.overlap,
-        "enable_hierarchical_cache": config.host_ratio is not None,
-        "enable_hicache_storage": config.storage_policy is not None,
-        "is_mixed_chunk": config.mixed_batches,
-        "spec_algorithm": _algorithm(algorithm, config),
-        "disaggregation_mode": release.code("DisaggregationMode")(config.role),
-        "new_token_ratio": ratio,
-        "init_new_token_ratio": ratio,
-        "min_new_token_ratio": floor,
-        "new_token_ratio_decay": decay,
-        "new_token_ratio_tracker": (
-            Silent(current=ratio) if tracker is None else tracker(init=ratio, min=floor, decay=decay, current=ratio)
-        ),
-        "enable_priority_scheduling": has_priority,
-        "enable_priority_preemption": has_priority,
-        "priority_scheduling_preemption_threshold": config.preemption_threshold or 0,
-        "schedule_low_priority_values_first": False,
-        "abort_on_priority_when_disabled": False,
-        "prefill_decode_interval": 0,
-        "prefill_decode_interval_min_bs": 0,
-        "_prefill_decode_interval_remaining": 0,
-        "polling_count": 0,  # counts the polls of the decode side's transfers
-        "polling_interval": 1,
-    }
-
-
-def _algorithm(kind: Any, config: SglangConfig) -> Any:
-    if config.draft_len is not None:
-        return kind.NGRAM
-    return kind.from_string(None) if hasattr(kind, "from_string") else kind.NONE
 
 
 def _initial_state(release: SglangRelease) -> dict[str, Any]:
@@ -123,7 +68,7 @@ def _initial_state(release: SglangRelease) -> dict[str, Any]:
     }
 
 
-def _beside_the_scheduler(config: SglangConfig) -> dict[str, Any]:
+def _beside_the_scheduler() -> dict[str, Any]:
     """The model, the other ranks, and the objects that inform others; none of them owns KV memory."""
     runner = Missing()
     return {
@@ -136,8 +81,8 @@ def _beside_the_scheduler(config: SglangConfig) -> dict[str, Any]:
             is_multimodal=False,
             num_hidden_layers=2,
             hf_config=Missing(),
-            hf_text_config=Missing(mamba_chunk_size=config.state_chunk_len),
-            get_total_num_kv_heads=_one,
+            hf_text_config=Missing(),
+            get_total_num_kv_heads=lambda: 1,
         ),
         "schedule_stream": Stream(),
         "forward_stream": Stream(),
@@ -151,7 +96,7 @@ def _beside_the_scheduler(config: SglangConfig) -> dict[str, Any]:
             maybe_prepare_mlp_sync_batch_and_log_stats=_same,
         ),
         "ngram_embedding_manager": SimpleNamespace(prepare_for_forward=_same),
-        "grammar_manager": Silent(has_waiting_grammars=_no, grammar_queue=[]),
+        "grammar_manager": Silent(has_waiting_grammars=lambda: False, grammar_queue=[]),
         "metrics_reporter": Silent(
             enable_metrics=False,
             num_retracted_reqs=0,
@@ -164,9 +109,9 @@ def _beside_the_scheduler(config: SglangConfig) -> dict[str, Any]:
         "output_streamer": Silent(),
         "dllm_manager": Silent(),  # no diffusion: it has nothing staged
         "future_map": Silent(),  # the next input tokens, on the device
-        "beam_coordinator": Silent(pending_member_rows=_none),
+        "beam_coordinator": Silent(pending_member_rows=lambda *_args, **_options: 0),
         "load_publisher": Silent(),
-        "load_inquirer": Silent(_get_num_pending_tokens=_none),
+        "load_inquirer": Silent(_get_num_pending_tokens=lambda *_args, **_options: 0),
         "kv_events_publisher": Silent(enable_kv_cache_events=False),
         "stats": SimpleNamespace(),
     }
@@ -174,15 +119,3 @@ def _beside_the_scheduler(config: SglangConfig) -> dict[str, Any]:
 
 def _same(batch: Any = None, *args: Any, **kwargs: Any) -> Any:
     return batch
-
-
-def _no() -> bool:
-    return False
-
-
-def _one() -> int:
-    return 1
-
-
-def _none(*args: Any, **kwargs: Any) -> int:
-    return 0

@@ -3,51 +3,34 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-import msgspec
-
 from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.limits import MAX_NUMBER
-from swarden.harness.core.ops import Accept, OpenSession, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
-from swarden.harness.core.validation import shortened
-from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, Settings, drawn, within
+from swarden.harness.engines.sglang.capability import Capability, Terms, merged, off, server_needs, without
+from swarden.harness.engines.sglang.parts.decode_offload import DecodeOffload
+from swarden.harness.engines.sglang.parts.drafts import Drafts
+from swarden.harness.engines.sglang.parts.host_tier import WRITE_BACK, HostTier
+from swarden.harness.engines.sglang.parts.kv_events import KvEvents
+from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, DecodeTree, Side
+from swarden.harness.engines.sglang.parts.rust_core import RustCore
+from swarden.harness.engines.sglang.parts.sessions import Sessions
+from swarden.harness.engines.sglang.parts.states import BUFFER, LAZY_BUFFER, NO_BUFFER, States
+from swarden.harness.engines.sglang.parts.storage import Storage
+from swarden.harness.engines.sglang.pools import MAX_PAGES
+from swarden.harness.kit.settings import Drawn, Needs, OneOf, Settings, drawn, made, replaced, within
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS
+from swarden.invariants.view import ComponentView
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
-WRITE_POLICIES = WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
-DRAWN_POLICIES = (WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)
 TREES = DEFAULT_TREE, SWA_TREE, UNIFIED_TREE, NO_TREE = "default", "swa", "unified", "none"
-MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
+MAX_CONTEXT_LEN = 1 << 20  # as large as that of a server with pages of one token
 MAX_POOL_TOKENS = 1 << 24  # of a pool, and of its pool on the host
-STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases, without buffers
-STATE_STRATEGIES = NO_BUFFER, BUFFER, LAZY_BUFFER = "no_buffer", "extra_buffer", "extra_buffer_lazy"
-BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
-HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
-HOST_FAULTS = {
-    HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
-    HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
-}
-SECONDS_PER_STEP = 0.4  # on the clocks of a release
-STORAGE_POLICIES = ("timeout", "wait_complete", "best_effort")  # the first is the default of servers
-STORAGE_FAILS, STORAGE_SLOW, STORAGE_PARTIAL = "storage.fails", "storage.slow", "storage.partial"
-STORAGE_FAULTS = {
-    STORAGE_FAILS: "an operation of the storage behind the host fails: it finds, reads or writes nothing",
-    STORAGE_SLOW: "an operation of the storage lasts until the next step, and the thread of the release waits in it",
-    STORAGE_PARTIAL: "an operation of the storage finds, reads or writes the first half of its pages",
-}
-LINK_FAILS, LINK_DROP, LINK_DELAY, LINK_LATE = "link.fails", "link.drop", "link.delay", "link.late"
-LINK_FAULTS = {
-    LINK_FAILS: "a transfer fails, and both sides learn it",
-    LINK_DROP: "the decode side never learns that a transfer is complete, so that it times out",
-    LINK_DELAY: "a transfer completes some polls later",
-    LINK_LATE: "the pages of a chunk arrive some steps later, also if the transfer is aborted before",
-}
 MOST_NEW_TOKENS = max([num for load in LOADS_OF_PAIRS for num in load.outputs])  # of a request to a pair
 MOST_RESERVED_PAGES = 4  # of a decode side for each request
 ADAPTERS = "adapter"
 SEQUENCES = "sequences"
 OPTIONS = (ADAPTERS, "uncached")  # of a request; an uncached prompt keeps its windowed pages until it ends
-ADAPTER = "lora"  # in the name of an adapter, before its number
 OVERBOOKED = {"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01}
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
     "rivals": {"preemption_threshold": 0, "waiting_order": FIRST_COME},
@@ -57,20 +40,19 @@ SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
     "talking": OVERBOOKED,
 }
 NEEDS_HOST, NEEDS_SESSIONS = ("returning", "outlasting"), ("talking",)
-NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings that a setting needs
-    "state_slots": {"role": BOTH, "streaming_sessions": False},
-    "draft_len": {"role": BOTH, "mixed_batches": False},
-}
-WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what the strategy no_buffer needs
 DRAWN_OF_PASSES = ("overlap", "mixed_batches", "window_eviction_interval", "releases_early", "splits_leaves")
 WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {"tree": (DEFAULT_TREE, UNIFIED_TREE, NO_TREE)}
-WITHOUT_A_TREE: Mapping[str, Sequence[Any]] = {
-    **dict.fromkeys(("host_ratio", "state_slots"), (None,)),
-    **dict.fromkeys(("streaming_sessions", "rust_core", "kv_events"), (False,)),
+SERVER_NEEDS = {  # by setting
+    **server_needs(Side),
+    "sliding_window": "windowed model",
+    **server_needs(States, Sessions, HostTier, Storage, Drafts),
+    "mixed_batches": "mixed chunks",
+    "preemption_threshold": "priorities",
+    **server_needs(KvEvents, DecodeTree, RustCore),
 }
-
-
-Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_NUMBER)]
+IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
+FAULTS = {**CLIENT_FAULTS, **HostTier.faults, **Storage.faults, **Side.faults}
+OPTIONAL = (*HostTier.faults, *Storage.faults, *Side.faults, *Sessions.uses, *Drafts.uses)  # faults and ops
 
 
 class SglangConfig(Settings, frozen=True):
@@ -83,22 +65,6 @@ class SglangConfig(Settings, frozen=True):
     "none", as with --disable-radix-cache.  `preemption_threshold` enables priority scheduling, which needs the waiting
     order "fcfs".
     `releases_early` and `splits_leaves` are the release's SGLANG_OPT_* switches for windowed locks and leaves.
-    `host_ratio` enables the hierarchical cache, and is the size of each host pool in units of its device pool.  A load
-    from the host with fewer than `load_back_threshold` tokens of full attention is not started.  `role` is the
-    disaggregation mode: a prefill side, a decode side, or both in one.  A decode side reserves
-    `reserved_decode_tokens` per request.  It has a prefix tree only with `decode_tree`, which is
-    --disaggregation-decode-enable-radix-cache; then the pages that it has cached are not transferred.
-    With `decode_offload`, which is --disaggregation-decode-enable-offload-kvcache, it writes the KV of its outputs to a
-    storage, through a host pool as large as its own.
-    `storage_policy` enables a storage behind the host (L3), and is --hicache-storage-prefetch-policy; fewer than
-    `prefetch_threshold` tokens are not fetched from it.
-    `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
-    `state_slots` enables a pool of so many recurrent states.  `state_strategy` is --mamba-radix-cache-strategy: with
-    buffers, each request keeps the states of its prefixes at multiples of `state_interval` (--mamba-track-interval)
-    while it decodes, and in a prefill at multiples of `state_chunk_len`, the chunk of the model's kernels.
-    `draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode.
-    `rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error.
-    `kv_events` publishes KV events, in the format that tells namespaces apart.
     """
 
     page_size: Annotated[int, within(1, 256)] = 1
@@ -120,89 +86,46 @@ class SglangConfig(Settings, frozen=True):
     new_token_ratio: Annotated[float, within(0, 1)] = 0.7
     new_token_ratio_floor: Annotated[float, within(0, 1)] = 0.098
     new_token_ratio_decay_steps: Annotated[int, within(1, MAX_NUMBER)] = 600
-    host_ratio: Annotated[Annotated[float, msgspec.Meta(gt=0, le=16)] | None, IfReleaseHas("host_tier")] = None
-    write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
-    load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
-    storage_policy: Annotated[
-        str | None,
-        Drawn(STORAGE_POLICIES),
-        OneOf((None, *STORAGE_POLICIES)),
-        IfReleaseHas("storage"),
-        PartOf("host_ratio"),
-    ] = None
-    prefetch_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((1, 8)), PartOf("host_ratio")] = 1
-    role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
-    reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
-    decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False
-    decode_offload: Annotated[bool, IfReleaseHas("decode_offload")] = False
-    streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
-    session_timeout_s: Annotated[Timeout | None, Drawn((None, None, 5.0))] = None
-    state_slots: Annotated[Annotated[int, within(3, MAX_PAGES)] | None, IfReleaseHas("state_pool")] = None
-    state_strategy: Annotated[str, OneOf(STATE_STRATEGIES), IfReleaseHas("tracked_states"), PartOf("state_slots")] = (
-        NO_BUFFER
-    )
-    state_interval: Annotated[int, within(1, 65536), PartOf("state_slots")] = 8
-    state_chunk_len: Annotated[int, within(2, 256), PartOf("state_slots")] = 4
-    draft_len: Annotated[int, within(1, 16)] | None = None
-    rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
-    kv_events: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("kv_event_namespaces")] = False
+    host: HostTier = HostTier()
+    storage: Storage = Storage()
+    side: Side = Side()
+    decode_tree: DecodeTree = DecodeTree()
+    offload: DecodeOffload = DecodeOffload()
+    sessions: Sessions = Sessions()
+    states: States = States()
+    drafts: Drafts = Drafts()
+    cores: RustCore = RustCore()
+    router: KvEvents = KvEvents()
 
     main = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     needs = (
-        *[Needs(setting, {name: (value,) for name, value in needed.items()}) for setting, needed in NEEDED_BY.items()],
         Needs("sliding_window", WITHOUT_A_WINDOW, at=None),
-        Needs("tree", WITHOUT_A_TREE, at=NO_TREE),
-        Needs("host_ratio", {"role": (BOTH,), "tree": (DEFAULT_TREE, UNIFIED_TREE)}),
-        Needs("streaming_sessions", {"role": (BOTH,)}),
-        Needs("decode_tree", {"tree": (DEFAULT_TREE, UNIFIED_TREE)}),
-        Needs("decode_offload", {"role": (DECODE,), "sliding_window": (None,)}),
-        Needs("kv_events", {"role": (BOTH,), "rust_core": (False,)}),
-        Needs("state_slots", {"tree": (DEFAULT_TREE, UNIFIED_TREE)}),
+        Needs("tree", off(*IN_A_TREE), at=NO_TREE),
         Needs("preemption_threshold", {"waiting_order": (FIRST_COME,)}),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        tokens = self.page_size * max(self.full_pages, self.swa_pages) * max(1, self.host_ratio or 0)
+        tokens = self.page_size * max(self.full_pages, self.swa_pages) * max(1, self.host.host_ratio or 0)
         if tokens > MAX_POOL_TOKENS:
             raise InvalidConfig(f"the largest pool has {tokens:.0f} tokens, want at most {MAX_POOL_TOKENS}")
         if self.chunk_len % self.page_size:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want a multiple of page_size {self.page_size}")
         if self.swa_pages < (least := self.least_swa_pages):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
-        if self.sliding_window is not None and self.swa_pages > self.full_pages:
+        if self.has_window and self.swa_pages > self.full_pages:
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at most full_pages {self.full_pages}")
-        if self.host_ratio is None:
-            self._check({"storage_policy": None}, "without host_ratio")
-        self._check_states()
 
-    def _check_states(self) -> None:
-        """The checks of a server for recurrent states."""
-        strategy = self.state_strategy
-        if self.state_slots is None:
-            self._check({"state_strategy": NO_BUFFER}, "without state_slots")
-            return
-        least = (STATES_PER_RUNNING + self.states_tracked) * self.max_running_requests
-        if self.state_slots < least:
-            raise InvalidConfig(f"state_slots is {self.state_slots}, want at least {least} for these requests")
-        if strategy == NO_BUFFER:
-            self._check(WITHOUT_BUFFERS, f"with state_strategy {strategy}")
-        elif strategy == LAZY_BUFFER:
-            self._check({"overlap": True}, f"with state_strategy {strategy}")
-        if max(self.state_chunk_len, self.page_size) % min(self.state_chunk_len, self.page_size):
-            raise InvalidConfig(f"state_chunk_len is {self.state_chunk_len}, want a multiple or divisor of page_size")
-        if self.state_interval % self.page_size or self.state_interval < self.state_chunk_len:
-            raise InvalidConfig(
-                f"state_interval is {self.state_interval}, want a multiple of page_size {self.page_size} "
-                f"that is at least state_chunk_len {self.state_chunk_len}"
-            )
-        if strategy != NO_BUFFER and self.draft_len is not None and self.state_interval <= self.draft_len:
-            raise InvalidConfig(f"state_interval is {self.state_interval}, want more than draft_len {self.draft_len}")
+    @property
+    def capabilities(self) -> Sequence[Capability]:
+        """The capabilities that are enabled.  Their parts begin a step, and end a drain, in this order."""
+        of_memory = (self.host, self.storage, self.offload, self.side, self.decode_tree)
+        every = (self.sessions, *of_memory, self.states, self.drafts, self.cores, self.router)
+        return [one for one in every if one.is_on]
 
-    def _check(self, wanted: Mapping[str, Any], beside: str) -> None:
-        for name, value in wanted.items():
-            if getattr(self, name) != value:
-                raise InvalidConfig(f"{name} is {shortened(getattr(self, name))} {beside}, want {shortened(value)}")
+    @property
+    def terms(self) -> list[Terms]:
+        return [one.terms(self) for one in self.capabilities]
 
     @property
     def least_swa_pages(self) -> int:
@@ -217,19 +140,31 @@ class SglangConfig(Settings, frozen=True):
     @property
     def caches_prefixes(self) -> bool:
         """Whether there is a prefix tree."""
-        return self.tree != NO_TREE and (self.role != DECODE or self.decode_tree)
+        return self.tree != NO_TREE and (not self.side.is_decode or self.decode_tree.is_on)
 
     @property
-    def has_storage(self) -> bool:
-        """Whether a storage is behind the host memory, or behind the answers of a decode side."""
-        return self.storage_policy is not None or self.decode_offload
+    def has_window(self) -> bool:
+        return self.sliding_window is not None
 
     @property
-    def states_tracked(self) -> int:
-        """The states that a request keeps beside its own: get_mamba_tracking_slots of the releases."""
-        if self.state_strategy == NO_BUFFER:
-            return 0
-        return 2 if self.state_strategy == BUFFER and self.overlap else 1
+    def has_priorities(self) -> bool:
+        return self.preemption_threshold is not None
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """The faults that can happen to a scheduler of this configuration, each with its effect."""
+        return merged([CLIENT_FAULTS, *[one.faults for one in self.capabilities]])
+
+    @property
+    def components(self) -> tuple[ComponentView, ...]:
+        """The components: full attention, a window and recurrent states, as far as the configuration has them."""
+        of_kv = [ComponentView(pool.name, pool.window, self.page_size) for pool in self.shape.pools]
+        return (*of_kv, *[self.states.view(self.page_size)][: self.states.is_on])
+
+    @property
+    def sizes(self) -> list[int]:
+        """The units of the pool of each component."""
+        return [*[pool.units for pool in self.shape.pools], *[self.states.state_slots or 0][: self.states.is_on]]
 
     @property
     def shape(self) -> Shape:
@@ -237,20 +172,14 @@ class SglangConfig(Settings, frozen=True):
         of_window = () if window is None else (Pool("swa", self.swa_pages, window + 1),)
         pools = (Pool("full", self.full_pages), *of_window)
         sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
-        has_host, moves_kv = self.host_ratio is not None, self.role == PREFILL
-        unused = [
-            *(() if has_host else [HOST_SLOW] if self.decode_offload else HOST_FAULTS),
-            *(() if self.has_storage else STORAGE_FAULTS),
-            *(() if moves_kv else LINK_FAULTS),
-            *(() if self.streaming_sessions else (name_of(OpenSession),)),
-            *(() if self.draft_len is not None else (name_of(Accept),)),
-        ]
-        uses = {WRITE_SELECTED: 2}.get(self.write_policy, 1) if has_host else 0
-        slow = HOST_SLOW if has_host else ""
-        options = [*(OPTIONS if self.sliding_window is None or self.swa_pages >= self.full_pages else (ADAPTERS,))]
-        options += [SEQUENCES] if self.role == BOTH else []
+        used = {name for one in self.capabilities for name in one.uses}
+        options = OPTIONS if window is None or self.swa_pages >= self.full_pages else (ADAPTERS,)
         return Shape(
-            *sizes, sessions_rewind=False, unused=unused, uses_before_backup=uses, slow_copy=slow, options=options
+            *sizes,
+            sessions_rewind=False,
+            unused=[name for name in OPTIONAL if name not in used],
+            options=[*options, *([] if self.side.is_on else [SEQUENCES])],
+            **merged(one.shape for one in self.terms),
         )
 
 
@@ -275,32 +204,26 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
     Some have a pool of recurrent states, some drafts, some the tree core in Rust beside the one in Python.
     """
     config = plain_config(draw, host_ratios=host_ratios, has_sessions=has("streaming_sessions"))
-    if config.host_ratio is not None and has("storage") and draw.one_of((False, False, True)):
-        config = msgspec.structs.replace(config, **drawn(draw, SglangConfig, "storage_policy", "prefetch_threshold"))
-    if has("kv_event_namespaces"):
-        config = msgspec.structs.replace(config, **drawn(draw, SglangConfig, "kv_events"))
-    if has("rust_core") and not config.kv_events and draw.one_of((False, False, True)):
-        config = msgspec.structs.replace(config, rust_core=True)
+    for kind in (Storage, KvEvents, RustCore):
+        config = replaced(config, **kind.drawn(draw, config, has))
     if draw.one_of((False, False, False, True)):
-        config = msgspec.structs.replace(config, sliding_window=None)
-    suited = msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {}))
+        config = replaced(config, sliding_window=None)
+    suited = replaced(config, **SETTINGS_FOR.get(load, {}))
     if load in NEEDS_HOST and host_ratios:
-        return msgspec.structs.replace(suited, host_ratio=config.host_ratio or draw.one_of(host_ratios))
+        return suited if suited.host.is_on else replaced(suited, host_ratio=draw.one_of(host_ratios))
     if load in NEEDS_SESSIONS and has("streaming_sessions"):
-        return msgspec.structs.replace(suited, streaming_sessions=True)
+        return replaced(suited, streaming_sessions=True)
     config = suited
     if has("state_pool") and draw.one_of((False, False, False, True)):
         return with_states(draw, config, has=has)
-    needs_no_tree = all(getattr(config, name) in values for name, values in WITHOUT_A_TREE.items())
-    if needs_no_tree and draw.one_of((False, False, False, True)):
-        config = msgspec.structs.replace(config, tree=NO_TREE)
+    needs_a_tree = any(isinstance(one, IN_A_TREE) for one in config.capabilities)
+    if not needs_a_tree and draw.one_of((False, False, False, True)):
+        config = replaced(config, tree=NO_TREE)
         swa_pages = max(2, config.least_swa_pages) + spare_pages(draw, config.page_size)
-        config = msgspec.structs.replace(config, swa_pages=min(swa_pages, config.full_pages))
+        config = replaced(config, swa_pages=min(swa_pages, config.full_pages))
     if draw.one_of((False, False, False, True)):
         overlap = config.overlap and has("overlapped_drafts")
-        return msgspec.structs.replace(
-            config, **NEEDED_BY["draft_len"], overlap=overlap, draft_len=draw.one_of((3, 1, 7))
-        )
+        return replaced(config, mixed_batches=False, overlap=overlap, draft_len=draw.one_of((3, 1, 7)))
     return config
 
 
@@ -314,10 +237,10 @@ def with_states(draw: Draw, config: SglangConfig, *, has: Callable[[str], bool])
     interval = max(chunk, page) * (draw.one_of((1, 2, 3)) if has_buffers else 1)
     least = least_swa_pages(page, window, config.chunk_len)
     full = max(40 // page, config.full_pages, least)
-    config = msgspec.structs.replace(
+    left_out = (Sessions,) if has("state_host_tier") else (Sessions, HostTier)
+    config = without(
         config,
-        **NEEDED_BY["state_slots"],
-        host_ratio=config.host_ratio if has("state_host_tier") else None,
+        *left_out,
         page_size=page,
         overlap=overlap,
         sliding_window=window,
@@ -332,9 +255,8 @@ def with_states(draw: Draw, config: SglangConfig, *, has: Callable[[str], bool])
         length, unit = draw.one_of((3, 1, 7)), max(chunk, page)
         of_two_passes = -(-2 * (length + 1) // unit) * unit  # shorter ones meet two-passes-cross-the-track-interval
         interval = max(interval, of_two_passes)
-        config = msgspec.structs.replace(config, **NEEDED_BY["draft_len"], draft_len=length, state_interval=interval)
-    slots = (STATES_PER_RUNNING + config.states_tracked) * config.max_running_requests + spare
-    return msgspec.structs.replace(config, state_slots=slots)
+        config = replaced(config, mixed_batches=False, draft_len=length, state_interval=interval)
+    return replaced(config, state_slots=config.states.least_slots(config) + spare)
 
 
 def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, SglangConfig]:
@@ -343,14 +265,14 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
     The decode side has pages for a whole request, its estimated output and its reservation, with pages of one token
     also in the windowed pool: a release never admits a larger request, and all that follow wait behind it.
     """
-    prefill = msgspec.structs.replace(plain_config(draw), role=PREFILL, preemption_threshold=None)
+    prefill = replaced(plain_config(draw), role=PREFILL, preemption_threshold=None)
     if draw.one_of((False, False, False, True)):
-        prefill = msgspec.structs.replace(prefill, sliding_window=None)
+        prefill = replaced(prefill, sliding_window=None)
     page = prefill.page_size
     beside = -(-MOST_NEW_TOKENS // page) + MOST_RESERVED_PAGES + 1
     least = least_swa_pages(page, prefill.sliding_window, prefill.chunk_len) + beside
     full = prefill.full_pages + beside * draw.one_of((1, 2, 4))
-    decode = msgspec.structs.replace(
+    decode = replaced(
         prefill,
         role=DECODE,
         full_pages=full,
@@ -360,17 +282,14 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
         overlap=draw.one_of((True, False)),
     )
     if has("decode_tree" if prefill.sliding_window is None else "decode_tree_with_window"):
-        decode = msgspec.structs.replace(decode, decode_tree=draw.one_of((False, False, True)))
+        decode = replaced(decode, decode_tree=draw.one_of((False, False, True)))
     if has("decode_offload") and prefill.sliding_window is None:
-        decode = msgspec.structs.replace(decode, decode_offload=draw.one_of((False, True)))
+        decode = replaced(decode, decode_offload=draw.one_of((False, True)))
     return prefill, decode
 
 
 def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions: bool = False) -> SglangConfig:
-    """A scheduler with small pools, without recurrent states and drafts.
-
-    Half of them have a hierarchical cache, if there is any ratio for it, and a third has sessions, if there are any.
-    """
+    """A scheduler with small pools, without recurrent states and drafts."""
     page = draw.one_of((1, 4, 1, 2, 16))
     window = draw.one_of((4, 2, 8, 3, 5, 16))
     chunk = page * max(1, draw.one_of((8, 4, 16)) // page)
@@ -381,20 +300,16 @@ def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions:
     full = max(8, least, draw.one_of((64, 48, 96, 40, 128)) // page) + draw.integer(0, 3)
     values = drawn(draw, SglangConfig, "max_running_requests", *(["waiting_order"] if threshold is None else []))
     values |= drawn(draw, SglangConfig, *DRAWN_OF_PASSES)
-    host_ratio = draw.one_of((None, draw.one_of(host_ratios))) if host_ratios else None
-    values |= drawn(draw, SglangConfig, "write_policy", "load_back_threshold")
-    has_sessions = has_sessions and draw.one_of((False, False, True))
-    values |= drawn(draw, SglangConfig, "session_timeout_s")
-    return SglangConfig(
-        page_size=page,
-        full_pages=full,
-        swa_pages=min(least + spare, full),
-        sliding_window=window,
-        chunk_len=chunk,
-        preemption_threshold=threshold,
-        new_token_ratio=ratio,
-        new_token_ratio_floor=min(ratio, 0.098),
-        host_ratio=host_ratio,
-        streaming_sessions=has_sessions,
-        **values,
-    )
+    values |= HostTier.drawn(draw, host_ratios)
+    values |= Sessions.drawn(draw, are_served=has_sessions)
+    values |= {
+        "page_size": page,
+        "full_pages": full,
+        "swa_pages": min(least + spare, full),
+        "sliding_window": window,
+        "chunk_len": chunk,
+        "preemption_threshold": threshold,
+        "new_token_ratio": ratio,
+        "new_token_ratio_floor": min(ratio, 0.098),
+    }
+    return made(SglangConfig, values)

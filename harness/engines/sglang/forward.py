@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
+from swarden.harness.core.target import Shape
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.memory import SglangMemory
+from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.engines.sglang.requests import SglangRequest, held
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
 from swarden.harness.kit.passes import Pass, Passes
@@ -51,12 +51,14 @@ class TagForward:
     scheduler can change what a pass reads.
     """
 
-    def __init__(self, release: SglangRelease, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
-        page, pools = config.page_size, config.shape.pools
+    def __init__(
+        self, release: SglangRelease, shape: Shape, pool_names: Sequence[str], notice: Callable[[NamedTuple], None]
+    ) -> None:
+        page, pools = shape.page_size, shape.pools
         self.release, self._notice = release, notice
         self._page_size, self._pools = page, pools
         self.tags = tuple([TagMemory(pool.units, page) for pool in pools])
-        self.pool_names = [pool.name for pool in pools] + ([] if config.state_slots is None else [STATE_POOL])
+        self.pool_names = pool_names
         self.passes = Passes[SglangEntry]()
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:

@@ -13,12 +13,13 @@ import swarden.invariants.events as seen
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Op, Pause, Resume, Submit
-from swarden.harness.engines.sglang.adapter import REPORTED
+from swarden.harness.engines.sglang.adapter import UNREPORTED
 from swarden.harness.engines.sglang.audited import AuditedRecords
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
+from swarden.harness.engines.sglang.capture import SglangCapture
 from swarden.harness.engines.sglang.forward import SglangEntry, entries_of
 from swarden.harness.engines.sglang.moves import AllocatorMove, with_owners
+from swarden.harness.engines.sglang.options import max_request_len
 from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held, is_rejected
 from swarden.harness.engines.sglang.running import (
     LiveMemory,
@@ -31,6 +32,7 @@ from swarden.harness.engines.sglang.running import (
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.passes import Passes
 from swarden.harness.kit.reported import names_of
+from swarden.harness.kit.settings import flat
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
 from swarden.harness.strict.live import Compare, Live
@@ -43,12 +45,8 @@ from swarden.invariants.view import Snapshot
 RETRACT = "retract"
 KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
 OF_THE_PORT = names_of(
-    [
-        *(seen.CopiedIn, seen.Fired, seen.GivenUp, seen.Kept, seen.Lent),
-        *(seen.Read, seen.Rejected, seen.TurnRefused, seen.Written),
-    ]
+    [seen.Fired, seen.GivenUp, seen.Kept, seen.Lent, seen.Read, seen.Rejected, seen.TurnRefused, seen.Written]
 )
-UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
 
 
 class SglangState:
@@ -58,8 +56,8 @@ class SglangState:
         self._built, self._requests = memory.built, requests
         self._sessions = sessions_of(self._built.scheduler, self._built.memory.tree)
         self._passes = Passes[SglangEntry]()
-        enabled = Enabled(sessions=self._sessions)
-        self._capture = SglangCapture(release, memory.config, self._built, UNREPORTED, enabled)
+        parts = [] if self._sessions is None else [self._sessions]
+        self._capture = SglangCapture(release, memory.config, self._built, UNREPORTED | OF_THE_PORT, parts)
 
     def added(self, request: SglangRequest) -> None:
         session = getattr(request.req, "session", None)
@@ -97,11 +95,13 @@ class SglangAttachment(Attachment):
         self._release, self._built = release, built_of(release, scheduler)
         self._config = config_of(release, self._built)
         self._memory = memory = LiveMemory(release, self._config, self._built)
-        self._requests = SglangRequests(release, self._config, self._notice)
+        self._requests = SglangRequests(
+            release, self._notice, max_len=max_request_len(release, self._config), have_priorities=False
+        )
         self._is_busy = self._is_watched = False
         self._records: AuditedRecords | None = None  # for an audit
         self._state: SglangState | None = None  # for a census
-        configs = [msgspec.to_builtins(self._config)]
+        configs = [msgspec.to_builtins(flat(self._config))]
         self.live = Live(
             handlers={},
             terms=memory.terms,
@@ -129,7 +129,7 @@ class SglangAttachment(Attachment):
         early = [one for one in self._requests.forget_ended() if one.finish_reason != FinishReason.LENGTH]
         for request in early:
             is_aborted = self._recorder.is_aborted(request.id)
-            if len(request.req.output_ids) < 2 and not is_aborted and not self._config.overlap:
+            if len(request.req.output_ids) < 2 and not is_aborted and not self._built.scheduler.enable_overlap:
                 self._recorder.lose("requests that ended with their first token")
         self._end_step([request.id for request in early], in_step=True)
 

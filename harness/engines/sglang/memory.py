@@ -1,6 +1,5 @@
 """The pools, the request table and the prefix tree of a release, and the settings that it reads for them."""
 
-import atexit
 import dataclasses
 import os
 import sys
@@ -10,103 +9,39 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import (
-    BOTH,
-    DECODE,
-    LAZY_BUFFER,
-    NO_BUFFER,
-    SWA_TREE,
-    UNIFIED_TREE,
-    SglangConfig,
-)
+from swarden.harness.engines.sglang.capability import Table, merged
+from swarden.harness.engines.sglang.config import SWA_TREE, UNIFIED_TREE, SglangConfig
 from swarden.harness.engines.sglang.moves import watch
-from swarden.harness.engines.sglang.rust_core import PAIR_OF_CORES, register
-from swarden.harness.engines.sglang.states import STATE_POOL, rows_with_states
-from swarden.harness.engines.sglang.storage import make_storage, storage_args
+from swarden.harness.engines.sglang.options import DEVICE, row_len, switches_of, wanted_args
+from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing
 
-DEVICE = "cpu"
 SWA_LAYER, FULL_LAYER = 0, 1  # of the model; a layer of states is the third
-BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
-SPARE_OF_DRAFTS = 4  # entries of a row beside those for the tokens of a pass
-PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
-
-
-class SglangMemory(NamedTuple):
-    """The request table, the allocator of the pools of KV, and the prefix tree."""
-
-    rows: Any
-    allocator: Any
-    tree: Any
-
-    @property
-    def mapping(self) -> Any:
-        """The windowed slot of each slot, as a tensor; None without a window."""
-        return getattr(self.allocator, "full_to_swa_index_mapping", None)
 
 
 def memory_of(
     release: SglangRelease, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]
 ) -> SglangMemory:
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
-    has_states = config.state_slots is not None
-    rows = rows_with_states(release, config, row_len(config)) if has_states else _rows(release, config)
-    allocator = _allocator(release, config, rows)
-    for name, pool in zip(("full", "swa"), sub_allocators(allocator), strict=False):
-        watch(name, pool, notice)
-    if config.state_slots is not None:
-        watch(STATE_POOL, rows.mamba_allocator, notice)
-    return SglangMemory(rows, allocator, _tree(release, config, server_args, rows, allocator))
-
-
-def sub_allocators(allocator: Any) -> tuple[Any, ...]:
-    """The allocators of the pools of KV: full attention, and the window if there is one."""
-    if not hasattr(allocator, "full_attn_allocator"):
-        return (allocator,)
-    return allocator.full_attn_allocator, allocator.swa_attn_allocator
-
-
-def sub_pools(kv_cache: Any) -> tuple[Any, ...]:
-    """The pools of KV, in the order of their allocators."""
-    return (kv_cache.full_kv_pool, kv_cache.swa_kv_pool) if hasattr(kv_cache, "swa_kv_pool") else (kv_cache,)
-
-
-def row_len(config: SglangConfig) -> int:
-    """The length of a row of the request table, with entries for drafts: get_req_to_token_extra_context_len."""
-    if config.draft_len is None:
-        return config.max_context_len
-    count = config.draft_len + 1
-    of_two_passes = 2 * count + config.page_size - 1 if config.page_size > 1 else 0
-    return config.max_context_len + max(SPARE_OF_DRAFTS + count, of_two_passes)
+    rows = _rows(release, config)
+    memory = SglangMemory(rows, _allocator(release, config, rows), None)
+    for component, pool in zip(config.components, memory.allocators, strict=True):
+        watch(component.pool, pool, notice)
+    return memory._replace(tree=_tree(release, config, server_args, rows, memory.allocator))
 
 
 def _rows(release: SglangRelease, config: SglangConfig) -> Any:
-    spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
-    return release.code("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
-        size=config.max_running_requests,
-        max_context_len=row_len(config),
-        device=DEVICE,
-        enable_memory_saver=False,
-        **(spare if config.role == DECODE else {}),
-    )
+    tables = filter(None, [one.table(release, config) for one in config.capabilities])
+    table = next(tables, Table("ReqToTokenPool"))
+    kind = release.code(table.kind)
+    sizes = {"size": config.max_running_requests, "max_context_len": row_len(config)}
+    return kind(**known({**sizes, "device": DEVICE, "enable_memory_saver": False, **table.more}, kind))
 
 
 def set_environment(config: SglangConfig) -> None:
     """Set what a release reads from the environment while it runs."""
     os.environ.update(switches_of(config))
-
-
-def switches_of(config: SglangConfig) -> dict[str, str]:
-    """The variables of the environment for these settings."""
-    switches = {
-        "SGLANG_SWA_EVICTION_INTERVAL": config.window_eviction_interval,  # 128 by default, from 0.5.17 on
-        "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": 1.0,
-        "SGLANG_OPT_SWA_RELEASE_LEAF_LOCK_AFTER_WINDOW": config.releases_early,
-        "SGLANG_OPT_RELEASE_PREFILL_SWA": config.releases_early,
-        "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT": config.splits_leaves,
-    }
-    return {name: str(value).lower() for name, value in switches.items()}
 
 
 def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
@@ -123,55 +58,11 @@ def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
     else:
         names = {field.name for field in msgspec.structs.fields(kind)}
         args = kind(**{name: value for name, value in wanted.items() if name in names})
-    if config.state_slots is not None:
-        args._mamba_cache_chunk_size = state_grid(config)  # else read from a model
+    for one in config.capabilities:
+        one.prepare(release, args)
     release.code("publish_server_args")(args)
     _be_the_only_rank(release)
     return args
-
-
-def wanted_args(config: SglangConfig) -> dict[str, Any]:
-    """The arguments of a server that differ from their defaults, or that a scheduler reads."""
-    return {
-        "model_path": "dummy",
-        "tokenizer_path": "dummy",
-        "device": DEVICE,
-        "attention_backend": "torch_native",
-        "sampling_backend": "pytorch",
-        "disable_cuda_graph": True,
-        "disable_overlap_schedule": not config.overlap,
-        "speculative_algorithm": None if config.draft_len is None else "NGRAM",
-        "speculative_num_draft_tokens": None if config.draft_len is None else config.draft_len + 1,
-        "speculative_eagle_topk": None if config.draft_len is None else 1,  # drafts are a chain
-        "disaggregation_mode": config.role,
-        "disaggregation_transfer_backend": BACKEND if config.role != BOTH else None,
-        "disaggregation_bootstrap_port": 1,
-        "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
-        "num_reserved_decode_tokens": config.reserved_decode_tokens,
-        "disable_radix_cache": not config.caches_prefixes,
-        "disaggregation_decode_enable_radix_cache": config.decode_tree,
-        "disaggregation_decode_enable_offload_kvcache": config.decode_offload,
-        "grammar_backend": "none",
-        "page_size": config.page_size,
-        "chunked_prefill_size": config.chunk_len,
-        "pp_max_micro_batch_size": config.max_running_requests,
-        "max_running_requests": config.max_running_requests,
-        "enable_priority_scheduling": config.preemption_threshold is not None,
-        "schedule_low_priority_values_first": False,
-        "enable_mixed_chunk": config.mixed_batches,
-        "enable_hierarchical_cache": config.host_ratio is not None,
-        "hicache_ratio": config.host_ratio or 1.0,
-        "hicache_write_policy": config.write_policy,
-        **storage_args(config),
-        "enable_streaming_session": config.streaming_sessions,
-        "mamba_radix_cache_strategy": config.state_strategy,
-        "mamba_track_interval": config.state_interval,
-    }
-
-
-def state_grid(config: SglangConfig) -> int:
-    """ServerArgs.mamba_cache_chunk_size; without buffers a state is cached after any token."""
-    return 1 if config.state_strategy == NO_BUFFER else max(config.state_chunk_len, config.page_size)
 
 
 def _be_the_only_rank(release: SglangRelease) -> None:
@@ -186,7 +77,7 @@ def _be_the_only_rank(release: SglangRelease) -> None:
 
 def _allocator(release: SglangRelease, config: SglangConfig, rows: Any) -> Any:
     page, torch = config.page_size, release.torch
-    if config.sliding_window is None:
+    if not config.has_window:
         return _plain_allocator(release, config, rows)
     sizes = {"size": config.full_pages * page, "size_swa": config.swa_pages * page, "page_size": page}
     of_pool = {
@@ -208,12 +99,11 @@ def _plain_allocator(release: SglangRelease, config: SglangConfig, rows: Any) ->
     page, dtype = config.page_size, release.torch.float32
     sizes = {"size": config.full_pages * page, "dtype": dtype, "device": DEVICE}
     of_pool = {**sizes, "page_size": page, "head_num": 1, "head_dim": 2, "enable_memory_saver": False}
-    if config.state_slots is None:
+    states = getattr(rows, "mamba_pool", None)
+    if states is None:
         pool = release.code("FullKVPool")(**of_pool, layer_num=1)
     else:
-        pool = release.code("HybridLinearKVPool")(
-            **of_pool, full_attention_layer_ids=[FULL_LAYER], mamba_pool=rows.mamba_pool
-        )
+        pool = release.code("HybridLinearKVPool")(**of_pool, full_attention_layer_ids=[FULL_LAYER], mamba_pool=states)
     kind = release.code("FullAllocator" if page == 1 else "PagedAllocator")
     return kind(**known({**sizes, "page_size": page, "kvcache": pool, "need_sort": False}, kind))
 
@@ -225,28 +115,22 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     window alone, or states alone, have SWARadixCache or MambaRadixCache in each release that ships it (to 0.5.20); a
     server of 0.5.17 and later has UnifiedRadixCache for both (mem_cache/registry.py, default_radix_cache_factory).
     """
-    has_window, has_states, has_host = (
-        setting is not None for setting in (config.sliding_window, config.state_slots, config.host_ratio)
-    )
+    names = [one.tree for one in config.capabilities if one.tree]
+    if config.has_window:
+        names.append("SWARadixCache" if config.tree == SWA_TREE else release.trees[0])
     if not config.caches_prefixes:
-        name = "SWAChunkCache" if has_window else "ChunkCache"
-    elif (
-        config.tree == UNIFIED_TREE
-        or (has_states and (has_window or has_host))
-        or (has_window and (has_host or config.decode_tree))
-    ):
+        name = "SWAChunkCache" if config.has_window else "ChunkCache"
+    elif config.tree == UNIFIED_TREE or len(names) > 1:
         name = "UnifiedRadixCache"
-    elif has_window:
-        name = "SWARadixCache" if config.tree == SWA_TREE else release.trees[0]
-    elif has_states:
-        name = "MambaRadixCache"
     else:
-        name = "UnifiedRadixCache" if release.has("one_tree") else "HiRadixCache" if has_host else "RadixCache"
+        [name] = names or ["RadixCache"]
+    if release.has("one_tree") and name in ("RadixCache", "HiRadixCache"):
+        name = "UnifiedRadixCache"
     return name if release.code(name) is not None or config.tree == SWA_TREE else "UnifiedRadixCache"
 
 
 def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
-    name, has_states = tree_of(release, config), config.state_slots is not None
+    name, capabilities = tree_of(release, config), config.capabilities
     kind, init_params = release.code(name), release.code("CacheInitParams")
     assert kind is not None, f"{release.text} has no {name}"  # the target refuses such a configuration
     of_cache: dict[str, Any] = {
@@ -256,34 +140,20 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         "page_size": config.page_size,
         "sliding_window_size": config.sliding_window,
         "chunked_prefill_size": config.chunk_len,
-        "enable_kv_cache_events": config.kv_events,
-        "dynamo_kv_event_format": config.kv_events,
-        "enable_mamba_extra_buffer": config.state_strategy != NO_BUFFER,
-        "enable_mamba_extra_buffer_lazy": config.state_strategy == LAZY_BUFFER,
-        "tree_core_backend": PAIR_OF_CORES if config.rust_core else "python",  # the Rust core alone shows no nodes
+        "tree_core_backend": "python",  # the Rust core alone shows no nodes
+        **merged(one.cache_params for one in config.terms),
     }
     beside: dict[str, Any] = {}
     if name == "UnifiedRadixCache":
-        components = release.code("ComponentType")
-        of_window = () if config.sliding_window is None else (components.SWA,)
-        of_states = (components.MAMBA,) if has_states else ()
-        both = {"tree_components": (components.FULL, *of_window, *of_states)}
+        kinds = ["FULL", *["SWA"][: config.has_window], *[one.component for one in capabilities if one.component]]
+        both = {"tree_components": tuple([release.code("ComponentType")[one] for one in kinds])}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
     if name == "HiRadixCache":
         of_cache["tp_cache_group"] = Missing(size=lambda: 1)
         beside["server_args"] = server_args
-    if config.rust_core:
-        register(release)
-    if config.storage_policy is not None:
-        make_storage(release)
     params = init_params(**known(of_cache, init_params))
     tree = kind(params=params, **beside)
-    if config.host_ratio is not None:
-        if name != "HiRadixCache":  # which makes its host pool itself
-            tree.init_hicache(server_args, params)
-        tree.load_back_threshold = config.load_back_threshold  # no setting of a release
-        if hasattr(tree, "shutdown"):
-            atexit.unregister(tree.shutdown)  # atexit would keep the tree, and so its pools, until the process ends
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
-    wraps = config.streaming_sessions and not release.is_unified(tree)  # UnifiedRadixCache has its own
-    return release.code("StreamingSession")(tree) if wraps else tree
+    for one in reversed(capabilities):  # sessions around all else
+        tree = one.wrapped(release, tree, server_args, params)
+    return tree

@@ -9,7 +9,7 @@ from operator import methodcaller
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.host_tier import SglangHostTier
+from swarden.harness.engines.sglang.part import SglangPart
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.engines.sglang.states import STATE_POOL
 from swarden.invariants.events import TREE_KIND, Owner
@@ -68,7 +68,7 @@ class TreeWalk:
         nodes: "Nodes",
         page_size: int,
         namespace_of: Callable[[str | None], int],
-        host: SglangHostTier | None,
+        host: SglangPart,
     ) -> None:
         self._nodes, self._page_size, self._namespace_of, self._host = nodes, page_size, namespace_of, host
         self._last_node = 0
@@ -80,7 +80,7 @@ class TreeWalk:
         for above in nodes:
             for node in above.children.values() if above is not None else ():
                 nodes.append(node)
-                pins = () if self._host is None else zip(self._host.names, self._host.copies(node)[1], strict=True)
+                pins = zip(self._host.host_pools, self._host.copies(node)[1], strict=True)
                 of_node = dict((*zip(pools, self._nodes.locks(node), strict=True), *pins))
                 counts |= {(node, pool): count for pool, count in of_node.items()}
         return counts
@@ -95,8 +95,8 @@ class TreeWalk:
                 if not number:
                     self._last_node = number = node.swarden_id = self._last_node + 1
                 key = list(node.key.token_ids)[: len(node.key)]
-                copies: Any = ((), ()) if self._host is None else self._host.copies(node)
-                facts = (parent, node.key.extra_key, start, key, self._nodes.parts(node, mapping), copies)
+                parts, copies = self._nodes.parts(node, mapping), self._host.copies(node)
+                facts = (parent, node.key.extra_key, start, key, parts, copies)
                 known = self._known.get(number)
                 found.append(known if known is not None and known.facts == facts else self._new(number, facts))
                 stack.append((number, start + len(key), node))

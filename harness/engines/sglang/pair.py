@@ -13,11 +13,11 @@ from swarden.harness.core.linked import LinkedSystem
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.sglang.adapter import SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
-from swarden.harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, TransferMemory
-from swarden.harness.engines.sglang.memory import set_environment, sub_pools
-from swarden.harness.engines.sglang.offload import StoredPrefixes
-from swarden.harness.engines.sglang.transfers import TransferQueues
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.memory import set_environment
+from swarden.harness.engines.sglang.parts.link import TIMEOUT_POLLS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.parts.pair import TransferQueues
+from swarden.harness.engines.sglang.pools import sub_pools
 from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.events import HANDOVER_KIND, Owner
 from swarden.invariants.kinds import Place
@@ -30,6 +30,8 @@ NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "F
 class LinkedSglangEngine(SglangEngine):
     """One side of a pair. A release has global server arguments, so each call makes those of this side current."""
 
+    forks = False
+
     def __init__(self, release: SglangRelease, config: SglangConfig, link: SglangLink) -> None:
         self._config, self._link = config, link
         super().__init__(release, config)
@@ -39,7 +41,7 @@ class LinkedSglangEngine(SglangEngine):
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
         end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults, self._notice)
-        if config.role == PREFILL:
+        if not config.side.is_decode:
             link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:
             link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
@@ -49,10 +51,8 @@ class LinkedSglangEngine(SglangEngine):
                 part.get_cpu_copy = partial(_offload, release, tags[index])
                 part.load_cpu_copy = partial(self._restore, index)
         queue.kv_manager.link = link
-        if self._parts.host is not None and self._parts.host.storage is not None:
-            StoredPrefixes(scheduler.decode_offload_manager, self._parts.host.storage, self._notice)
 
-    def _found(self) -> Snapshot:
+    def found(self) -> Snapshot:
         """The snapshot, with the pages that each transfer still awaits, and the transfers to take over in this step.
 
         A page is awaited from when the release has named it to the prefill side until it has noted its arrival.
@@ -60,8 +60,8 @@ class LinkedSglangEngine(SglangEngine):
         Each step polls the transfers and takes over those that have arrived (process_decode_queue), even if the batch
         is full, but none while a retracted request waits for pages.
         """
-        snapshot, awaited, due = super()._found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
-        if self._config.role == PREFILL:
+        snapshot, awaited, due = super().found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
+        if not self._config.side.is_decode:
             return snapshot
         scheduler = self.built.scheduler
         for transfer in scheduler.disagg_decode_transfer_queue.queue:
@@ -86,7 +86,7 @@ class LinkedSglangEngine(SglangEngine):
     def submit(self, submission: Submission) -> int:
         with self._current():
             request_id = super().submit(submission)
-        if self._config.role == DECODE:
+        if self._config.side.is_decode:
             self._link.room(submission.transfer_id).request_id = request_id
         return request_id
 
@@ -95,14 +95,14 @@ class LinkedSglangEngine(SglangEngine):
             super().abort(request_id)
 
     def step(self) -> Sequence[Streamed]:
-        if self._config.role == DECODE:
+        if self._config.side.is_decode:
             self._link.pass_time()
         with self._current():
             return super().step()
 
     def pause(self) -> bool:
         """A decode side has no pause: its requests would be computed again through the prefill side's HTTP server."""
-        if self._config.role == DECODE:
+        if self._config.side.is_decode:
             return False
         with self._current():
             return super().pause()
@@ -121,9 +121,9 @@ class LinkedSglangEngine(SglangEngine):
         A release without contexts publishes them, which takes milliseconds, so a side that is current does not do it.
         """
         release = self._forward.release
-        if self._link.current != self._config.role:
+        if self._link.current != self._config.side:
             set_environment(self._config)
-            self._link.current = self._config.role
+            self._link.current = self._config.side
             if self._context is None:
                 release.code("publish_server_args")(self.built.scheduler.server_args)
         return nullcontext() if self._context is None else release.code("use_context")(self._context)
@@ -140,10 +140,6 @@ def side_systems(release: SglangRelease, configs: Sequence[SglangConfig]) -> lis
     """The two linked sides of a pair: prefill, then decode; raises InvalidConfig if the release has no such sides."""
     if absent := [name for name in NEEDED if release.code(name) is None]:
         raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
-    for config in configs:
-        has_window = config.sliding_window is not None
-        if config.decode_tree and has_window and not release.has("decode_tree_with_window"):
-            raise InvalidConfig(f"decode_tree is true with sliding_window, want false for sglang {release.text}")
     link, sides = SglangLink(configs[0].page_size), list[LinkedSystem]()
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))

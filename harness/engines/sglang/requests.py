@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import swarden.invariants.events as seen
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import ADAPTER, SglangConfig
 from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.harness.kit.released_code import parameters
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.events import FinishReason
 
 HOST = "prefill"  # the host of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks
+ADAPTER = "lora"  # in the name of an adapter, before its number
 RID_LEN = 8  # abort_request matches ids by prefix, so all have one length
 FAILURES = {  # why the queues of a disaggregated scheduler abort a request
     HTTPStatus.BAD_REQUEST: FinishReason.REJECTED,
@@ -54,11 +54,16 @@ class SglangRequest(ClientRequest):
 
 
 class SglangRequests(Clients[SglangRequest]):
-    """The unfinished requests, and the outputs that the clients have not got yet."""
+    """The unfinished requests, and the outputs that the clients have not got yet.
 
-    def __init__(self, release: SglangRelease, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
+    `max_len` is Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have.
+    """
+
+    def __init__(
+        self, release: SglangRelease, notice: Callable[[NamedTuple], None], *, max_len: int, have_priorities: bool
+    ) -> None:
         super().__init__(notice)
-        self._release, self._config = release, config
+        self._release, self.max_len, self._have_priorities = release, max_len, have_priorities
         self._aborted: set[int] = set()
         self.awaits_kv: Callable[[Any], bool] | None = None  # set for a side of a pair
 
@@ -114,11 +119,6 @@ class SglangRequests(Clients[SglangRequest]):
             del self.live[request.id]
         self._aborted.clear()
         return ended
-
-    @property
-    def max_len(self) -> int:
-        """Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have."""
-        return max_request_len(self._release, self._config)
 
     def on_message(self, message: Any, about: Any = None) -> None:
         """Called when the scheduler informs the tokenizer; `about` is the request that it aborted."""
@@ -191,7 +191,7 @@ class SglangRequests(Clients[SglangRequest]):
             input_ids=self._token_ids(tokens),
             sampling_params=self._sampling(submission),
             session_params=Missing(id=str(submission.session), offset=offset),
-            priority=submission.priority if self._config.preemption_threshold is not None else None,
+            priority=submission.priority if self._have_priorities else None,
             extra_key=_extra_key(submission),
             return_logprob=False,
             return_hidden_states=False,
@@ -200,7 +200,7 @@ class SglangRequests(Clients[SglangRequest]):
 
     def _req(self, number: int, submission: Submission) -> Any:
         kind = self._release.code("Req")
-        priority = {"priority": submission.priority} if self._config.preemption_threshold is not None else {}
+        priority = {"priority": submission.priority} if self._have_priorities else {}
         req = kind(
             rid=rid_of(number),
             origin_input_text="",
@@ -241,17 +241,6 @@ def cause_of(req: Any) -> str:
 
 def _extra_key(submission: Submission) -> str | None:
     return str(submission.salt) if submission.salt else None
-
-
-def max_pool_len(release: SglangRelease, config: SglangConfig) -> int:
-    """ModelRunner.max_token_pool_size: the tokens of the pool that bounds a request."""
-    full, swa = config.full_pages * config.page_size, config.swa_pages * config.page_size
-    return full if release.has("full_pool_bounds_requests") else min(full, swa)
-
-
-def max_request_len(release: SglangRelease, config: SglangConfig) -> int:
-    """Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have."""
-    return min(config.max_context_len, max_pool_len(release, config)) - 1
 
 
 def _retractions(req: Any) -> int:

@@ -8,11 +8,10 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import nodes_of
 from swarden.harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
-from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.moves import free_units, watch
+from swarden.harness.engines.sglang.parts.sessions import OpenSessions
+from swarden.harness.engines.sglang.pools import BuiltScheduler, SglangMemory
 from swarden.harness.engines.sglang.requests import held
-from swarden.harness.engines.sglang.scheduler import BuiltScheduler
-from swarden.harness.engines.sglang.sessions import OpenSessions
 from swarden.harness.kit.calls import Wrap
 from swarden.harness.strict.follow import UnknownScheduler, numbering
 from swarden.harness.strict.live import LivePool, Terms
@@ -158,7 +157,7 @@ class LiveMemory:
 
     def __init__(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
         self.config, self.built = config, built
-        self.nodes, self.holders = nodes_of(release, config, inner_tree(built.memory.tree)), Holders(built)
+        self.nodes, self.holders = nodes_of(release, config.components, inner_tree(built.memory.tree)), Holders(built)
 
     def terms(self) -> Sequence[Terms]:
         (rows, allocator, tree), config, page = self.built.memory, self.config, self.config.page_size

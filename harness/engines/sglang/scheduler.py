@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from swarden.harness.core.port import NAMESPACES_PER_ADAPTER
 from swarden.harness.engines.sglang.attributes import attributes
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import ADAPTER, BOTH, DECODE, PREFILL, SglangConfig
-from swarden.harness.engines.sglang.link import replace_network
-from swarden.harness.engines.sglang.memory import SglangMemory, memory_of, server_args_of, set_environment
-from swarden.harness.engines.sglang.offload import offload_manager
-from swarden.harness.engines.sglang.rust_core import compare_sizes, core_of
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.memory import memory_of, server_args_of, set_environment
+from swarden.harness.engines.sglang.parts.pair import BOTH, DECODE, PREFILL
+from swarden.harness.engines.sglang.pools import BuiltScheduler
+from swarden.harness.engines.sglang.requests import ADAPTER
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.streams import Devices
@@ -89,18 +89,6 @@ class Passes(NamedTuple):
     complete: Callable[[Any], None]
 
 
-class BuiltScheduler(NamedTuple):
-    """The scheduler and its memory; `missing` are the attributes that it read and that were never set.
-
-    `namespace_of` numbers the extra keys of its requests.
-    """
-
-    scheduler: Any
-    memory: SglangMemory
-    missing: set[str]
-    namespace_of: Callable[[str | None], int] = number_of
-
-
 def build(
     release: SglangRelease,
     config: SglangConfig,
@@ -115,29 +103,23 @@ def build(
     memory = memory_of(release, config, server_args, notice)
     scheduler = _scheduler_class(release)()
     scheduler.__dict__.update(
-        attributes(release, config, memory, on_message),
-        server_args=server_args,
-        swarden_passes=passes,
+        attributes(release, config, memory, on_message), server_args=server_args, swarden_passes=passes
     )
-    if config.decode_offload:
-        scheduler.decode_offload_manager = offload_manager(release, server_args, *memory)
+    for one in config.capabilities:
+        one.equip(release, scheduler)
     scheduler.batch_result_processor = _result_processor(release, scheduler)
-    scheduler.policy = _policy(release, config, memory.tree)
+    scheduler.policy = _policy(release, scheduler)
     scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on
     scheduler.result_queue = deque()  # the event loop makes it before it takes the first request, or a flush
-    if config.role != BOTH:
-        replace_network(release)
-        scheduler.init_disaggregation()
-    return BuiltScheduler(scheduler, memory, scheduler.swarden_missing)
+    return BuiltScheduler(scheduler, memory, scheduler.swarden_missing, number_of)
 
 
 def turn(scheduler: Any) -> None:
-    """Make one iteration of the release's own event loop; then check that two tree cores have equal counts."""
+    """Make one iteration of the release's own event loop."""
     scheduler.swarden_turns = 0
     loop = LOOPS[scheduler.disaggregation_mode.value, bool(scheduler.enable_overlap)]
     with Devices.stream(scheduler.schedule_stream), suppress(TurnEnded):
         loop(scheduler)
-    compare_sizes(core_of(scheduler.tree_cache))
 
 
 def _outliving_turns(name: str) -> property:
@@ -242,13 +224,13 @@ def _result_processor(release: SglangRelease, scheduler: Any) -> Any:
     return quiet(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
 
 
-def _policy(release: SglangRelease, config: SglangConfig, tree: Any) -> Any:
+def _policy(release: SglangRelease, scheduler: Any) -> Any:
     kind = release.code("SchedulePolicy")
     wanted = {
-        "policy": config.waiting_order,
-        "tree_cache": tree,
-        "enable_hierarchical_cache": config.host_ratio is not None,
-        "enable_priority_scheduling": config.preemption_threshold is not None,
+        "policy": scheduler.schedule_policy,
+        "tree_cache": scheduler.tree_cache,
+        "enable_hierarchical_cache": scheduler.enable_hierarchical_cache,
+        "enable_priority_scheduling": scheduler.enable_priority_scheduling,
         "schedule_low_priority_values_first": False,
     }
     return kind(**known(wanted, kind))

@@ -12,8 +12,9 @@ from swarden.harness.core.program import NoProgram, Program, check_single
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
-from swarden.harness.engines.sglang.config import BOTH, SWA_TREE, SglangConfig
-from swarden.harness.engines.sglang.memory import switches_of, wanted_args
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT
+from swarden.harness.engines.sglang.config import SWA_TREE, SglangConfig
+from swarden.harness.engines.sglang.options import switches_of, wanted_args
 from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
 from swarden.harness.kit.symptoms import exception_of, is_of_ends, is_refused_reset
@@ -32,17 +33,16 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     if len(header.configs) > 1 or header.mutant is not None or header.fixes:
         raise NoProgram("the op-log has a pair, a mutant or fixes, and a program has one scheduler of a release")
     config: SglangConfig = target_for(header).decode(header.configs[0])
-    if config.role != BOTH or config.tree == SWA_TREE or config.state_slots or config.draft_len or config.rust_core:
-        raise NoProgram("a program has UnifiedRadixCache in Python, without drafts, states and disaggregation")
-    if config.storage_policy is not None:
-        raise NoProgram("a program has no storage behind the host, and no threads")
+    reasons = [one.no_program for one in config.capabilities if one.no_program]
+    if config.tree == SWA_TREE or reasons:
+        raise NoProgram([NOT_LIKE_IT, *reasons][-1])
     if release.version < SINCE:
         raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
     check_single(log.ops)
     driver = driver_of(header)
     system: Any = driver.systems[0]
     settings = _settings(system.port.built.scheduler, config, release)
-    recorder = _Recorder(system, config)
+    recorder = _Recorder(system)
     for op in log.ops:
         driver.apply(op)
     if (failure := driver.failure) is None:
@@ -63,24 +63,24 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
 class _Recorder:
     """The calls that a scheduler gets from its clients, and the answers of the model."""
 
-    def __init__(self, system: Any, config: SglangConfig) -> None:
+    def __init__(self, system: Any) -> None:
         port, self._reference, self._calls = system.port, system.reference, Calls()
-        scheduler, timeout = port.built.scheduler, config.session_timeout_s
+        scheduler = port.built.scheduler
         for owner, method, noted in (
             (port, "step", lambda: {"name": STEP}),
             (port, "resume", lambda: {"name": "resume"}),
             (port, "flush", lambda: {"name": "flush"}),
             (scheduler, "pause_generation", lambda sent: {"name": "pause", "mode": sent.mode}),
-            (port._parts.resets, "_command", lambda cause: {"name": RESET, "cause": cause.value}),
+            (port.resets, "_command", lambda cause: {"name": RESET, "cause": cause.value}),
             (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
             (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
             (scheduler, "abort_request", _aborted),
         ):
             self._calls.record(owner, method, noted)
         if port.sessions is not None:
-            for method, more in (("open", {"timeout": timeout}), ("close", {})):
+            for method, more in (("open", {"timeout": port.sessions.timeout_s}), ("close", {})):
                 noted = partial(_of_session, {"name": f"{method}_session", **more})
-                self._calls.record(port.sessions._controller, method, noted)
+                self._calls.record(port.sessions.controller, method, noted)
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -141,9 +141,7 @@ def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> M
     return {
         "environment": NEEDS_NO_GPU | switches_of(config),
         "settings": {name: value for name, value in plain.items() if not name.startswith("swarden_")},
-        "sliding_window": config.sliding_window,
         "server_args": {k: value for k, value in wanted_args(config).items() if k in names.__struct_fields__},
         "max_context_len": config.max_context_len,
-        "load_back_threshold": config.load_back_threshold,
-        "waiting_order": config.waiting_order,
+        "load_back_threshold": config.host.load_back_threshold,
     }

@@ -1,50 +1,12 @@
-"""The pool of recurrent states: one slot per request and per node that caches a state, with a tag in each slot."""
+"""Recurrent states: one slot per request and per node that caches a state, with a tag in each slot."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import LAZY_BUFFER, NO_BUFFER, SglangConfig
 from swarden.harness.engines.sglang.requests import held
-from swarden.harness.kit.released_code import known
 
-DEVICE = "cpu"
-STATE_LAYER = 2  # of the model; without a window it is the first one, because a load ends with the last layer
 STATE_POOL = "state"
 STATE_WINDOW = 2  # a token reads the state that the token before it left
-
-
-def rows_with_states(release: SglangRelease, config: SglangConfig, row_len: int) -> Any:
-    """The release's request table with its pool of states, which holds one int64 per slot.
-
-    The states after drafts, which it keeps during a verification, are in `SglangSpeculation` instead.
-    """
-    layers, slots = [0 if config.sliding_window is None else STATE_LAYER], config.state_slots
-    shape = release.code("StateShape")(
-        conv=[(1, 1)],
-        temporal=(1, 1, 1),
-        **known(
-            dict.fromkeys(("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim"), 1)
-            | dict.fromkeys(("state_size", "conv_kernel", "num_k_heads_per_tp"), 1),
-            release.code("StateShape"),
-        ),
-    )
-    dtype = release.code("StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
-    kind = release.code("HybridReqToTokenPool")
-    wanted = {
-        "size": config.max_running_requests,
-        "mamba_size": slots,
-        "mamba_spec_state_size": config.max_running_requests,
-        "max_context_len": row_len,
-        "device": DEVICE,
-        "enable_memory_saver": False,
-        "cache_params": release.code("StateParams")(shape=shape, dtype=dtype, layers=layers),
-        "mamba_layer_ids": layers,
-        "enable_mamba_extra_buffer": config.state_strategy != NO_BUFFER,
-        "enable_mamba_extra_buffer_lazy": config.state_strategy == LAZY_BUFFER,
-        "enable_overlap_schedule": config.overlap,
-    }
-    return kind(**known(wanted, kind))
 
 
 class SglangStates:

@@ -5,8 +5,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS, PauseMode, Reset
 from swarden.harness.core.port import EnginePort
@@ -15,15 +13,19 @@ from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape
 from swarden.harness.engines.sglang import scheduler_program
-from swarden.harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
+from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
-from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig, pair_configs, random_config
+from swarden.harness.engines.sglang.capability import off
+from swarden.harness.engines.sglang.config import FAULTS, SERVER_NEEDS, SglangConfig, pair_configs, random_config
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
+from swarden.harness.engines.sglang.options import flags_of
 from swarden.harness.engines.sglang.pair import side_systems
-from swarden.harness.engines.sglang.program import flags_of, program_of
+from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
+from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.kit.settings import Settings, flat
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(
@@ -51,27 +53,14 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,)),
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
-    kept = ("role",)
+    kept = (*off(Side),)
     faults: Mapping[str, str] = FAULTS
     releases = SGLANG
     load = boot
     config_type = SglangConfig
     catalog = MUTANTS.all
     large_pools: Mapping[str, int] = {"full_pages": 10000, "swa_pages": 8000}
-    needs: Mapping[str, str] = {
-        "role": "P/D",
-        "sliding_window": "windowed model",
-        "state_slots": "recurrent states",
-        "streaming_sessions": "streaming sessions",
-        "host_ratio": "host tier",
-        "storage_policy": "storage",
-        "draft_len": "drafts",
-        "mixed_batches": "mixed chunks",
-        "preemption_threshold": "priorities",
-        "kv_events": "KV events",
-        "decode_tree": "decode radix cache",
-        "rust_core": "Rust core",
-    }
+    needs: Mapping[str, str] = SERVER_NEEDS
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[SglangConfig]:
         release = self.booted()
@@ -102,7 +91,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
 
     def check_linked(self, configs: Sequence[Any]) -> None:
         for name in ("page_size", "sliding_window"):
-            first, *others = [msgspec.structs.asdict(config)[name] for config in configs]
+            first, *others = [flat(config)[name] for config in configs]
             if others != [first] * len(others):
                 raise InvalidConfig(f"{name} is {first} on one side and {others[-1]} on the other; make them equal")
 
@@ -113,17 +102,14 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             return side_systems(release, configs)
         return super().systems(machine, configs, model)
 
+    def booted_for(self, config: Settings) -> SglangRelease:
+        release = super().booted_for(config)
+        for one in config.capabilities if isinstance(config, SglangConfig) else ():
+            one.check_release(release, config)
+        return release
+
     def build(self, config: Any) -> EnginePort:
-        release, ratio = self.booted_for(config), config.host_ratio
-        if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
-            raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
-        if ratio is not None and config.state_slots is not None and not release.has("state_host_tier"):
-            raise InvalidConfig(f"host_ratio is {ratio} with state_slots, want null for sglang {release.text}")
-        if None not in (config.draft_len, config.state_slots) and not release.has("states_after_drafts"):
-            raise InvalidConfig(f"draft_len is set with state_slots, want null for sglang {release.text}")
-        if config.draft_len is not None and config.overlap and not release.has("overlapped_drafts"):
-            raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
-        return SglangEngine(release, config)
+        return SglangEngine(self.booted_for(config), config)
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
         def in_process(log: Any) -> Program:

@@ -12,11 +12,12 @@ from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE, PAIR
-from swarden.harness.engines.sglang.config import DECODE, NO_TREE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.config import NO_TREE
+from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.engines.sglang.target import SGLANG, SglangTarget
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import CopiedIn, Filled
-from tests.engines.sglang.conftest import RELEASES
+from tests.engines.sglang.conftest import RELEASES, config_of, host_of
 
 OF_RADIX_CACHE, OF_UNIFIED_TREE = RELEASES
 BEFORE_AND_AFTER = ("0.5.18", "0.5.19")  # the last release with RadixCache, and the first without
@@ -39,7 +40,7 @@ def return_of_a_prefix(
 ) -> tuple[str, int, set[str]]:
     """The class of the tree, the pages that were loaded, and the laws that fail, when an evicted prefix comes again."""
     target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [SglangConfig(sliding_window=None, **settings)], "")
+    systems: Any = target.systems(ENGINE, [config_of(sliding_window=None, **settings)], "")
     loaded, port = set[int](), systems[0].port
     driver = Driver(
         systems,
@@ -58,7 +59,7 @@ def return_of_a_prefix(
 def transfer_of_a_prompt(version: str) -> tuple[int, set[str]]:
     """The number of pages that a decode side gets of a prompt in several chunks, and the laws that fail."""
     target, pages = target_of(f"sglang=={version}"), set[int]()
-    configs = [SglangConfig(sliding_window=None, page_size=4, role=role) for role in (PREFILL, DECODE)]
+    configs = [config_of(sliding_window=None, page_size=4, role=role) for role in (PREFILL, DECODE)]
     driver = Driver(
         target.systems(PAIR, configs, ""),
         checking=Checking(catalog_of(target.contracts), code=target.code),
@@ -78,7 +79,7 @@ def transfer_of_a_prompt(version: str) -> tuple[int, set[str]]:
 
 def tree_of_a_server(version: str, settings: dict[str, Any]) -> tuple[str, ...]:
     """The class of the engine's tree, and the class that the release's own selection makes of these settings."""
-    config, target = SglangConfig(**settings), SglangTarget(version)
+    config, target = config_of(**settings), SglangTarget(version)
     systems: Any = target.systems(ENGINE, [config], "")
     built, release = systems[0].port.built, target.booted_for(config)
     made = list[str]()
@@ -92,7 +93,7 @@ def tree_of_a_server(version: str, settings: dict[str, Any]) -> tuple[str, ...]:
         is_hybrid_swa=config.sliding_window is not None,
         is_hybrid_ssm=False,
         is_dsa=False,
-        enable_hierarchical_cache=config.host_ratio is not None,
+        enable_hierarchical_cache=config.host.is_on,
         disable_radix_cache=not config.caches_prefixes,
         effective_chunked_prefill_size=config.chunk_len,
         full_tokens_per_layer=config.full_pages,
@@ -106,7 +107,7 @@ def tree_of_a_server(version: str, settings: dict[str, Any]) -> tuple[str, ...]:
 
 
 def load_other_pages(port: Any) -> None:
-    [pool] = port._parts.host._copies.pools
+    [pool] = host_of(port)._copies.pools
     load = pool.load_to_device_per_layer
     pool.load_to_device_per_layer = lambda kind, host, *more, **options: load(kind, host.roll(4), *more, **options)
 
@@ -117,7 +118,7 @@ def lock_nothing(port: Any) -> None:
 
 
 def leak_a_host_page(port: Any) -> None:
-    [pool] = port._parts.host._copies.pools
+    [pool] = host_of(port)._copies.pools
     pool.free_slots = pool.free_slots[4:]
 
 

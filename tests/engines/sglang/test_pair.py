@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 
 from swarden.harness.core.driver import Checking, Driver
@@ -11,10 +10,12 @@ from swarden.harness.core.ops import Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import PAIR, prepare
 from swarden.harness.engines.sglang.boot import boot
-from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.pair import side_systems
+from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.engines.sglang.scheduler import INTAKES
+from swarden.harness.kit.settings import replaced
 from swarden.invariants.catalog import catalog_of
+from tests.engines.sglang.conftest import config_of, host_of
 
 RELEASE = "0.5.23"  # which has contexts
 
@@ -22,7 +23,7 @@ RELEASE = "0.5.23"  # which has contexts
 def lens_not_transferred():
     """The cached length of each of two equal prompts on a decode side with a prefix tree."""
     prepare(target_of(f"sglang=={RELEASE}"))
-    configs = [SglangConfig(role=role, sliding_window=None, decode_tree=role == DECODE) for role in (PREFILL, DECODE)]
+    configs = [config_of(role=role, sliding_window=None, decode_tree=role == DECODE) for role in (PREFILL, DECODE)]
     sides = side_systems(boot(RELEASE), configs)
     for _ in range(2):
         for op in (Submit(), *[Step()] * 6):
@@ -43,12 +44,12 @@ def keep(port):
 
 def overwrite_on_host(port):
     """Let each copy to the host write other content."""
-    host = port._parts.host._copies.pools[0]
-    back_up, (tags,) = host.backup_from_device_all_layer, port._parts.host._on_host
+    host = host_of(port)._copies.pools[0]
+    back_up, (tags,) = host.backup_from_device_all_layer, host_of(port)._on_host
 
     def back_up_and_change(pool, on_host, *arguments):
         back_up(pool, on_host, *arguments)
-        port._parts.host.end_copies()
+        host_of(port)._end_copies()
         tags.update({place: tags[place] + 1 for place in on_host.tolist()})
 
     host.backup_from_device_all_layer = back_up_and_change
@@ -56,7 +57,7 @@ def overwrite_on_host(port):
 
 def free_before_the_storage_write(port):
     """Free the host memory of a copy twice."""
-    manager = port._parts.host._tree
+    manager = host_of(port)._tree
     trigger = manager._trigger_backup
 
     def free_and_trigger(req, host_indices, *arguments):
@@ -68,7 +69,7 @@ def free_before_the_storage_write(port):
 
 def misplace_next_copy(is_behind, pages, port):
     """Let each further copy of a request begin so many pages behind the last one, or behind the prompt."""
-    manager = port._parts.host._tree
+    manager = host_of(port)._tree
     offload = manager.offload_kv_cache
 
     def offload_and_move(req):
@@ -88,8 +89,8 @@ def offloads(decode_tree, plant):
     """The number of pages that a decode side stores of an answer of 12 tokens, and the laws that fail."""
     target: Any = target_of(f"sglang=={RELEASE}")
     prepare(target)
-    prefill = SglangConfig(role=PREFILL, sliding_window=None, page_size=2)
-    decode = msgspec.structs.replace(prefill, role=DECODE, decode_tree=decode_tree, decode_offload=True)
+    prefill = config_of(role=PREFILL, sliding_window=None, page_size=2)
+    decode = replaced(prefill, role=DECODE, decode_tree=decode_tree, decode_offload=True)
     systems: Any = target.systems(PAIR, [prefill, decode], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     plant(systems[1].port)
@@ -97,7 +98,7 @@ def offloads(decode_tree, plant):
         if driver.failure is None:
             driver.apply(op)
     failed = driver.failure.fingerprints if driver.failure is not None else ()
-    return len(systems[1].port._parts.host.storage.pages), {name.split("/")[0] for name in failed}
+    return len(host_of(systems[1].port).storage.pages), {name.split("/")[0] for name in failed}
 
 
 @pytest.mark.parametrize("decode_tree", [False, True], ids=["no-tree", "tree"])
@@ -127,7 +128,7 @@ def modes_seen_in_turns():
     """The disaggregation modes that the release has while it runs each side, twice in turns."""
     target_of(f"sglang=={RELEASE}").prepare_process()
     release = boot(RELEASE)
-    sides = side_systems(release, [SglangConfig(role=PREFILL), SglangConfig(role=DECODE)])
+    sides = side_systems(release, [config_of(role=PREFILL), config_of(role=DECODE)])
     return [modes_of_step(release, side.port) for side in (*sides, *sides)]
 
 

@@ -22,9 +22,10 @@ from swarden.harness.core.ops import (
 )
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE, prepare
-from swarden.harness.engines.sglang.config import HOST_SLOW, SglangConfig
+from swarden.harness.engines.sglang.parts.host_tier import HOST_SLOW
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import CacheReset, CopiedIn, Discarded, FinishReason, Launched
+from tests.engines.sglang.conftest import config_of
 from tests.engines.some_runs import events_of, served
 
 NEWEST = "0.5.23"
@@ -52,7 +53,7 @@ def laws_of_a_reset_without_looks_at_copies():
     """The laws that fail if an idle scheduler never asks whether its copies have ended."""
     target = target_of(f"sglang=={NEWEST}")
     prepare(target)
-    systems: Any = target.systems(ENGINE, [SglangConfig(sliding_window=None, host_ratio=1.0)], "")
+    systems: Any = target.systems(ENGINE, [config_of(sliding_window=None, host_ratio=1.0)], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     systems[0].port.built.memory.tree.check_hicache_events = lambda: None
     for op in (PROMPT, *[Step()] * 8, Reset()):

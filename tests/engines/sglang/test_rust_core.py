@@ -8,8 +8,8 @@ from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import Drain, Op, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
-from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.invariants.catalog import catalog_of
+from tests.engines.sglang.conftest import config_of
 
 RELEASE = "0.5.23"
 PREFIX = tuple(range(1, 20))
@@ -27,7 +27,7 @@ REUSE: tuple[Op, ...] = (
 def failures(version: str, spoiled: str | None) -> tuple[str, ...]:
     """The failures of a run with both cores; a size that is `spoiled` is one less in the Rust core."""
     target = target_of(f"sglang=={version}")
-    systems = target.systems(ENGINE, [SglangConfig(full_pages=40, host_ratio=1.0, rust_core=True)], "")
+    systems = target.systems(ENGINE, [config_of(full_pages=40, host_ratio=1.0, rust_core=True)], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     with pytest.MonkeyPatch.context() as changed:
         if spoiled is not None:

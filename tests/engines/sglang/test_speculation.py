@@ -10,12 +10,11 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, Drain, Op, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
-from swarden.harness.engines.sglang import speculation
-from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.parts import drafts
 from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import Verified
-from tests.engines.sglang.conftest import RELEASES
+from tests.engines.sglang.conftest import RELEASES, config_of
 
 VERIFIED_IN_LAUNCH, OVERLAPPED = RELEASES
 OPS: tuple[Op, ...] = (
@@ -32,7 +31,7 @@ def accepted_and_failed(
 ) -> tuple[set[int], set[str]]:
     """The numbers of drafts that were accepted, and the laws that fail, where the model writes drafts or does not."""
     target, accepted = target_of(f"sglang=={version}"), set[int]()
-    systems = target.systems(ENGINE, [SglangConfig(draft_len=3, overlap=overlap, host_ratio=host_ratio)], "")
+    systems = target.systems(ENGINE, [config_of(draft_len=3, overlap=overlap, host_ratio=host_ratio)], "")
     checking = Checking(catalog_of(target.contracts), code=target.code)
     driver = Driver(
         systems,
@@ -41,7 +40,7 @@ def accepted_and_failed(
     )
     with pytest.MonkeyPatch.context() as changed:
         if not writes_drafts:
-            changed.setattr(speculation, "next_tag", lambda tag, _token: tag)
+            changed.setattr(drafts, "next_tag", lambda tag, _token: tag)
         for op in OPS:
             if driver.failure is None:
                 driver.apply(op)
@@ -52,7 +51,7 @@ def accepted_and_failed(
 def drafts_in_flight(version: str) -> bool:
     """Is a pass with drafts in flight between two steps?"""
     target = target_of(f"sglang=={version}")
-    (system,) = target.systems(ENGINE, [SglangConfig(draft_len=3, overlap=True)], "")
+    (system,) = target.systems(ENGINE, [config_of(draft_len=3, overlap=True)], "")
     driver = Driver([system], checking=Checking(catalog_of(target.contracts), code=target.code))
     driver.apply(OPS[1])
     driver.apply(Step(count=5))

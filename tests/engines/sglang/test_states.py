@@ -12,9 +12,9 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, Drain, Flush, Op, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
-from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.invariants.catalog import catalog_of
+from tests.engines.sglang.conftest import config_of
 
 RELEASE = "0.5.23"
 CACHED = 2  # the op before which the prefix is cached
@@ -31,7 +31,7 @@ REUSE: tuple[Op, ...] = (
 def laws_that_fail(version: str, settings: dict[str, Any], plant: Callable[[Any, Any], None] | None = None) -> set[str]:
     """The laws that fail when a prompt follows its own prefix; `plant` changes the memory when the prefix is cached."""
     target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [SglangConfig(**{"state_slots": 12, "overlap": False, **settings})], "")
+    systems: Any = target.systems(ENGINE, [config_of(**{"state_slots": 12, "overlap": False, **settings})], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     for index, op in enumerate(REUSE):
         if index == CACHED and plant is not None:
@@ -116,7 +116,7 @@ DRAFTED: tuple[Op, ...] = (
 def laws_with_drafts(version: str, settings: dict[str, Any], track_early: bool = False) -> set[str]:
     """The laws that fail with drafts of which some are right; with `track_early` the release tracks one state early."""
     target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [SglangConfig(draft_len=3, **settings)], "")
+    systems: Any = target.systems(ENGINE, [config_of(draft_len=3, **settings)], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     names = vars(sys.modules[target.booted().code("commit_states").__module__])
     steps = names["_verify_commit_step_indices"]
@@ -145,7 +145,7 @@ def test_state_that_is_tracked_before_its_draft_is_found(on_release):
 
 def test_drafts_of_a_pass_are_at_most_those_between_two_tracked_states():
     with pytest.raises(InvalidConfig, match="state_interval is 8, want more than draft_len 8"):
-        SglangConfig(draft_len=8, **WITH_BUFFERS["pages"])
+        config_of(draft_len=8, **WITH_BUFFERS["pages"])
 
 
 def test_release_without_states_after_drafts_refuses_them(monkeypatch):
@@ -153,13 +153,13 @@ def test_release_without_states_after_drafts_refuses_them(monkeypatch):
     monkeypatch.setattr(SglangTarget, "booted_for", lambda *_: release)
 
     with pytest.raises(InvalidConfig, match=r"draft_len is set with state_slots, want null for sglang 0\.5\.14"):
-        target_of(f"sglang=={RELEASE}").build(SglangConfig(draft_len=3, mixed_batches=False, **NO_BUFFER))
+        target_of(f"sglang=={RELEASE}").build(config_of(draft_len=3, mixed_batches=False, **NO_BUFFER))
 
 
 def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]]:
     """How many states are loaded from the host for a prefix that the device has lost, and the laws that fail."""
     target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [SglangConfig(host_ratio=2.0, load_back_threshold=1, **settings)], "")
+    systems: Any = target.systems(ENGINE, [config_of(host_ratio=2.0, load_back_threshold=1, **settings)], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     loaded: list[bool] = []
     forward: Any = systems[0].port._forward

@@ -10,10 +10,10 @@ from swarden.harness.core.ops import Abort, Drain, Inject, Op, Reset, ResetCause
 from swarden.harness.core.port import Streamed
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
-from swarden.harness.engines.sglang.config import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW, SglangConfig
+from swarden.harness.engines.sglang.parts.storage import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW
 from swarden.harness.engines.sglang.target import SGLANG
 from swarden.invariants.catalog import catalog_of
-from tests.engines.sglang.conftest import RELEASES
+from tests.engines.sglang.conftest import RELEASES, config_of, host_of
 
 RELEASE = RELEASES[-1]
 WITH_STORAGE = [version for version in ("0.5.17", "0.5.18", RELEASE) if version in SGLANG.installed()]
@@ -49,7 +49,7 @@ def run(
 ) -> tuple[list[Streamed], set[str]]:
     """The outputs of clients, and the laws that fail."""
     target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [SglangConfig(storage_policy=policy, **settings)], "")
+    systems: Any = target.systems(ENGINE, [config_of(storage_policy=policy, **settings)], "")
     port, outputs = systems[0].port, list[Streamed]()
     driver, make_step = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code)), port.step
 
@@ -82,7 +82,7 @@ def return_of_a_prefix(
 
 def free_under_the_thread(port: Any) -> None:
     """Free the host pages of an aborted prefetch although a thread still reads into them."""
-    tree = port._parts.host._tree
+    tree = host_of(port)._tree
     retire = tree._retire_ongoing_prefetch
 
     def free_all(request: Any, _slots: Any, extra: Any) -> Any:
@@ -97,17 +97,17 @@ def break_the_storage(port: Any) -> None:
     def read(*_: Any) -> bool:
         raise KeyError("no such pool")
 
-    port._parts.host.storage.read = read
+    host_of(port).storage.read = read
 
 
 def store_other_content(port: Any) -> None:
-    pages = port._parts.host.storage.pages
+    pages = host_of(port).storage.pages
     pages.update({key: [tag + 1 for tag in tags] for key, tags in pages.items()})
 
 
 def forget_host_memory(port: Any) -> None:
     """Lose the pages of a prefetch that is to be freed."""
-    controller = port._parts.host.storage._controller
+    controller = host_of(port).storage._controller
     controller.append_host_mem_release = lambda *_args, **_options: None
 
 

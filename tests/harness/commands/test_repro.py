@@ -18,7 +18,8 @@ from swarden.harness.core.ops import Submit
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_of
 from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.program import TEMPLATE, flags_of, program_of
+from swarden.harness.engines.sglang.options import flags_of
+from swarden.harness.engines.sglang.program import TEMPLATE, program_of
 from swarden.harness.report.known_bug import CASE, issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.vulnerability import WARNING

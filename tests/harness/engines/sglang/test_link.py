@@ -7,8 +7,8 @@ import pytest
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.sglang.config import DECODE, LINK_FAULTS, PREFILL, SglangConfig
-from swarden.harness.engines.sglang.link import DELAY_POLLS, LATE_STEPS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.parts.link import DELAY_POLLS, LATE_STEPS, LINK_FAULTS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.harness.kit.tags import TagMemory
 
@@ -103,7 +103,7 @@ def test_each_late_chunk_of_an_aborted_transfer_is_written_when_it_is_due():
 
 def test_sides_with_other_page_sizes_cannot_be_linked():
     """The shrinker, or the author of a log, gets the error before a side is built."""
-    prefill = SglangConfig(role=PREFILL, page_size=4, chunk_len=8)
+    prefill = SglangTarget().decode({"role": PREFILL, "page_size": 4, "chunk_len": 8})
 
     with pytest.raises(InvalidConfig, match=r"page_size is 4 on one side and 1 on the other; make them equal"):
-        SglangTarget().check_linked([prefill, SglangConfig(role=DECODE)])
+        SglangTarget().check_linked([prefill, SglangTarget().decode({"role": DECODE})])

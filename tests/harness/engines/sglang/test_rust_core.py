@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from swarden.harness.engines.sglang.rust_core import Cores, CoresDifferError
+from swarden.harness.engines.sglang.parts.rust_core import Cores, CoresDifferError
 
 
 @dataclass

@@ -1,31 +1,123 @@
 """The hierarchical cache: host pools, controller and tree are the release's; the copy kernels are stand-ins."""
 
-from collections.abc import Callable, Iterator, Sequence
+import atexit
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
-from swarden.harness.core.faults import FaultPlan
+import msgspec
+
+import swarden.invariants.events as seen
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW, WRITE_BACK, SglangConfig
-from swarden.harness.engines.sglang.forward import TagForward
-from swarden.harness.engines.sglang.offload import OffloadCopies
-from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.capability import ONE_TREE, Capability, Terms, off
+from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.parts.pair import Side
+from swarden.harness.engines.sglang.parts.storage import SglangStorage
+from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
-from swarden.harness.engines.sglang.storage import SglangStorage
+from swarden.harness.kit.reported import names_of
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, drawn, within
 from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 
+WRITE_POLICIES = WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
+DRAWN_POLICIES = (WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)
+HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
+FAULTS = {
+    HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
+    HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
+}
 HOST = "host "  # before the name of a device pool, in that of its host pool
 FIRST_UNIT = 1  # a release hands out host page 0, and unit 0 is padding
 FENCES = ("load_fence_stream", "write_fence_stream")  # Scheduler.__init__ sets them, in releases that have them
 READ_DONE_EVENTS = ("war_fastpath_read_done_event", "shared_read_done_event")  # in 0.5.17, and renamed by 0.5.23
 ROUNDS_TO_END = 20  # of the scheduler and the storage's threads, for copies without faults
-EVERYTHING = 10**9  # tokens, more than any pool has
 
 
-class UnifiedCopies:
+class HostTier(Capability, frozen=True):
+    """`host_ratio` enables the hierarchical cache, and is the size of each host pool in units of its device pool.
+
+    A load from the host with fewer than `load_back_threshold` tokens of full attention is not started.
+    """
+
+    host_ratio: Annotated[Annotated[float, msgspec.Meta(gt=0, le=16)] | None, IfReleaseHas("host_tier")] = None
+    write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
+    load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
+
+    needs = (Needs("host_ratio", {**off(Side), **ONE_TREE}),)
+    tree = "HiRadixCache"
+    server_need = "host tier"
+    faults = FAULTS
+
+    @classmethod
+    def drawn(cls, draw: Draw, ratios: Sequence[float]) -> Mapping[str, Any]:
+        """Half have a hierarchical cache, if there is any ratio for it."""
+        return {"host_ratio": draw.one_of((None, draw.one_of(ratios))) if ratios else None, **drawn(draw, cls)}
+
+    def terms(self, config: Any) -> Terms:
+        args = {
+            "enable_hierarchical_cache": True,
+            "hicache_ratio": self.host_ratio,
+            "hicache_write_policy": self.write_policy,
+        }
+        return Terms(
+            server_args=args,
+            flags=args,
+            attributes={"enable_hierarchical_cache": True},
+            limits={"writes_through": self.write_policy == WRITE_THROUGH},
+            shape={"uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1, "slow_copy": HOST_SLOW},
+        )
+
+    def check_release(self, release: SglangRelease, config: Any) -> None:
+        ratio = self.host_ratio or 0
+        if ratio < 1 and not release.has("small_host_pools"):
+            raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
+        if config.states.is_on and not release.has("state_host_tier"):
+            raise InvalidConfig(f"host_ratio is {ratio} with state_slots, want null for sglang {release.text}")
+
+    def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
+        if type(tree).__name__ != "HiRadixCache":  # which makes its host pool itself
+            tree.init_hicache(server_args, params)
+        tree.load_back_threshold = self.load_back_threshold  # no setting of a release
+        if hasattr(tree, "shutdown"):
+            atexit.unregister(tree.shutdown)  # atexit would keep the tree, and so its pools, until the process ends
+        return tree
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        tree = getattr(core.memory.tree, "inner", core.memory.tree)  # which a StreamingSession wraps
+        kind = UnifiedCopies if core.release.is_unified(tree) else RadixCopies
+        return [SglangHostTier(core, tree, kind(core.release, tree))]
+
+
+class HostCopies:
+    """The copies on the host: the names of the pools, their components, and the pools, in one order."""
+
+    names: Sequence[str]
+    components: Sequence[Any]
+    pools: Sequence[Any]
+
+    def of(self, node: Any) -> list[tuple[Any, int]]:
+        """Per component, the slots of a node on the host (None: no copy), and the number of locks on them."""
+        return [(None, 0)]
+
+    def lock(self, copy: Any) -> tuple[Any, Any] | None:
+        """The node and the receipt, if there is one, of the lock of a copy in flight; None: it has no lock."""
+        return None
+
+    def evict(self) -> None:
+        """Drop the copies of nodes that are not locked."""
+
+    def offloaded(self) -> Iterable[tuple[int, Any]]:
+        """The slots on the host of each copy of a request, by number."""
+        return ()
+
+
+class UnifiedCopies(HostCopies):
     """The copies of UnifiedRadixCache: each component of a node has its own, and a lock has a receipt."""
 
     def __init__(self, release: SglangRelease, tree: Any) -> None:
@@ -37,12 +129,11 @@ class UnifiedCopies:
         self.pools = tuple([tree.host_pool_group.get_pool(host_names[kind]) for kind in self.components])
 
     def of(self, node: Any) -> list[tuple[Any, int]]:
-        """Per component, the slots of a node on the host (None: no copy), and the number of locks on them."""
         data = [node.component_data[kind] for kind in self.components]
         return [(part.host_value, part.host_lock_ref) for part in data]
 
     def lock(self, copy: Any) -> tuple[Any, Any] | None:
-        """The node and the receipt of the lock of a copy in flight; None for a write-back, which has no lock."""
+        """A write-back has no lock."""
         node, receipt, *_ = copy if isinstance(copy, tuple) else (copy, None)
         if receipt is None:
             return None
@@ -53,7 +144,7 @@ class UnifiedCopies:
             self._tree.evict_host(EVERYTHING, component)
 
 
-class RadixCopies:
+class RadixCopies(HostCopies):
     """The copies of HiRadixCache, which has one pool and no receipts."""
 
     def __init__(self, release: SglangRelease, tree: Any) -> None:
@@ -64,7 +155,7 @@ class RadixCopies:
         return [(node.host_value, node.host_ref_counter)]
 
     def lock(self, copy: Any) -> tuple[Any, Any]:
-        """The node of a copy in flight, and no receipt; an eviction waits for its write-backs, which have no lock."""
+        """An eviction waits for its write-backs, which have no lock."""
         is_write_back = self._tree.cache_controller.write_policy == WRITE_BACK and self._tree.ongoing_write_through
         assert not is_write_back, f"write-backs in flight after a step: nodes {[*self._tree.ongoing_write_through]}"
         return copy[0] if isinstance(copy, tuple) else copy, None
@@ -73,65 +164,72 @@ class RadixCopies:
         self._tree.evict_host(EVERYTHING)
 
 
-class SglangHostTier:
+class SglangHostTier(SglangPart):
     """The host pools of one engine, and the tag of each of their slots."""
 
-    def __init__(
-        self,
-        release: SglangRelease,
-        config: SglangConfig,
-        built: BuiltScheduler,
-        forward: TagForward,
-        faults: FaultPlan,
-    ) -> None:
-        manager = vars(built.scheduler).get("decode_offload_manager")
-        tree = built.memory.tree if manager is None else manager
-        self._tree = tree = getattr(tree, "inner", tree)  # which a StreamingSession wraps
-        self._scheduler, self._forward, self._faults = built.scheduler, forward, faults
-        self._page_size, self._states = tree.page_size, states_of(built.memory.rows)
-        kind = UnifiedCopies if release.is_unified(tree) else RadixCopies
-        self._copies = kind(release, tree) if manager is None else OffloadCopies(release, manager)
-        self._state = release.code("ComponentType").MAMBA
-        self._verification_ends_its_reads = release.has("verification_ends_its_reads")
+    reported = names_of([seen.CopiedIn])
+
+    def __init__(self, core: Core, tree: Any, copies: "HostCopies") -> None:
+        self._core, self._tree, self._copies = core, tree, copies
+        self._page_size, self._states = tree.page_size, states_of(core.memory.rows)
+        self.host_pools = [HOST + name for name in core.forward.pool_names]
+        self._state = core.release.code("ComponentType").MAMBA
         self._streams = dict[int, Stream]()  # with copies, by identity
         self._on_host = [dict[int, int]() for _ in self._copies.pools]
         for index, pool in enumerate(self._copies.pools):
             self._replace_copies(index, pool)
         tags = dict(zip(self._copies.names, self._on_host, strict=True))
-        self.storage = SglangStorage(tree, tags, faults) if config.has_storage else None
+        has_storage = getattr(tree.cache_controller, "storage_backend", None) is not None
+        self.storage = SglangStorage(tree, tags, core.faults) if has_storage else None
         for fence in FENCES:
             if hasattr(tree.cache_controller, fence):
-                setattr(tree.cache_controller, fence, built.scheduler.forward_stream)
+                setattr(tree.cache_controller, fence, core.scheduler.forward_stream)
+
+    def attach(self, engine: Any) -> None:
+        self._flush = engine.flush
+
+    def begin_step(self) -> None:
+        if self.storage is not None:
+            self.storage.step()
+        if self._core.scheduler._engine_paused or not self._core.requests.unfinished:
+            self._end_copies()
+
+    def cleared(self) -> None:
+        self._drop_copies()
+        pools, before = self._core.memory.allocators[: len(self._core.forward.tags)], -1
+        while self.storage is not None and before < (free := sum([int(pool.available_size()) for pool in pools])):
+            before = free  # copies to the storage kept pages on the host, and so others on the device
+            self._flush()
+            self._drop_copies()
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple([HOST + name for name in self._forward.pool_names])
+    def is_busy(self) -> bool:
+        """Whether the storage or a copy on its way there is at work."""
+        return self.storage is not None and self.has_work
 
     @property
-    def is_copying(self) -> bool:
+    def has_work(self) -> bool:
         is_stored = self.storage is not None and self.storage.is_busy
         return bool(is_stored or self._tree.ongoing_write_through or self._tree.ongoing_load_back)
 
     @property
     def is_in_flight(self) -> bool:
-        """Whether a copy had not ended when the release asked last."""
         return any(stream.num_done < stream.end for stream in self._streams.values())
 
-    def end_copies(self) -> None:
+    def _end_copies(self) -> None:
         """End the copies that do not stay in flight, even if the release does not ask, as in a pause."""
         for stream in self._streams.values():
             stream.has_done(stream.end)
 
-    def lose_copies(self) -> bool:
-        """All KV on the host is lost; whether copies are in flight."""
+    def lose_kv(self) -> bool:
         for tags in self._on_host:
             tags.clear()
         return self.is_in_flight
 
-    def views(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
+    def pools(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
         """The host pools; the tree owns a page there from the moment at which its copy begins."""
         pools = self._copies.pools
-        for index, (name, kind, pool) in enumerate(zip(self.names, self._copies.components, pools, strict=True)):
+        for index, (name, kind, pool) in enumerate(zip(self.host_pools, self._copies.components, pools, strict=True)):
             held = [
                 Holding(
                     Owner(TREE_KIND, node.id), [unit for unit in node.copies[index] if unit], True, node.pins[index]
@@ -143,8 +241,10 @@ class SglangHostTier:
             free = list(chain.from_iterable([self._units(kind, slots.tolist()) for slots in lists]))
             if self.storage is not None:
                 held += self._prefetches(self._copies.names[index], kind, free, held)
-            if isinstance(self._copies, OffloadCopies):
-                held += self._offloads(self._copies, kind)
+            held += [
+                Holding(Owner(BACKUP_KIND, number), self._units(kind, slots.tolist()), False)
+                for number, slots in self._copies.offloaded()
+            ]
             unit, size = ("slot", 1) if kind == self._state else ("page", self._page_size)
             yield PoolView(name, unit, pool.size // size, free, (), held)
 
@@ -159,16 +259,7 @@ class SglangHostTier:
             units = [unit for unit in self._units(kind, slots) if unit in under_way or unit not in others]
             yield Holding(owner, units, False)
 
-    def _offloads(self, copies: OffloadCopies, kind: Any) -> Iterator[Holding]:
-        for number, slots in copies.offloaded():
-            yield Holding(Owner(BACKUP_KIND, number), self._units(kind, slots.tolist()), False)
-
-    def ended(self) -> Sequence[Any]:
-        """The requests that have ended, but keep their KV until it is offloaded."""
-        return self._copies.ended() if isinstance(self._copies, OffloadCopies) else ()
-
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
-        """Per pool, the units of a node on the host, and the number of locks that keep them there."""
         copies, count = self._copies.of(node), len(node.key) // self._page_size
         units = [
             () if slots is None else self._pages(kind, slots, count)
@@ -177,42 +268,41 @@ class SglangHostTier:
         return tuple(units), tuple([locks for _, locks in copies])
 
     def locks(self) -> Iterator[tuple[str, Any, Any]]:
-        """The kind, the node and the receipt of the locks of copies in flight; HiRadixCache has no receipts."""
         tree = self._tree
         for kind, copies in ((BACKUP_KIND, tree.ongoing_write_through), (LOAD_KIND, tree.ongoing_load_back)):
             for lock in filter(None, map(self._copies.lock, copies.values())):
                 yield kind, *lock
 
-    def drop_copies(self) -> None:
+    def _drop_copies(self) -> None:
         """End the copies in flight, and drop all copies on the host that are not locked."""
         self._tree.check_hicache_events()
-        if self.storage is not None and self.is_copying:
+        if self.storage is not None and self.has_work:
             for _ in range(ROUNDS_TO_END):
                 self.storage.step()
                 self._tree.check_hicache_events()
         self._copies.evict()
 
-    def wait_for_loads(self, batch: Any) -> None:
+    def launching(self, batch: Any) -> None:
         """Each layer of a pass waits for the load that its batch began, and for no other."""
         counter = self._tree.cache_controller.layer_done_counter
         counter.set_consumer(batch.hicache_consumer_index)
         for layer in range(counter.num_layers):
             counter.wait_until(layer)
 
-    def launched(self, batch: Any) -> None:
+    def launched(self, batch: Any, result: Any) -> None:
         """Note a launched pass for the streams; a decode is a CUDA graph, which has events for the end of its reads.
 
         So has the verification of NGRAM from 0.5.18 on; before, the barrier waits for its whole pass.
         """
-        self._scheduler.forward_stream.behind = self._forward.passes.last_launch
-        has_event = self._verification_ends_its_reads or not batch.spec_algorithm.is_ngram()
+        self._core.scheduler.forward_stream.behind = self._core.forward.passes.last_launch
+        has_event = self._core.release.has("verification_ends_its_reads") or not batch.spec_algorithm.is_ngram()
         if has_event and not batch.forward_mode.is_extend():
-            vars(self._scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
+            vars(self._core.scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
 
     def _replace_copies(self, index: int, pool: Any) -> None:
         """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""
         is_state = self._copies.components[index] == self._state
-        on_device: Any = self._states if is_state else self._forward.tags[index]
+        on_device: Any = self._states if is_state else self._core.forward.tags[index]
         on_host, alloc = self._on_host[index], pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:
@@ -222,7 +312,7 @@ class SglangHostTier:
         def load(_pool: Any, host: Any, device: Any, *_: Any, **_options: Any) -> None:
             """Copy to the device, under the writes of passes that end after the copy."""
             places, slots = host.tolist(), device.tolist()
-            self._forward.notice_copied(index, slots, Owner(LOAD_KIND))
+            self._core.forward.notice_copied(index, slots, Owner(LOAD_KIND))
             written = sorted(self._racing_slots(index).intersection(slots))
             tags = on_device.read(written)
 
@@ -233,19 +323,19 @@ class SglangHostTier:
             self._put(make)
 
         def alloc_or_fail(*args: Any, **kwargs: Any) -> Any:
-            return None if self._faults.fires(HOST_FAILS) else alloc(*args, **kwargs)
+            return None if self._core.faults.fires(HOST_FAILS) else alloc(*args, **kwargs)
 
         pool.backup_from_device_all_layer, pool.load_to_device_per_layer = back_up, load
         pool.alloc = alloc_or_fail
 
     def _racing_slots(self, index: int) -> set[int]:
         """The slots of a pool that passes in flight write, of those for which the current stream does not wait."""
-        racing = [one for one in self._forward.passes.in_flight if one.launch > Devices.current.behind]
+        racing = [one for one in self._core.forward.passes.in_flight if one.launch > Devices.current.behind]
         return {slot for one in racing for entry in one.entries for slot in entry.written(index)}
 
     def _put(self, make: Callable[[], None]) -> None:
         self._streams[id(Devices.current)] = Devices.current
-        Devices.current.put(StreamCopy(make, partial(self._faults.fires, HOST_SLOW)))
+        Devices.current.put(StreamCopy(make, partial(self._core.faults.fires, HOST_SLOW)))
 
     def _units(self, kind: Any, slots: Sequence[int]) -> list[int]:
         page = 1 if kind == self._state else self._page_size

@@ -8,22 +8,28 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
+from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.core.target import Draw
+from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import (
-    SECONDS_PER_STEP,
-    STORAGE_FAILS,
-    STORAGE_PARTIAL,
-    STORAGE_POLICIES,
-    STORAGE_SLOW,
-    SglangConfig,
-)
+from swarden.harness.engines.sglang.capability import Capability, Terms
+from swarden.harness.engines.sglang.part import SECONDS_PER_STEP
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, drawn, within
 from swarden.invariants.events import LOAD_KIND, Owner
 
+POLICIES = ("timeout", "wait_complete", "best_effort")  # the first is the default of servers
+STORAGE_FAILS, STORAGE_SLOW, STORAGE_PARTIAL = "storage.fails", "storage.slow", "storage.partial"
+FAULTS = {
+    STORAGE_FAILS: "an operation of the storage behind the host fails: it finds, reads or writes nothing",
+    STORAGE_SLOW: "an operation of the storage lasts until the next step, and the thread of the release waits in it",
+    STORAGE_PARTIAL: "an operation of the storage finds, reads or writes the first half of its pages",
+}
 KV, STATES = "kv", "mamba"  # the names of host pools in the releases
 TICK_S = 1e-6  # between two readings of the clock, which orders the use of nodes
 QUEUES = {  # of the controller's threads, in the order of a prefetch
@@ -34,15 +40,53 @@ QUEUES = {  # of the controller's threads, in the order of a prefetch
 }
 
 
-def storage_args(config: SglangConfig) -> dict[str, Any]:
+class Storage(Capability, frozen=True):
+    """`storage_policy` enables a storage behind the host (L3), and is --hicache-storage-prefetch-policy.
+
+    Fewer than `prefetch_threshold` tokens are not fetched from it.
+    """
+
+    storage_policy: Annotated[
+        str | None,
+        Drawn(POLICIES),
+        OneOf((None, *POLICIES)),
+        IfReleaseHas("storage"),
+        PartOf("host_ratio"),
+    ] = None
+    prefetch_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((1, 8)), PartOf("host_ratio")] = 1
+
+    server_need = "storage"
+    faults = FAULTS
+    no_program = "a program has no storage behind the host, and no threads"
+
+    @classmethod
+    def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
+        is_drawn = config.host.is_on and has("storage") and draw.one_of((False, False, True))
+        return drawn(draw, cls) if is_drawn else {}
+
+    def check(self, config: Any) -> None:
+        if self.is_on and not config.host.is_on:
+            raise InvalidConfig(f"storage_policy is {shortened(self.storage_policy)} without host_ratio, want null")
+
+    def terms(self, config: Any) -> Terms:
+        flags = {
+            "hicache_storage_backend": "file",
+            "hicache_storage_prefetch_policy": self.storage_policy,
+            "hicache_storage_backend_extra_config": json.dumps({"prefetch_threshold": self.prefetch_threshold}),
+        }
+        args = storage_args(self.storage_policy, self.prefetch_threshold)
+        return Terms(server_args=args, flags=flags, attributes={"enable_hicache_storage": True})
+
+    def prepare(self, release: SglangRelease, server_args: Any) -> None:
+        make_storage(release)
+
+
+def storage_args(policy: str | None = POLICIES[0], threshold: int = 1) -> dict[str, Any]:
     """The arguments of a server with a storage that copies to and from host memory without a buffer of its own."""
-    if not config.has_storage:
-        return {}
-    extra = {"interface_v1": 1, "prefetch_threshold": config.prefetch_threshold}
     return {
         "hicache_storage_backend": "dynamic",
-        "hicache_storage_prefetch_policy": config.storage_policy or STORAGE_POLICIES[0],
-        "hicache_storage_backend_extra_config": json.dumps(extra),
+        "hicache_storage_prefetch_policy": policy,
+        "hicache_storage_backend_extra_config": json.dumps({"interface_v1": 1, "prefetch_threshold": threshold}),
     }
 
 

@@ -6,48 +6,91 @@ the overlap loop launches the next pass before it has the result.
 
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import swarden.invariants.events as seen
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Accept, name_of
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, TagForward, slots_of
-from swarden.harness.engines.sglang.memory import SglangMemory
-from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, Capability, Terms, off
+from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, slots_of
+from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.parts.pair import Side
+from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.engines.sglang.stand_ins import Kernel
 from swarden.harness.engines.sglang.states import SglangStates, states_of
 from swarden.harness.kit.drafts import DraftScript
+from swarden.harness.kit.settings import Needs, within
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import VOCABULARY, token_after
 from swarden.invariants.reference import next_tag
 
+SPARE = 4  # entries of a row beside those for the tokens of a pass
 
-class SglangSpeculation:
-    """Decodes with a chain of `draft_len` drafts, of which the op-log says how many are right."""
 
-    def __init__(
-        self,
-        release: SglangRelease,
-        config: SglangConfig,
-        built: BuiltScheduler,
-        forward: TagForward,
-        notice: Callable[[NamedTuple], None],
-    ) -> None:
-        assert config.draft_len is not None
-        self._release, self._forward, self._notice = release, forward, notice
-        self._page_size = config.page_size
-        self._count = config.draft_len + 1  # tokens that a request computes in a pass
-        self._kind = release.code("NgramVerifyInput")
-        self._verifies_in_launch = not release.has("overlapped_drafts")
-        self._scheduler = built.scheduler
+class Drafts(Capability, frozen=True):
+    """`draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode."""
+
+    draft_len: Annotated[int, within(1, 16)] | None = None
+
+    needs = (Needs("draft_len", {**off(Side), "mixed_batches": (False,)}),)
+    server_need = "drafts"
+    uses = (name_of(Accept),)
+    no_program = NOT_LIKE_IT
+
+    @property
+    def length(self) -> int:
+        return self.draft_len or 0
+
+    def terms(self, config: Any) -> Terms:
+        """The further entries of a row are as in get_req_to_token_extra_context_len."""
+        count, page = self.length + 1, config.page_size
+        flags = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": count}
+        return Terms(
+            server_args={**flags, "speculative_eagle_topk": 1},  # drafts are a chain
+            flags=flags,
+            limits={"draft_len": self.length},
+            row_len=max(SPARE + count, 2 * count + page - 1 if page > 1 else 0),
+        )
+
+    def check_release(self, release: SglangRelease, config: Any) -> None:
+        if config.states.is_on and not release.has("states_after_drafts"):
+            raise InvalidConfig(f"draft_len is set with state_slots, want null for sglang {release.text}")
+        if config.overlap and not release.has("overlapped_drafts"):
+            raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
+
+    def equip(self, release: SglangRelease, scheduler: Any) -> None:
+        scheduler.spec_algorithm = release.code("SpeculativeAlgorithm").NGRAM
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        return [SglangSpeculation(core, self.length)]
+
+
+class SglangSpeculation(SglangPart):
+    """Decodes with a chain of `draft_len` drafts, of which the op-log says how many are right.
+
+    With overlapped drafts the stand-in for the worker, not the release, compares the drafts with the sampled tokens.
+    """
+
+    def __init__(self, core: Core, draft_len: int) -> None:
+        self._release, self._forward, self._notice = core.release, core.forward, core.notice
+        self._scheduler = scheduler = core.scheduler
+        self._page_size = scheduler.page_size
+        self._count = draft_len + 1  # tokens that a request computes in a pass
+        self._kind = core.release.code("NgramVerifyInput")
+        self._verifies_in_launch = not core.release.has("overlapped_drafts")
+        self.unreported = frozenset(() if self._verifies_in_launch else ("accepted_drafts_match_the_model",))
         self._futures: Any = None  # the lengths after a pass whose result is not processed, by row
-        if config.overlap:
-            algorithm, rows = built.scheduler.spec_algorithm, built.memory.rows
-            built.scheduler.future_map = self._futures = release.code("FutureMap")("cpu", algorithm, rows)
-        self.script = DraftScript()  # how many drafts are right; none if the op-log does not say it
-        _replace_kernels(release)
+        if scheduler.enable_overlap:
+            algorithm, rows = scheduler.spec_algorithm, core.memory.rows
+            scheduler.future_map = self._futures = core.release.code("FutureMap")("cpu", algorithm, rows)
+        _replace_kernels(core.release)
+
+    def attach(self, engine: Any) -> None:
+        engine.decode = self.launch
+        engine.drafts = self.script = DraftScript()  # how many drafts are right; none if the op-log does not say it
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:
         """Decode with drafts, as NGRAMWorker.forward_batch_generation; returns the result of the pass."""
@@ -101,9 +144,9 @@ class SglangSpeculation:
         for event in result.swarden_verified or ():
             self._notice(event)
 
-    def prefilled(self, batch: Any, result: Any) -> None:
+    def launched(self, batch: Any, result: Any) -> None:
         """Set the tokens with which the drafts of the next decode begin, for releases that allocate slots ahead."""
-        if not self._verifies_in_launch:
+        if not (self._verifies_in_launch or batch.forward_mode.is_decode()):
             torch, number = self._release.torch, len(batch.reqs)
             tokens = torch.zeros(number, self._count, dtype=torch.int64)
             tokens[:, 0] = result.next_token_ids

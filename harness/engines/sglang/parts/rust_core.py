@@ -3,13 +3,17 @@
 The Rust core shows no nodes, so the Python core serves the engine and is captured.  The Rust core gets the same calls.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, Capability, Terms
+from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.kit.settings import IfReleaseHas
 
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
 FIRST_ID = 5 * 10**10  # the first id of a Python node; no size is as large, so an id is known by its value
@@ -22,7 +26,29 @@ class CoresDifferError(Exception):
     """The two tree cores of a release gave different answers to one call."""
 
 
-def register(release: SglangRelease) -> None:
+class RustCore(Capability, frozen=True):
+    """`rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error."""
+
+    rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
+
+    server_need = "Rust core"
+    no_program = NOT_LIKE_IT
+
+    @classmethod
+    def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
+        return {"rust_core": has("rust_core") and not config.router.is_on and draw.one_of((False, False, True))}
+
+    def terms(self, config: Any) -> Terms:
+        return Terms(cache_params={"tree_core_backend": PAIR_OF_CORES})
+
+    def prepare(self, release: SglangRelease, server_args: Any) -> None:
+        _register(release)
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        return [SglangCores(core)]
+
+
+def _register(release: SglangRelease) -> None:
     """Make the pair of cores known to the release, under `PAIR_OF_CORES`."""
     registry = release.code("TreeCores")
     if registry.get_tree_core_factory(PAIR_OF_CORES) is None:
@@ -133,10 +159,16 @@ def uncompared(core: Any) -> Iterator[None]:
             vars(core)["_is_called"] = False
 
 
-def compare_sizes(core: Any) -> None:
-    """Raise CoresDifferError where two cores count different tokens as evictable or protected."""
-    for name in SIZES if isinstance(core, Cores) else ():
-        getattr(core, name)()
+class SglangCores(SglangPart):
+    """The two cores of the tree of one engine."""
+
+    def __init__(self, core: Core) -> None:
+        self._cores: Cores = core.memory.tree.tree_core
+
+    def stepped(self) -> None:
+        """Raise CoresDifferError where the cores count different tokens as evictable or protected."""
+        for name in SIZES:
+            getattr(self._cores, name)()
 
 
 def _is_id(value: Any) -> bool:

@@ -15,10 +15,16 @@ from typing import Any, NamedTuple
 import swarden.invariants.events as seen
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import LINK_DELAY, LINK_DROP, LINK_FAILS, LINK_LATE
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import TagMemory
 
+LINK_FAILS, LINK_DROP, LINK_DELAY, LINK_LATE = "link.fails", "link.drop", "link.delay", "link.late"
+LINK_FAULTS = {
+    LINK_FAILS: "a transfer fails, and both sides learn it",
+    LINK_DROP: "the decode side never learns that a transfer is complete, so that it times out",
+    LINK_DELAY: "a transfer completes some polls later",
+    LINK_LATE: "the pages of a chunk arrive some steps later, also if the transfer is aborted before",
+}
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 DELAY_POLLS = 3
 LATE_STEPS = 16  # steps of the decode side by which a late chunk is delayed
@@ -99,7 +105,7 @@ class SglangLink:
         self.rooms: dict[int, Room] = {}
         self.prefill: TransferMemory | None = None
         self.decode: TransferMemory | None = None
-        self.current = ""  # the role of the side whose server arguments are the current ones
+        self.current: Any = None  # the side whose server arguments are the current ones
         self._steps = 0  # the steps of the decode side so far
         self._late: list[Room] = []  # aborted transfers with chunks in flight
         self._last_due = 0
@@ -368,14 +374,8 @@ def replace_network(release: SglangRelease) -> None:
 
 
 ONE_RANK = Missing(
-    tp_rank=0,
-    tp_size=1,
-    attn_tp_rank=0,
-    attn_tp_size=1,
-    dp_rank=0,
-    dp_size=1,
-    pp_rank=0,
-    pp_size=1,
+    **dict.fromkeys(("tp_rank", "attn_tp_rank", "dp_rank", "pp_rank"), 0),
+    **dict.fromkeys(("tp_size", "attn_tp_size", "dp_size", "pp_size"), 1),
     pp_group=Missing(is_last_rank=True, is_first_rank=True),
     attn_tp_group=Missing(),
 )

@@ -2,30 +2,65 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import msgspec
 
 import swarden.invariants.events as seen
+from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.core.ops import OpenSession, name_of
 from swarden.harness.core.port import SessionPort, Submission
+from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import SECONDS_PER_STEP, SglangConfig
+from swarden.harness.engines.sglang.capability import Capability, Terms, off
+from swarden.harness.engines.sglang.part import SECONDS_PER_STEP, Core, SessionSlot, SglangPart
+from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.requests import (
     SPARE_TOKENS,
     SglangRequest,
-    SglangRequests,
     cause_of,
     held,
     is_rejected,
 )
-from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
 from swarden.harness.kit.stand_ins import Missing
-from swarden.invariants.view import SessionView
+from swarden.invariants.view import SessionView, Snapshot
 
 LONG = 10.0  # seconds, after which the controller looks again; it looks once a second for sessions to close
 CLOSED = "session closed, or turn aborted"
 RESET = "reset"
+
+
+Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_NUMBER)]
+
+
+class Sessions(Capability, frozen=True):
+    """`streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`."""
+
+    streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
+    session_timeout_s: Annotated[Timeout | None, Drawn((None, None, 5.0))] = None
+
+    needs = (Needs("streaming_sessions", off(Side)),)
+    server_need = "streaming sessions"
+    uses = (name_of(OpenSession),)
+
+    @classmethod
+    def drawn(cls, draw: Draw, *, are_served: bool) -> Mapping[str, Any]:
+        """A third has sessions, if the release serves any."""
+        return {"streaming_sessions": are_served and draw.one_of((False, False, True)), **drawn(draw, cls)}
+
+    def terms(self, config: Any) -> Terms:
+        args = {"enable_streaming_session": True}
+        return Terms(args, flags=args, limits={"closes_idle_sessions": self.session_timeout_s is not None})
+
+    def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
+        return tree if release.is_unified(tree) else release.code("StreamingSession")(tree)  # that tree has its own
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        return [SglangSessions(core, self.session_timeout_s)]
 
 
 @dataclass
@@ -46,19 +81,14 @@ class Client:
         return self.tokens
 
 
-class SessionSlot(NamedTuple):
-    """The KV that a release keeps for a session, also while a turn runs on it."""
+class OpenSessions(SglangPart):
+    """The streaming sessions of a scheduler: their controller, the object with the KV that they keep, and their ids.
 
-    session: int
-    slot: Any
+    `number_of` returns the number of a session, by its name.
+    """
 
-
-class OpenSessions(NamedTuple):
-    """The streaming sessions of a scheduler: their controller, the object with the KV that they keep, and their ids."""
-
-    controller: Any
-    kept: Any
-    number_of: Callable[[str], int]  # the number of a session, by its name
+    def __init__(self, controller: Any, kept: Any, number_of: Callable[[str], int]) -> None:
+        self.controller, self.kept, self.number_of = controller, kept, number_of
 
     @property
     def slots(self) -> Iterator[SessionSlot]:
@@ -67,48 +97,41 @@ class OpenSessions(NamedTuple):
             if held(slot, "req_pool_idx") is not None:
                 yield SessionSlot(self.number_of(name), slot)
 
-    def views(self, live: Sequence[SglangRequest], kept: Mapping[int, int]) -> Iterator[SessionView]:
-        """The open sessions; `kept` are the lengths of the KV of those that no turn has now.
-
-        A release knows no namespace of a session, only those of its turns.
-        """
+    def views(self, snapshot: Snapshot) -> Snapshot:
+        """The open sessions.  A release knows no namespace of a session, only those of its turns."""
+        owned, turns, views = snapshot.records or (), snapshot.requests or (), list[SessionView]()
+        kept = {record.owner.id: record.committed_len for record in owned if record.owner.kind == seen.SESSION_KIND}
         for name, session in self.controller.sessions.items():
             if session.streaming:
                 number = self.number_of(name)
-                turns = [one for one in live if one.session == number and not one.is_hidden]
-                turn, namespace = (turns[0].id, turns[0].namespace) if turns else (0, 0)
-                yield SessionView(number, namespace, turn, kept.get(number, 0), session.close_on_finish)
+                turn, namespace = next(((one.id, one.namespace) for one in turns if one.session == number), (0, 0))
+                views.append(SessionView(number, namespace, turn, kept.get(number, 0), session.close_on_finish))
+        return replace(snapshot, sessions=tuple(views))
 
 
-class SglangSessions(SessionPort):
-    """The sessions of one engine."""
+class SglangSessions(OpenSessions, SessionPort):
+    """The sessions of one engine, and their clients."""
 
-    def __init__(
-        self,
-        release: SglangRelease,
-        config: SglangConfig,
-        built: BuiltScheduler,
-        requests: SglangRequests,
-        notice: Callable[[NamedTuple], None],
-    ) -> None:
-        scheduler, tree = built.scheduler, built.memory.tree
-        self._scheduler, self._requests, self._notice = scheduler, requests, notice
-        self._timeout_s, self._clock = config.session_timeout_s, EngineClock()
+    def __init__(self, core: Core, timeout_s: float | None) -> None:
+        tree, self._scheduler, self._requests = core.memory.tree, core.scheduler, core.requests
+        controller = self._scheduler.session_controller = core.release.code("SessionController")(tree)
+        super().__init__(controller, tree.session if core.release.is_unified(tree) else tree, int)
+        self._notice, self.timeout_s, self._clock = core.notice, timeout_s, EngineClock()
         self._clients: dict[int, Client] = {}
-        self._controller = scheduler.session_controller = release.code("SessionController")(tree)
-        self._timed = [sys.modules[type(self._controller).__module__]]
-        self._kept = tree.session if release.is_unified(tree) else tree
-        self.open = OpenSessions(self._controller, self._kept, int)
+        self._timed = [sys.modules[type(controller).__module__]]
         self._lendable: set[int] = set()  # the sessions that keep the KV of a turn, which no later turn got yet
+
+    def attach(self, engine: Any) -> None:
+        engine.sessions, engine.submit_turn = self, self.submit
         for name, watching in (("try_cache_finished_req", self._keep), ("release_session", self._give_up)):
-            intercept(self._kept, name, watching)
+            intercept(self.kept, name, watching)
 
     def open_session(self, *, namespace: int = 0) -> int:
         number = len(self._clients) + 1
         self._clients[number] = Client()
         self._clock.serve(self._timed)
-        self._controller.open(
-            Missing(session_id=str(number), capacity_of_str_len=0, streaming=True, timeout=self._timeout_s)
+        self.controller.open(
+            Missing(session_id=str(number), capacity_of_str_len=0, streaming=True, timeout=self.timeout_s)
         )
         return number
 
@@ -118,7 +141,7 @@ class SglangSessions(SessionPort):
 
     def close_session(self, session: int) -> None:
         self._clock.serve(self._timed)
-        self._controller.close(Missing(session_id=str(session)))
+        self.controller.close(Missing(session_id=str(session)))
 
     def submit(self, submission: Submission) -> int:
         """A turn: what follows the tokens of the session goes to the release, which puts them before it."""
@@ -143,18 +166,21 @@ class SglangSessions(SessionPort):
         self._requests.reject(refused, submission, "too long" if is_long else "")
         return refused
 
-    def pass_time(self, seconds: float = SECONDS_PER_STEP) -> None:
+    def begin_step(self) -> None:
+        self._pass_time(SECONDS_PER_STEP)
+
+    def clear(self) -> None:
+        self._pass_time(LONG)
+
+    def _pass_time(self, seconds: float) -> None:
         """Let the controller close the sessions that are due, as the event loop does before each turn."""
         self._clock.now_s += seconds
         self._clock.serve(self._timed)
-        self._controller.maybe_reap(self._clock.now_s)
+        self.controller.maybe_reap(self._clock.now_s)
 
-    def close_due(self) -> None:
-        self.pass_time(LONG)
-
-    def report_lent(self, batch: Any) -> None:
+    def launching(self, batch: Any) -> None:
         """Report the turns that begin in this batch on KV that their sessions kept."""
-        for req in batch.reqs:
+        for req in batch.reqs if batch.forward_mode.is_extend() else ():
             session = req.swarden.session
             if session in self._lendable and not req.swarden.is_hidden:
                 self._lendable.remove(session)
@@ -179,19 +205,19 @@ class SglangSessions(SessionPort):
     def _keep(self, keep: Callable[..., bool], req: Any, *args: Any, **kwargs: Any) -> bool:
         session = req.swarden.session
         is_kept = keep(req, *args, **kwargs)
-        if is_kept and (slot := self._kept.slots.get(str(session))) is not None:
+        if is_kept and (slot := self.kept.slots.get(str(session))) is not None:
             self._lendable.add(session)
             self._notice(seen.Kept(session, req.swarden.id, held(slot, "kv_committed_len")))
         return is_kept
 
-    def give_up_all(self) -> None:
-        """Report that all KV of sessions is lost."""
+    def lose_kv(self) -> bool:
         self._lendable.clear()
-        for name in self._kept.slots:
+        for name in self.kept.slots:
             self._notice(seen.GivenUp(int(name), RESET))
+        return False
 
     def _give_up(self, release: Callable[[str], None], name: str) -> None:
-        if name in self._kept.slots:
+        if name in self.kept.slots:
             self._lendable.discard(int(name))
             self._notice(seen.GivenUp(int(name), CLOSED))
         release(name)

@@ -3,34 +3,59 @@
 The manager takes the place of the tree in SglangHostTier and SglangStorage.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import Capability, Terms, merged
+from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HostCopies, HostTier, SglangHostTier
+from swarden.harness.engines.sglang.parts.pair import OF_DECODE
+from swarden.harness.engines.sglang.parts.storage import Storage, make_storage, storage_args
 from swarden.harness.engines.sglang.requests import held
-from swarden.harness.engines.sglang.storage import SglangStorage, make_storage
 from swarden.harness.kit.released_code import known
+from swarden.harness.kit.reported import names_of
+from swarden.harness.kit.settings import IfReleaseHas, Needs
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import chain
 from swarden.invariants.events import PrefixesCompared, WrongSlot
 from swarden.invariants.reference import namespace_tag
 
 HOST_POOL = "host full"  # its name in snapshots
+OF_SCHEDULER = ("req_to_token_pool", "token_to_kv_pool_allocator", "tree_cache", "server_args")
 NO_TAG = -1  # of a position behind the last token of a request: no slot has it
 
 
-def offload_manager(release: SglangRelease, server_args: Any, rows: Any, allocator: Any, tree: Any) -> Any:
+class DecodeOffload(Capability, frozen=True):
+    """With `decode_offload`, which is --disaggregation-decode-enable-offload-kvcache, a decode side stores its outputs.
+
+    It writes their KV to a storage, through a host pool as large as its own.
+    """
+
+    decode_offload: Annotated[bool, IfReleaseHas("decode_offload")] = False
+
+    needs = (Needs("decode_offload", {**OF_DECODE, "sliding_window": (None,)}),)
+    faults = merged([HostTier.faults, Storage.faults])
+    uses = (HOST_FAILS, *Storage.faults)
+
+    def terms(self, config: Any) -> Terms:
+        return Terms(server_args={"disaggregation_decode_enable_offload_kvcache": True, **storage_args()})
+
+    def equip(self, release: SglangRelease, scheduler: Any) -> None:
+        scheduler.decode_offload_manager = _manager(release, scheduler)
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        manager = core.scheduler.decode_offload_manager
+        host = SglangHostTier(core, manager, OffloadCopies(core.release, manager))
+        return [host, StoredPrefixes(core)]
+
+
+def _manager(release: SglangRelease, scheduler: Any) -> Any:
     """The release's manager, with what SglangHostTier and SglangStorage read of a tree."""
     make_storage(release)
     kind = release.code("OffloadManager")
-    wanted = {
-        "req_to_token_pool": rows,
-        "token_to_kv_pool_allocator": allocator,
-        "tp_group": Missing(size=lambda: 1),
-        "tree_cache": tree,
-        "server_args": server_args,
-    }
+    wanted = {**{name: vars(scheduler)[name] for name in OF_SCHEDULER}, "tp_group": Missing(size=lambda: 1)}
     manager = kind(**known(wanted, kind))
     manager.ongoing_write_through = manager.ongoing_offload
     manager.ongoing_load_back, manager.ongoing_prefetch = {}, {}
@@ -38,7 +63,7 @@ def offload_manager(release: SglangRelease, server_args: Any, rows: Any, allocat
     return manager
 
 
-class OffloadCopies:
+class OffloadCopies(HostCopies):
     """The copies of a manager: they are of requests, not of nodes, and it keeps none on the host."""
 
     def __init__(self, release: SglangRelease, manager: Any) -> None:
@@ -46,23 +71,10 @@ class OffloadCopies:
         self.names, self.components = [release.code("PoolName").KV.value], [release.code("ComponentType").FULL]
         self.pools = (manager.decode_host_mem_pool,)
 
-    def of(self, node: Any) -> list[tuple[Any, int]]:
-        return [(None, 0)]
-
-    def lock(self, copy: Any) -> None:
-        return None
-
-    def evict(self) -> None: ...
-
     def offloaded(self) -> Iterator[tuple[int, Any]]:
         """The slots on the host of each copy on its way from the device to the host, or from there to the storage."""
         for number, copy in (*self._manager.ongoing_offload.items(), *self._manager.ongoing_backup.items()):
             yield number, copy[1]
-
-    def ended(self) -> list[Any]:
-        """The requests that have ended, and whose KV the manager frees when it has been copied to the host."""
-        reqs = {id(copy[0]): copy[0] for copy in self._manager.ongoing_offload.values() if copy[0].finished()}
-        return [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
 
 
 class Wanted(NamedTuple):
@@ -73,14 +85,17 @@ class Wanted(NamedTuple):
     tag: int
 
 
-class StoredPrefixes:
+class StoredPrefixes(SglangPart):
     """Compares the pages that a storage gets, or has under their keys, with the tokens of the requests.
 
     The first copy of a request begins behind the whole pages of its prompt, each further one where the last ended.
     """
 
-    def __init__(self, manager: Any, storage: SglangStorage, notice: Callable[[NamedTuple], None]) -> None:
-        self._notice, self._page_size = notice, manager.page_size
+    reported = names_of([PrefixesCompared])
+
+    def __init__(self, core: Core) -> None:
+        self._manager = manager = core.scheduler.decode_offload_manager
+        self._notice, self._page_size = core.notice, manager.page_size
         self._wanted = dict[int, Wanted]()  # by slot on the host
         self._ends = dict[int, int]()  # of what was copied, by request
         offload, write = manager.offload_kv_cache, manager.cache_controller.write
@@ -96,7 +111,11 @@ class StoredPrefixes:
             return offload(req)
 
         manager.offload_kv_cache = offload_of
-        storage.on_stored = self._stored
+        manager.cache_controller.storage_backend.swarden_port.on_stored = self._stored
+
+    def ended(self) -> list[Any]:
+        reqs = {id(copy[0]): copy[0] for copy in self._manager.ongoing_offload.values() if copy[0].finished()}
+        return [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
 
     def _begin(self, req: Any, on_host: Sequence[int]) -> None:
         number, prompt_len = req.swarden.id, len(req.origin_input_ids)

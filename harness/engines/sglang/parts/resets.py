@@ -1,58 +1,66 @@
 """Resets of a scheduler, and the release of its memory: the commands are the release's, the memory is a stand-in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import swarden.invariants.events as seen
 from swarden.harness.core.ops import ResetCause
-from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.states import states_of
+from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.invariants.laws.lifecycle.resets import can_be_reset
 from swarden.invariants.view import Snapshot
 
 KV_MEMORY = Missing(tags=["kv_cache"])  # the argument of the commands that release it and take it back
+IN_PLACE = "in_place"  # the mode of a pause that keeps the KV of running requests
 FLUSHES = Missing(flush_cache=True)  # of an update of weights; it frees no memory of the device
 
 
-class SglangResets:
-    """The commands on one scheduler; `lose_kv` is called when all KV is lost, before the pools are reset.
+class SglangResets(SglangPart):
+    """The commands on one scheduler.
 
-    `lose_kv` returns whether a copy to or from the host is lost with it.  `idle_steps` are the last steps in which no
-    request was unfinished, or the engine was paused.
+    `idle_steps` are the last steps in which no request was unfinished, or the engine was paused.
     """
 
-    def __init__(
-        self,
-        release: SglangRelease,
-        built: BuiltScheduler,
-        lose_kv: Callable[[], bool],
-        notice: Callable[[NamedTuple], None],
-    ) -> None:
+    _parts: Sequence[SglangPart]  # of the engine
+    _found: Callable[[], Snapshot]
+
+    def __init__(self, core: Core) -> None:
         self.idle_steps = 0
-        self._scheduler, self._rows, self._notice = built.scheduler, built.memory.rows, notice
+        self._scheduler, self._core, self._notice = core.scheduler, core, core.notice
         self._has_memory, self._num_resets, self._lost_copy = True, 0, False
-        self._updater = self._updater_of(release.code("WeightUpdater"))
-        tree = built.memory.tree
-        reset = tree.reset
+        self._updater = self._updater_of(core.release.code("WeightUpdater"))
 
-        def reset_and_lose_kv() -> None:
-            self._num_resets += 1
-            self._lost_copy = lose_kv()
-            reset()
+    def attach(self, engine: Any) -> None:
+        self._parts, self._found = engine.parts, engine.found
+        intercept(self._core.memory.tree, "reset", self._reset_and_lose_kv)
 
-        tree.reset = reset_and_lose_kv
+    def stepped(self) -> None:
+        is_busy = self._core.requests.unfinished and not self._scheduler._engine_paused
+        self.idle_steps = 0 if is_busy else self.idle_steps + 1
 
-    def stepped(self, *, is_busy: bool) -> None:
-        self.idle_steps = 0 if is_busy and not self._scheduler._engine_paused else self.idle_steps + 1
+    def pause(self, mode: str) -> bool:
+        self.idle_steps = 0
+        self._notice(seen.Paused(keeps=mode == IN_PLACE))
+        self._scheduler.pause_generation(Missing(mode=mode))
+        return True
 
-    def reset(self, cause: ResetCause, before: Snapshot, *, is_copying: bool) -> bool:
-        """Give the command, and report its answer; False if no client may release the memory now.
+    def resume(self) -> None:
+        self.idle_steps = 0
+        self._restore_memory()
+        if self._scheduler._engine_paused:
+            self._notice(seen.Resumed())
+        self._scheduler.continue_generation(Missing(torch_empty_cache=False))
 
-        `is_copying` is whether a copy had not ended when the release asked last; in the command it may ask again.
-        """
+    def reset(self, cause: ResetCause) -> bool:
+        """Give the command, and report its answer; False if no client may release the memory now."""
+        if any(part.is_busy for part in self._parts):  # a copy to the host goes on to the storage
+            self.idle_steps = 0
+        is_copying = any(part.is_in_flight for part in self._parts)  # in the command the release may ask again
+        before = self._found()
         if cause == ResetCause.MEMORY:
             without_sessions = before if before.requests else replace(before, records=())
             if not self._has_memory or not can_be_reset(without_sessions, self.idle_steps, is_copying=is_copying):
@@ -61,10 +69,21 @@ class SglangResets:
         is_done = self._command(cause)
         self._notice(seen.CacheReset(is_done, self.idle_steps, self._lost_copy if is_done else is_copying))
         if not self._scheduler._engine_paused:
-            self.restore_memory()
+            self._restore_memory()
         return True
 
-    def restore_memory(self) -> None:
+    def _reset_and_lose_kv(self, reset: Callable[[], None]) -> None:
+        """What a reset drops is never read again."""
+        self._num_resets += 1
+        for memory in self._core.forward.tags:
+            memory.clear()
+        if (states := states_of(self._core.memory.rows)) is not None:
+            states.clear()
+        lost = [part.lose_kv() for part in self._parts]
+        self._lost_copy = any(lost)
+        reset()
+
+    def _restore_memory(self) -> None:
         """Take the memory of the KV back, empty, if it was released."""
         if not self._has_memory:
             self._has_memory = True
@@ -101,4 +120,4 @@ class SglangResets:
 
     def _lose_memory(self, tag: str) -> None:
         """The request table is lost, too; the KV is lost in the reset that follows."""
-        self._rows.req_to_token.zero_()
+        self._core.memory.rows.req_to_token.zero_()

@@ -1,26 +1,56 @@
 """The KV events of a prefix tree, and the pages of full attention that its nodes hold, as a router knows them."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
 
-from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.core.target import Draw
+from swarden.harness.engines.sglang.capability import Capability, Terms, off
+from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.parts.pair import Side
+from swarden.harness.engines.sglang.parts.rust_core import RustCore
+from swarden.harness.kit.reported import OF_ROUTERS, names_of
 from swarden.harness.kit.router import RouterView, Tier, events_of
-from swarden.invariants.view import CachedBlocks
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
+from swarden.invariants.view import CachedBlocks, Snapshot
 
 COPIES = ("write_through_pending_id", "load_back_pending_id")  # fields of a node that is copied between the tiers
 FULL = 0  # the only component with KV events
 
 
-class SglangRouter:
+class KvEvents(Capability, frozen=True):
+    """`kv_events` publishes KV events, in the format that tells namespaces apart."""
+
+    kv_events: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("kv_event_namespaces")] = False
+
+    needs = (Needs("kv_events", off(Side, RustCore)),)
+    server_need = "KV events"
+
+    @classmethod
+    def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
+        return drawn(draw, cls) if has("kv_event_namespaces") else {}
+
+    def terms(self, config: Any) -> Terms:
+        return Terms(cache_params={"enable_kv_cache_events": True, "dynamo_kv_event_format": True})
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        return [SglangRouter(core)]
+
+
+class SglangRouter(SglangPart):
     """Reads what the tree's `take_events` returns; the hashes of its nodes are computed from their tokens."""
 
-    def __init__(self, release: SglangRelease, built: BuiltScheduler, notice: Callable[[NamedTuple], None]) -> None:
-        self._release, self._tree = release, built.memory.tree
-        host = [Tier(FULL, on_host=True)] if hasattr(self._tree, "ongoing_write_through") else []
-        self._view = RouterView([Tier(FULL), *host], notice)
+    reported = names_of(OF_ROUTERS)
 
-    def cached_blocks(self) -> tuple[CachedBlocks, ...]:
+    def __init__(self, core: Core) -> None:
+        self._release, self._tree = core.release, core.memory.tree
+        host = [Tier(FULL, on_host=True)] if hasattr(self._tree, "ongoing_write_through") else []
+        self._view = RouterView([Tier(FULL), *host], core.notice)
+
+    def views(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, cached_blocks=self._cached_blocks())
+
+    def _cached_blocks(self) -> tuple[CachedBlocks, ...]:
         """The view of a router after the events so far, which are reported, beside what is cached."""
         self._view.follow(events_of(self._tree.take_events(), self._is_on_host))
         nodes = list(self._nodes(self._tree.root_node, None))

@@ -1,0 +1,165 @@
+"""A configuration in the words of a release: the arguments and the options of a server, and lengths and limits."""
+
+import re
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import merged
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS
+from swarden.harness.kit.stand_ins import Silent
+from swarden.invariants.limits import Limits
+
+DEVICE = "cpu"
+NOT_SET = (None, False)
+
+
+def wanted_args(config: SglangConfig) -> dict[str, Any]:
+    """The arguments of a server that differ from their defaults, or that a scheduler reads."""
+    return {
+        "model_path": "dummy",
+        "tokenizer_path": "dummy",
+        "device": DEVICE,
+        "attention_backend": "torch_native",
+        "sampling_backend": "pytorch",
+        "disable_cuda_graph": True,
+        "disable_overlap_schedule": not config.overlap,
+        "disable_radix_cache": not config.caches_prefixes,
+        "grammar_backend": "none",
+        "page_size": config.page_size,
+        "chunked_prefill_size": config.chunk_len,
+        "pp_max_micro_batch_size": config.max_running_requests,
+        "max_running_requests": config.max_running_requests,
+        "enable_priority_scheduling": config.has_priorities,
+        "schedule_low_priority_values_first": False,
+        "enable_mixed_chunk": config.mixed_batches,
+        **merged(one.server_args for one in config.terms),
+    }
+
+
+def switches_of(config: SglangConfig) -> dict[str, str]:
+    """The variables of the environment for these settings."""
+    switches = {
+        "SGLANG_SWA_EVICTION_INTERVAL": config.window_eviction_interval,  # 128 by default, from 0.5.17 on
+        "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": 1.0,
+        "SGLANG_OPT_SWA_RELEASE_LEAF_LOCK_AFTER_WINDOW": config.releases_early,
+        "SGLANG_OPT_RELEASE_PREFILL_SWA": config.releases_early,
+        "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT": config.splits_leaves,
+    }
+    return {name: str(value).lower() for name, value in switches.items()}
+
+
+def flags_of(config: SglangConfig, package: Path) -> list[str]:
+    """The options of a server with this configuration, as far as the release in the folder `package` has them."""
+    tokens = config.page_size * config.full_pages
+    conservativeness = round(config.new_token_ratio / SglangConfig().new_token_ratio, 3)
+    values = {
+        "context_length": config.max_context_len,
+        "page_size": config.page_size,
+        "max_total_tokens": tokens,
+        "swa_full_tokens_ratio": config.swa_pages / config.full_pages if config.has_window else None,
+        "max_running_requests": config.max_running_requests,
+        "chunked_prefill_size": config.chunk_len,
+        "max_prefill_tokens": config.max_prefill_tokens,
+        "schedule_policy": config.waiting_order,
+        "schedule_conservativeness": conservativeness if conservativeness != 1 else None,
+        "disable_overlap_schedule": not config.overlap,
+        "enable_mixed_chunk": config.mixed_batches,
+        "enable_priority_scheduling": config.has_priorities,
+        "priority_scheduling_preemption_threshold": config.preemption_threshold,
+        "disable_radix_cache": not config.caches_prefixes,
+        **merged(one.flags for one in config.terms),
+    }
+    files = [package / "srt/server_args.py", *sorted((package / "srt/arg_groups").rglob("*.py"))]
+    declared = set(re.findall(r"^    (\w+):", "\n".join(file.read_text() for file in files), re.MULTILINE))
+    options = {name: value for name, value in values.items() if not any(value is unset for unset in NOT_SET)}
+    return [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {quote(str(value))}")
+        for name, value in options.items()
+        if name in declared
+    ]
+
+
+def settings_of(release: SglangRelease, config: SglangConfig) -> dict[str, Any]:
+    """The attributes of a scheduler that follow from its configuration."""
+    full = config.full_pages * config.page_size
+    ratio, floor = config.new_token_ratio, config.new_token_ratio_floor
+    decay = (ratio - floor) / config.new_token_ratio_decay_steps
+    tracker, algorithm = release.code("NewTokenRatioTracker"), release.code("SpeculativeAlgorithm")
+    return {
+        "page_size": config.page_size,
+        "is_hybrid_swa": config.has_window,
+        "is_hybrid_ssm": False,
+        "full_tokens_per_layer": full,
+        "swa_tokens_per_layer": config.swa_pages * config.page_size,
+        "max_total_num_tokens": full,
+        "chunked_prefill_size": config.chunk_len,
+        "max_prefill_tokens": config.max_prefill_tokens,
+        "max_running_requests": config.max_running_requests,
+        "max_prefill_bs": 0,
+        "max_queued_requests": None,
+        "kv_shard_widening": 1,
+        "sliding_window_size": config.sliding_window,
+        "enable_overlap": config.overlap,
+        "enable_hierarchical_cache": False,
+        "enable_hicache_storage": False,
+        "is_mixed_chunk": config.mixed_batches,
+        "spec_algorithm": algorithm.from_string(None) if hasattr(algorithm, "from_string") else algorithm.NONE,
+        "disaggregation_mode": release.code("DisaggregationMode").NULL,
+        "schedule_policy": config.waiting_order,
+        "new_token_ratio": ratio,
+        "init_new_token_ratio": ratio,
+        "min_new_token_ratio": floor,
+        "new_token_ratio_decay": decay,
+        "new_token_ratio_tracker": (
+            Silent(current=ratio) if tracker is None else tracker(init=ratio, min=floor, decay=decay, current=ratio)
+        ),
+        "enable_priority_scheduling": config.has_priorities,
+        "enable_priority_preemption": config.has_priorities,
+        "priority_scheduling_preemption_threshold": config.preemption_threshold or 0,
+        "schedule_low_priority_values_first": False,
+        "abort_on_priority_when_disabled": False,
+        "prefill_decode_interval": 0,
+        "prefill_decode_interval_min_bs": 0,
+        "_prefill_decode_interval_remaining": 0,
+        "polling_count": 0,  # counts the polls of the decode side's transfers
+        "polling_interval": 1,
+    }
+
+
+def max_pool_len(release: SglangRelease, config: SglangConfig) -> int:
+    """ModelRunner.max_token_pool_size: the tokens of the pool that bounds a request."""
+    full, swa = config.full_pages * config.page_size, config.swa_pages * config.page_size
+    return full if release.has("full_pool_bounds_requests") else min(full, swa)
+
+
+def max_request_len(release: SglangRelease, config: SglangConfig) -> int:
+    """Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have."""
+    return min(config.max_context_len, max_pool_len(release, config)) - 1
+
+
+def row_len(config: SglangConfig) -> int:
+    """The length of a row of the request table."""
+    return config.max_context_len + sum([one.row_len for one in config.terms])
+
+
+def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
+    """The limits; a frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
+    max_len, keeps_ended = max_request_len(release, config), not release.has("finishing_requests_left_out")
+    lag = max(config.page_size, config.sliding_window or 0) + config.window_eviction_interval
+    return Limits(
+        page_size=config.page_size,
+        max_running_requests=config.max_running_requests,
+        max_context_len=max_len,
+        chunk_len=config.chunk_len,
+        window_slack=2 * config.page_size + lag,
+        most_launches=2 if config.overlap else 1,
+        decodes_after_abort=1 if config.overlap and keeps_ended else 0,
+        reuses_in_launch_order=True,
+        spare_len=SPARE_TOKENS + 1,
+        draft_row_len=row_len(config) - max_len if config.drafts.is_on else 0,
+        shares_prefixes=not config.side.is_on and config.caches_prefixes,
+        **merged(one.limits for one in config.terms),
+    )

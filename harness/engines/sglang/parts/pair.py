@@ -1,0 +1,147 @@
+"""The settings of one side of a pair, its queues, and where a request is in them."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Annotated, Any
+
+import swarden.invariants.events as seen
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table, Terms
+from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, replace_network
+from swarden.harness.kit.reported import names_of
+from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, within
+from swarden.invariants.kinds import Place
+
+BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
+OF_DECODE = {"role": (DECODE,)}
+BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
+PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
+
+
+class Side(Capability, frozen=True):
+    """`role` is the disaggregation mode: a prefill side, a decode side, or both in one.
+
+    A decode side reserves `reserved_decode_tokens` per request.
+    """
+
+    role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
+    reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
+
+    server_need = "P/D"
+    faults = LINK_FAULTS
+    no_program = NOT_LIKE_IT
+
+    @property
+    def is_decode(self) -> bool:
+        return self.role == DECODE
+
+    @property
+    def uses(self) -> Collection[str]:
+        return () if self.is_decode else self.faults
+
+    def terms(self, config: Any) -> Terms:
+        args = {
+            "disaggregation_mode": self.role,
+            "disaggregation_transfer_backend": BACKEND,
+            "disaggregation_bootstrap_port": 1,
+            "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
+            "num_reserved_decode_tokens": self.reserved_decode_tokens,
+        }
+        return Terms(server_args=args)
+
+    def table(self, release: SglangRelease, config: Any) -> Table | None:
+        more = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
+        return Table("DecodeReqToTokenPool", more) if self.is_decode else None
+
+    def equip(self, release: SglangRelease, scheduler: Any) -> None:
+        scheduler.disaggregation_mode = release.code("DisaggregationMode")(self.role)
+        replace_network(release)
+        scheduler.init_disaggregation()
+
+    def parts(self, core: Core) -> Sequence[SglangPart]:
+        """Only a decode side takes over requests.
+
+        Its rejections are not reported, because it rejects a prompt by the windowed pages that it allocates for it.
+        """
+        part = SglangPart()
+        part.reported = names_of((seen.TakenOver, seen.Filled, seen.CopiedIn) if self.is_decode else ())
+        part.unreported = names_of((seen.CacheReset, seen.Rejected) if self.is_decode else (seen.CacheReset,))
+        return [part]
+
+
+class DecodeTree(Capability, frozen=True):
+    """A decode side has a prefix tree only with `decode_tree`; then the pages that it has cached are not transferred.
+
+    It is --disaggregation-decode-enable-radix-cache.
+    """
+
+    decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False
+
+    needs = (Needs("decode_tree", ONE_TREE),)
+    tree = "RadixCache"
+    server_need = "decode radix cache"
+
+    def terms(self, config: Any) -> Terms:
+        return Terms(server_args={"disaggregation_decode_enable_radix_cache": True})
+
+    def check_release(self, release: SglangRelease, config: Any) -> None:
+        if config.has_window and not release.has("decode_tree_with_window"):
+            raise InvalidConfig(f"decode_tree is true with sliding_window, want false for sglang {release.text}")
+
+
+class TransferQueues:
+    """The queues of a prefill or a decode side; a scheduler that is both has none."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._mode = scheduler.disaggregation_mode.value
+
+    def place(self, req: Any) -> Place | None:
+        """The place of a request that is in one of these queues."""
+        if self._mode not in (PREFILL, DECODE):
+            return None
+        if _holds(self._retracted, req):
+            return Place.WAITING
+        return Place.LINKED if _holds(self._linked, req) or self.is_arriving(req) else None
+
+    def is_arriving(self, req: Any) -> bool:
+        """Whether a request of a decode side has pages, but has not run on them."""
+        if self._mode != DECODE:
+            return False
+        scheduler = self._scheduler
+        arriving = (one.req for one in scheduler.disagg_decode_transfer_queue.queue)
+        return _holds(arriving, req) or _holds(scheduler.waiting_queue, req)
+
+    def frontier(self, freed: int, windowed: Sequence[int], page_size: int) -> int:
+        """The length below which no windowed page is used: a decode side takes only those that the next token reads."""
+        if self._mode != DECODE:
+            return freed
+        return max(freed, page_size * next((index for index, page in enumerate(windowed) if page), 0))
+
+    @property
+    def held(self) -> list[Any]:
+        """The requests of a decode side whose transfer was aborted, but whose pages may still be written."""
+        queue = self._scheduler.disagg_decode_transfer_queue if self._mode == DECODE else None
+        return [entry[0].req for entry in getattr(queue, "_deferred_releases", ())]
+
+    def awaits_kv(self, req: Any) -> bool:
+        """Whether a request of a decode side has not run on its KV, or its KV was set aside by a retraction."""
+        return self.is_arriving(req) or _holds(self._retracted, req)
+
+    @property
+    def _retracted(self) -> Iterable[Any]:
+        return self._scheduler.disagg_decode_prealloc_queue.retracted_queue if self._mode == DECODE else ()
+
+    @property
+    def _linked(self) -> Iterable[Any]:
+        """The requests that wait for the other side, and have no pages that are not written yet."""
+        scheduler = self._scheduler
+        if self._mode == PREFILL:
+            return [*scheduler.disagg_prefill_bootstrap_queue.queue, *scheduler.disagg_prefill_inflight_queue]
+        return [one.req for one in scheduler.disagg_decode_prealloc_queue.queue] if self._mode == DECODE else ()
+
+
+def _holds(queue: Iterable[Any], req: Any) -> bool:
+    return any(one is req for one in queue)
