@@ -6,11 +6,17 @@ To be called from a `sitecustomize`, when Python starts.
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
+from swarden.harness.core.known_bug import read_bug
+
+FINDINGS = Path(__file__).parents[2] / "harness/engines/server/findings"
+PLANTED = ExitStack()  # until the process ends
 NUM_OUTPUTS = 12  # more than the answers by which the settings of a server are learned
 
 
@@ -50,3 +56,9 @@ def plant_in_vllm() -> None:
 
 def plant_in_sglang() -> None:
     plant_late("sglang.srt.managers.schedule_batch", "tests.engines.sglang.some_server:plant_use_after_free")
+
+
+def plant_fix_of_attention() -> None:
+    """Plant the fix of a known bug of SGLang's server in this process."""
+    bug = read_bug(FINDINGS / "windowed-layers-read-by-full-slots.toml")
+    PLANTED.enter_context(bug.patches[0].planted())

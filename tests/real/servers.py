@@ -80,6 +80,10 @@ class Engine(NamedTuple):
     api: Api
     command: Callable[[Path, int, int], Sequence[object]]
 
+    def beside(self, variables: Mapping[str, str]) -> "Engine":
+        """The same with further variables."""
+        return self._replace(variables={**self.variables, **variables})
+
 
 def serve(model: Path, port: int, blocks: int) -> Sequence[object]:
     """The command of a server.
@@ -119,7 +123,6 @@ def serving(
     size: int,
     options: Sequence[str],
     folder: Path,
-    environment: Mapping[str, str] | None = None,
     engine: Engine = VLLM,
 ) -> Iterator[Server]:
     """A server of a model below `swarden attach OPTIONS`; at the end, no process of it is left.
@@ -133,7 +136,7 @@ def serving(
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*map(str, (*attach, "--", *engine.command(model, port, size)))],
-            env={**os.environ, **engine.variables, **(environment or {})},
+            env={**os.environ, **engine.variables},
             cwd=folder,
             stdout=output,
             stderr=subprocess.STDOUT,

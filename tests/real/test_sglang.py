@@ -14,7 +14,8 @@ from tests.real.models import LAGUNA
 from tests.real.servers import SGLANG_ENVIRONMENT, SGLANG_ON_CPU, replayed, run_with_engine, serving
 from tests.real.traffic import ServerError
 
-TOKENS = 300  # so few that requests are retracted; one request needs 290
+TOKENS = 300  # one request needs 290
+RETRACTS = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "7"}  # also where there is memory
 LAWS = {"sums": "pools_conserve_units", "audit": "unit_has_one_owner", "census": "unit_has_one_owner"}
 ROUNDS = 12
 
@@ -29,7 +30,8 @@ def model(tmp_path_factory):
 
 @pytest.mark.parametrize("level", LAWS)
 def test_healthy_server_serves_random_traffic_without_a_word(level, model, tmp_path):
-    with serving(model, TOKENS, ("--level", level), tmp_path, engine=SGLANG_ON_CPU) as server:
+    engine = SGLANG_ON_CPU.beside(RETRACTS)
+    with serving(model, TOKENS, ("--level", level), tmp_path, engine) as server:
         server.client.serve(ROUNDS)
         num_retractions = server.client.num_preemptions()
 
@@ -47,8 +49,8 @@ def test_healthy_server_serves_random_traffic_without_a_word(level, model, tmp_p
 def test_use_after_free_is_raised_in_the_step_in_which_a_replay_fails(level, model, tmp_path):
     options = ("--level", level, "--on-violation", "raise")
     ends = suppress(ServerError, OSError, HTTPException)  # the violation ends the scheduler, and so the server
-    bug = {"SWARDEN_TEST_BUG": "1"}
-    with serving(model, TOKENS, options, tmp_path, bug, SGLANG_ON_CPU) as server, ends:
+    engine = SGLANG_ON_CPU.beside({"SWARDEN_TEST_BUG": "1"})
+    with serving(model, TOKENS, options, tmp_path, engine) as server, ends:
         server.client.serve(ROUNDS, [()], has_aborts=False)
 
     [log] = set(re.findall(r"replay: swarden replay (\S+)", server.printed))

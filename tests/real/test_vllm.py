@@ -20,6 +20,7 @@ from tests.real.servers import (
     PYTHON_PATH,
     ROOT,
     SWARDEN,
+    VLLM,
     free_port,
     replayed,
     run_with_engine,
@@ -76,7 +77,7 @@ def test_healthy_server_serves_random_traffic_without_a_word(name, level, model,
 def test_use_after_free_is_raised_in_the_step_in_which_a_replay_fails(level, model, planted, tmp_path):
     options = ("--level", level, "--on-violation", "raise")
     ends = suppress(ServerError, OSError, HTTPException)  # the violation ends the scheduler, and so the server
-    with serving(model(GEMMA), AMPLE, options, tmp_path, planted) as server, ends:
+    with serving(model(GEMMA), AMPLE, options, tmp_path, VLLM.beside(planted)) as server, ends:
         server.client.serve(ROUNDS, [("/reset_prefix_cache",)], has_aborts=False)  # one within a pass has no op
 
     [log] = set(re.findall(r"replay: swarden replay (\S+)", server.printed))
