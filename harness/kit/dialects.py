@@ -64,7 +64,7 @@ SGLANG = Dialect(
         "sglang:num_running_reqs",
         "sglang:num_queue_reqs",
         "sglang:token_usage",
-        "sglang:num_retracted_reqs",
+        "sglang:num_retracted_requests_total",
         ("sglang:generation_tokens_total", "sglang:prompt_tokens_total"),
     ),
     "/get_server_info",

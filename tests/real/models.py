@@ -1,15 +1,27 @@
 """The tiny models with layers as those of the real ones, and a tokenizer, so that a server can load them.
 
-python models.py tiny-gemma3|tiny-gpt-oss FOLDER
+python models.py tiny-gemma3|tiny-gpt-oss|tiny-laguna FOLDER
 """
 
+import importlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, GEMMA, GPT_OSS, VOCABULARY, Layers, write
+from swarden.harness.engines.vllm_cpu.checkpoint import (
+    BLOCK_MULTIPLE,
+    GEMMA,
+    GPT_OSS,
+    SEED,
+    SIZES,
+    SPREAD,
+    VOCABULARY,
+    Layers,
+    write,
+)
 
+LAGUNA = "tiny-laguna"  # for SGLang, whose server takes token ids, so that it needs no tokenizer
 BLOCK = BLOCK_MULTIPLE
 WINDOW = 40  # ends inside a block
 WINDOWS: Mapping[str, Sequence[int | None]] = {  # five layers with a window before each one of full attention, or one
@@ -34,5 +46,26 @@ def write_with_tokenizer(model: str, folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
+def write_laguna(folder: Path) -> None:
+    """Four layers, two of them with a window."""
+    torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
+    kinds = ["full_attention", "sliding_attention"] * 2
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}  # no layer has any
+    layers = {"num_hidden_layers": len(kinds), "layer_types": kinds, "mlp_layer_types": ["dense"] * len(kinds)}
+    config = transformers.LagunaConfig(
+        **{**SIZES, **layers, **experts}, shared_expert_intermediate_size=32, sliding_window=WINDOW
+    )
+    made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(SEED)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.ndim > 1:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * SPREAD)
+    made.save_pretrained(folder)
+
+
 if __name__ == "__main__":
-    write_with_tokenizer(sys.argv[1], Path(sys.argv[2]))
+    if sys.argv[1] == LAGUNA:
+        write_laguna(Path(sys.argv[2]))
+    else:
+        write_with_tokenizer(sys.argv[1], Path(sys.argv[2]))

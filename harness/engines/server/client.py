@@ -166,8 +166,11 @@ class Call:
             for data in _objects(response):
                 if most_chunks is not None and len(chunks) >= most_chunks:
                     return Reply(200, chunks, is_cut=True)
-                if (error := bytes(decoded(data, Event).error)) not in NO_ERROR:  # in a stream that has begun
+                event = decoded(data, Event)
+                if (error := bytes(event.error)) not in NO_ERROR:  # in a stream that has begun
                     return Reply(_status_of(error), chunks, error[:2000].decode(errors="replace"))
+                if (refused := event.refusal) is not None:
+                    return Reply(refused.status_code or 0, chunks, (refused.message or "")[:2000])
                 chunks.append(data)
                 self._on_chunk()
                 if len(chunks) > MOST_CHUNKS:

@@ -162,7 +162,7 @@ def _differences(connection: Connection, api: Api, config: ServerConfig) -> tupl
 def _capacity(connection: Connection, api: Api, config: ServerConfig) -> int:
     """The longest cold prompt of those tried that the idle server answers without a preemption; 0 if none."""
     for share in range(1, MOST_SHARES):
-        length = config.max_context_len // share - 2
+        length = config.max_context_len // share - 1 - api.spare_len
         if connection.probe(api, config, length) == (length, 200, 0):
             return length
     return 0

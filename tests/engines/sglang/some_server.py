@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
@@ -238,9 +238,21 @@ def traffic(release: SglangRelease, options: argparse.Namespace) -> Iterator[lis
 
 
 @contextmanager
-def use_after_free(release: SglangRelease) -> Iterator[None]:
-    """Plant a bug: a decode frees the page of the first private token of each request with four outputs."""
-    batch_class = release.code("ScheduleBatch")
+def use_after_free() -> Iterator[None]:
+    """The body runs with the bug of `plant_use_after_free`."""
+    remove = plant_use_after_free()
+    try:
+        yield
+    finally:
+        remove()
+
+
+def plant_use_after_free() -> Callable[[], None]:
+    """Plant a bug: a decode frees the page of the first private token of each request with four outputs.
+
+    Returns a function that removes it.
+    """
+    batch_class = import_module("sglang.srt.managers.schedule_batch").ScheduleBatch
     prepare = batch_class.prepare_for_decode
 
     def broken(self: Any) -> None:
@@ -252,15 +264,12 @@ def use_after_free(release: SglangRelease) -> Iterator[None]:
                 self.token_to_kv_pool_allocator.full_attn_allocator.free(slots.long())
 
     batch_class.prepare_for_decode = broken
-    try:
-        yield
-    finally:
-        batch_class.prepare_for_decode = prepare
+    return lambda: setattr(batch_class, "prepare_for_decode", prepare)
 
 
 def serve(release: SglangRelease, options: argparse.Namespace, turns: list[float]) -> None:
     scheduler = scheduler_of(release, options, turns)
-    with use_after_free(release) if options.bug else nullcontext(), suppress(EndOfScript):
+    with use_after_free() if options.bug else nullcontext(), suppress(EndOfScript):
         (scheduler.event_loop_overlap if options.overlap else scheduler.event_loop_normal)()
 
 

@@ -1,7 +1,7 @@
 """`swarden attach` checks the scheduler of a process that swarden does not build (some_server.py)."""
 
 import re
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,7 +52,8 @@ def served(on_release, release, tmp_path_factory):
 
 def replayed_by(release: str, path: Path):
     """A replay of a log in the process of a release, with the bug planted."""
-    return replayed(path, partial(use_after_free, boot(release, SGLANG.folders_of(release))))
+    boot(release, SGLANG.folders_of(release))
+    return replayed(path, use_after_free)
 
 
 @pytest.mark.parametrize("name", HEALTHY)

@@ -83,6 +83,16 @@ def long_answers_fail(handler):
     (error if b'"max_tokens":9' in handler.body else refused)(handler)
 
 
+REFUSED = b'data: {"meta_info": {"finish_reason": {"type": "abort", "message": "full", "status_code": 503}}}\n\n'
+
+
+def test_sglang_refuses_a_request_in_an_answer_of_status_200():
+    with server_with(sends(b"\r\n" + REFUSED)) as url:
+        reply = Call(Address(url)).made("POST", "/generate", {})
+
+    assert (reply.status, reply.error) == (503, "full")
+
+
 def unchanged():
     return "vllm:prompt_tokens_total 1\n"
 

@@ -148,7 +148,7 @@ def test_settings_of_a_server_are_learned_from_its_pages(api, capacity):
     assert (found.settings["max_context_len"], found.settings["capacity"]) == (1024, capacity)
     assert found.settings["window"] == (40 if api == "vllm" else 0)
     assert found.settings["last_token"] == 60  # the server has answered no larger one
-    assert found.settings["probe_len"] == 1022
+    assert found.settings["probe_len"] == 1023 - api_of(api).spare_len
     assert found.noise is not None
     assert found.noise <= found.settings["tolerance"] == api_of(api).least_tolerance
 
@@ -171,6 +171,27 @@ def test_answer_that_fills_the_context_is_judged(api, num_tokens):
 
     assert not isinstance(cold, Reply)
     assert compared(told, cold, 1e-3, is_greedy=True) == JudgedToken(num_tokens - 1, ANY, told[-1].id, told[-1].id)
+
+
+def test_answer_is_judged_as_far_as_a_prompt_takes_it_and_generated_beyond():
+    prompt, answer, room = [5] * 20, [6] * 10, 26
+
+    def scored(handler):
+        asked = msgspec.json.decode(handler.body)
+        new = asked["sampling_params"]["max_new_tokens"]
+        known = [[-1.0, token, None] for token in asked["input_ids"]]
+        made = [[-2.0, 6, None]] * new
+        meta = {"input_token_logprobs": known, "input_top_logprobs": [[one] for one in known]}
+        meta |= {"output_token_logprobs": made, "output_top_logprobs": [[one] for one in made]}
+        handler.send_response(200 if len(known) <= room else 400)
+        handler.end_headers()
+        handler.wfile.write(msgspec.json.encode({"meta_info": meta}))
+
+    with server_with(scored) as url:
+        cold = api_of("sglang").cold(Address(url), Wanted(prompt, 10), answer, "")
+
+    assert not isinstance(cold, Reply)
+    assert [one.logprob for one in cold] == [-1.0] * 3 + [-2.0] * 7
 
 
 def test_prompt_continues_an_answer_with_tokens_beyond_the_largest_of_a_prompt(run):

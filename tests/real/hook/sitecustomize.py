@@ -1,0 +1,16 @@
+"""Every Python process of an SGLang server on a CPU runs this first.
+
+It gets stand-ins for packages that need a GPU, which do nothing when they are called, and the fix of the known bug by
+which torch's attention reads windowed layers wrongly.  SWARDEN_TEST_BUG plants a use after free.
+"""
+
+import os
+
+from swarden.harness.kit.stand_ins import provide_absent
+from tests.engines.planting import plant_in_sglang, plant_late
+
+provide_absent(["torchvision", "sgl_kernel", "soundfile"])
+if "SWARDEN_TEST_UNFIXED" not in os.environ:
+    plant_late("sglang.srt.layers.attention.torch_native_backend", "tests.engines.planting:plant_fix_of_attention")
+if "SWARDEN_TEST_BUG" in os.environ:
+    plant_in_sglang()

@@ -1,0 +1,62 @@
+"""A real SGLang serves a tiny model with a window on the CPU below `swarden attach`: `make test-engines-real`.
+
+Processes, scheduler, pools, tree, model runner and traffic over HTTP are real; attention is torch's own.
+"""
+
+import re
+from contextlib import suppress
+from http.client import HTTPException
+
+import pytest
+
+from tests.real import models
+from tests.real.models import LAGUNA
+from tests.real.servers import SGLANG_ENVIRONMENT, SGLANG_ON_CPU, replayed, run_with_engine, serving
+from tests.real.traffic import ServerError
+
+TOKENS = 300  # one request needs 290
+RETRACTS = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "7"}  # also where there is memory
+LAWS = {"sums": "pools_conserve_units", "audit": "unit_has_one_owner", "census": "unit_has_one_owner"}
+ROUNDS = 12
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The folder of the model."""
+    folder = tmp_path_factory.mktemp(LAGUNA)
+    run_with_engine(SGLANG_ENVIRONMENT, models.__file__, LAGUNA, folder)
+    return folder
+
+
+@pytest.mark.parametrize("level", LAWS)
+def test_healthy_server_serves_random_traffic_without_a_word(level, model, tmp_path):
+    engine = SGLANG_ON_CPU.beside(RETRACTS)
+    with serving(model, TOKENS, ("--level", level), tmp_path, engine) as server:
+        server.client.serve(ROUNDS)
+        num_retractions = server.client.num_preemptions()
+
+    ends = server.client.answered
+    print(f"{level}: {dict(ends)}, {num_retractions} retractions")  # noqa: T201  # pytest -rP shows it
+    assert f"swarden: attached to the scheduler, level {level}" in server.printed
+    for remark in ("NOT ATTACHED", "THE CHECK HAS ENDED", "capacity", "swarden replay"):
+        assert remark not in server.printed, server.printed
+    assert min(ends[kind] for kind in ("aborted", "/pause_generation", "/flush_cache")) > 0
+    assert ends["completed"] + ends["aborted"] == ROUNDS * 10
+    assert num_retractions > 0
+
+
+@pytest.mark.parametrize("level", LAWS)
+def test_use_after_free_is_raised_in_the_step_in_which_a_replay_fails(level, model, tmp_path):
+    options = ("--level", level, "--on-violation", "raise")
+    ends = suppress(ServerError, OSError, HTTPException)  # the violation ends the scheduler, and so the server
+    engine = SGLANG_ON_CPU.beside({"SWARDEN_TEST_BUG": "1"})
+    with serving(model, TOKENS, options, tmp_path, engine) as server, ends:
+        server.client.serve(ROUNDS, [()], has_aborts=False)
+
+    [log] = set(re.findall(r"replay: swarden replay (\S+)", server.printed))
+    assert "MemoryViolation" in server.printed
+    assert LAWS[level] in server.printed
+    with_bug, without = replayed("sglang", log, "--bug"), replayed("sglang", log)
+    assert LAWS[level] in with_bug.laws
+    assert with_bug.is_in_last_step
+    assert not without.fingerprints
