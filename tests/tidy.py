@@ -116,6 +116,7 @@ MAY_HAVE_MANY_PARAMETERS = {  # with the reason
 MOST_ATTRIBUTES = 12
 MOST_PUBLIC_METHODS = 12
 MAY_BE_LARGE = {  # with the reason
+    "Adapted": "the base of adapters: a default for each part of the port and of the snapshot",
     "Component": "one interface, a method for each question of the engine to the layers of one kind",
     "EnginePort": "one port with all calls to an engine",
     "KnownBug": "a field for each key of its file",

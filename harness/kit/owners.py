@@ -76,8 +76,8 @@ class Owners:
 class Worker:
     """The request for which an engine works, if it is known: it takes units, and frees those that are not cached."""
 
-    def __init__(self, owner: Owner | None = None) -> None:
-        self.owner = owner
+    def __init__(self, report: Callable[[Iterable[NamedTuple]], None], owner: Owner | None = None) -> None:
+        self.report, self.owner = report, owner
 
     def works_for(self, number: int, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The result of a call of the engine for a request."""
@@ -87,12 +87,12 @@ class Worker:
         finally:
             self.owner = before
 
-    def take(self, owners: Owners, units: Iterable[int], otherwise: Owner = TREE) -> list[seen.Taken]:
+    def take(self, owners: Owners, units: Iterable[int], otherwise: Owner = TREE) -> None:
         owner = self.owner or otherwise
-        return owners.take(units, lambda _: owner)
+        self.report(owners.take(units, lambda _: owner))
 
-    def free(self, owners: Owners, units: Iterable[int]) -> list[seen.Freed]:
-        return owners.free(units, lambda unit: self._freeing(owners.owner_of.get(unit, FREE)))
+    def free(self, owners: Owners, units: Iterable[int]) -> None:
+        self.report(owners.free(units, lambda unit: self._freeing(owners.owner_of.get(unit, FREE))))
 
     def _freeing(self, owner: Owner) -> Owner:
         is_own = owner == TREE or self.owner is None or self.owner.kind != REQUEST_KIND

@@ -49,7 +49,7 @@ class LmdeployEngine(LmdeployFacts):
         )
         self.requests = LmdeployRequests(release, self.core, self.log.notice)
         self._running: Sequence[Any] = ()  # the requests of the pass that is being made
-        self._worker = Worker()
+        self._worker = Worker(self.report)
         self._shall_sleep = self._has_begun = False  # a sleep begins while passes are in flight; then it is paused
         self._follow()
 
@@ -122,11 +122,11 @@ class LmdeployEngine(LmdeployFacts):
 
     def _taken(self, owners: Owners, original: Callable[..., Any], *args: Any) -> Any:
         taken = original(*args)
-        self.report(self._worker.take(owners, _ids(taken)))
+        self._worker.take(owners, _ids(taken))
         return taken
 
     def _freed(self, owners: Owners, original: Callable[..., Any], units: Any) -> Any:
-        self.report(self._worker.free(owners, _ids(units)))
+        self._worker.free(owners, _ids(units))
         return original(units)
 
     def _status(self, seq: Any, before: str, after: str) -> None:

@@ -22,12 +22,12 @@ class TransformersFacts(Adapted):
     requests: TransformersRequests
 
     def attach(self, config: TransformersConfig, core: Core) -> None:
-        self.core, self.worker = core, Worker()
+        self.core, self.worker = core, Worker(self.report)
         names = [allocator.layer_type.partition("_")[0] for allocator in core.allocators]
-        self.memories = [SectorPools(core.cache.pool, "", names, self._device_facts, self.report, self.worker)]
+        self.memories = [SectorPools(core.cache.pool, "", names, self._device_facts, self.worker)]
         if (host := core.offloading._cpu_pool) is not None:
-            swapped = Worker(Owner(SWAP_KIND))
-            self.memories.append(SectorPools(host, "host ", names, self._host_facts, self.report, swapped))
+            swapping = Worker(self.report, Owner(SWAP_KIND))
+            self.memories.append(SectorPools(host, "host ", names, self._host_facts, swapping))
         self.components = [
             ComponentView(name, window, config.page_size, is_ring=window is not None)
             for name, window in zip(names, config.windows, strict=True)

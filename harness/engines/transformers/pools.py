@@ -40,10 +40,9 @@ class SectorPools:
         prefix: str,
         names: Sequence[str],
         facts_of: Callable[[int], GroupFacts],
-        report: Callable[[Iterable[NamedTuple]], None],
         worker: Worker,
     ) -> None:
-        self._pool, self._facts_of, self._report, self._worker = pool, facts_of, report, worker
+        self._pool, self._facts_of, self._worker = pool, facts_of, worker
         self.names = [f"{prefix}{name}" for name in names]
         self._first = pool.num_reserved_sectors
         self._sectors = Owners(f"{prefix}{SECTORS}", dict.fromkeys(range(1, pool.num_sectors + 1), FREE))
@@ -125,8 +124,10 @@ class SectorPools:
     def _allocate_sector(self, original: Callable[..., Any], group: int) -> None:
         sector = self._pool.free_sectors[-1] - self._first + 1 if self._pool.free_sectors else 0
         original(group)
-        self._report(self._sectors.take([sector], lambda _: Owner(GROUP_KIND, group + 1)))
-        self._report(self._groups[group].free(self._blocks_of(group, sector), lambda _: ABSENT, cause="assigned"))
+        self._worker.report(self._sectors.take([sector], lambda _: Owner(GROUP_KIND, group + 1)))
+        self._worker.report(
+            self._groups[group].free(self._blocks_of(group, sector), lambda _: ABSENT, cause="assigned")
+        )
 
     def _try_to_free_sectors(self, original: Callable[..., Any]) -> None:
         before = len(self._pool.free_sectors)
@@ -134,14 +135,14 @@ class SectorPools:
         for sector in [sector - self._first + 1 for sector in self._pool.free_sectors[before:]]:
             group = self._sectors.owner_of[sector].id - 1
             if group >= 0:
-                self._report(self._groups[group].take(self._blocks_of(group, sector), lambda _: ABSENT))
-            self._report(self._sectors.free([sector]))
+                self._worker.report(self._groups[group].take(self._blocks_of(group, sector), lambda _: ABSENT))
+            self._worker.report(self._sectors.free([sector]))
 
     def _get_free_blocks(self, original: Callable[..., Any], group: int, count: int) -> Any:
         blocks = original(group, count)
-        self._report(self._worker.take(self._groups[group], self.units(group, blocks), FREE))
+        self._worker.take(self._groups[group], self.units(group, blocks), FREE)
         return blocks
 
     def _free_blocks(self, original: Callable[..., Any], group: int, blocks: Sequence[int]) -> None:
         original(group, blocks)
-        self._report(self._worker.free(self._groups[group], self.units(group, blocks)))
+        self._worker.free(self._groups[group], self.units(group, blocks))

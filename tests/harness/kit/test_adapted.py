@@ -106,11 +106,15 @@ def test_part_adds_what_it_reports_and_shows():
 
 def test_worker_frees_the_units_of_its_request_but_not_those_of_the_cache():
     owners = kit.Owners("blocks", {1: view.FREE, 2: events.TREE, 3: view.FREE})
-    worker = kit.Worker()
+    moves: list[Any] = []
+    worker = kit.Worker(moves.extend)
 
-    taken = worker.works_for(7, lambda: worker.take(owners, [1]) + worker.take(owners, [3]))
-    freed = worker.works_for(8, lambda: worker.free(owners, [1, 2]))
+    worker.works_for(7, worker.take, owners, [1])
+    worker.works_for(8, worker.free, owners, [1, 2])
+    worker.take(owners, [3])
 
-    assert [move.owner for move in taken] == [events.Owner("request", 7)] * 2
-    assert [(move.units, move.owner) for move in freed] == [((1,), events.Owner("request", 8)), ((2,), events.TREE)]
-    assert worker.free(owners, [3])[0].owner == events.Owner("request", 7)
+    tree, first, second = events.TREE, events.Owner("request", 7), events.Owner("request", 8)
+    taken, *freed, cached = [(type(move).__name__, move.units, move.owner) for move in moves]
+    assert taken == ("Taken", (1,), first)
+    assert freed == [("Freed", (1,), second), ("Freed", (2,), tree)]
+    assert cached == ("Taken", (3,), tree)
