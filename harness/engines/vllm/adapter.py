@@ -196,4 +196,6 @@ class VllmEngine(EnginePort):
 def faults_of(release: VllmRelease, config: VllmConfig) -> Mapping[str, str]:
     """The faults that can happen to an engine core of this configuration, each with its effect."""
     can_fail = release.has("failed_requests") or len(config.groups) == 1
-    return CLIENT_FAULTS | {name: FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}
+    faults = CLIENT_FAULTS | {name: FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}
+    fatal = {name: effect for part in config.parts for name, effect in part.fatal_faults.items()}
+    return faults | fatal
