@@ -36,10 +36,7 @@ DECISIONS = (
     "vllm.v1.core.kv_cache_manager.KVCacheManager.allocate_slots",
 )
 CODE = EngineCode(
-    "vllm",
-    ledgers="vllm.v1.core.block_pool",
-    stand_ins=[*WORKER, drafts.__name__, tags.__name__],
-    decisions=DECISIONS,
+    "vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[*WORKER, drafts.__name__, tags.__name__], decisions=DECISIONS
 )
 OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])

@@ -43,13 +43,7 @@ class Hooks(NamedTuple):
 class Runner:
     """The executor of an engine core, with the block tables that its scheduler has sent."""
 
-    def __init__(
-        self,
-        release: VllmRelease,
-        config: VllmConfig,
-        hooks: Hooks,
-        device: Device | None = None,
-    ) -> None:
+    def __init__(self, release: VllmRelease, config: VllmConfig, hooks: Hooks, device: Device | None = None) -> None:
         self.release, self.groups, self._hooks = release, config.groups, hooks
         self._dropped = ("finished_req_ids", *(["preempted_req_ids"] if config.second_runner else []))
         self.number_of = hooks.number_of
