@@ -36,10 +36,7 @@ DECISIONS = (
     "vllm.v1.core.kv_cache_manager.KVCacheManager.allocate_slots",
 )
 CODE = EngineCode(
-    "vllm",
-    ledgers="vllm.v1.core.block_pool",
-    stand_ins=[*WORKER, drafts.__name__, tags.__name__],
-    decisions=DECISIONS,
+    "vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[*WORKER, drafts.__name__, tags.__name__], decisions=DECISIONS
 )
 OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
@@ -196,4 +193,6 @@ class VllmEngine(EnginePort):
 def faults_of(release: VllmRelease, config: VllmConfig) -> Mapping[str, str]:
     """The faults that can happen to an engine core of this configuration, each with its effect."""
     can_fail = release.has("failed_requests") or len(config.groups) == 1
-    return CLIENT_FAULTS | {name: FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}
+    faults = CLIENT_FAULTS | {name: FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}
+    fatal = {name: effect for part in config.parts for name, effect in part.fatal_faults.items()}
+    return faults | fatal

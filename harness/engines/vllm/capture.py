@@ -15,13 +15,7 @@ from swarden.harness.engines.vllm.requests import FindableBlocks, VllmRequest, V
 from swarden.harness.engines.vllm.runner import Runner
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
-from swarden.invariants.view import (
-    ComponentView,
-    Counters,
-    RecordView,
-    RequestView,
-    Snapshot,
-)
+from swarden.invariants.view import ComponentView, Counters, RecordView, RequestView, Snapshot
 
 
 class LoadsWithinAStep:

@@ -22,14 +22,15 @@ class Device:
 
     def __init__(self, config: VllmConfig) -> None:
         self._num_drafts = config.drafts.count
-        self._sizes = [group.block_len for group in config.groups]
-        self.windows = tuple([group.window for group in config.groups])  # None for full attention
+        self.groups = config.groups
+        self._sizes = [group.block_len for group in self.groups]
+        self.windows = tuple([group.window for group in self.groups])  # None for full attention
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
         self._drafts: dict[int, Sequence[int]] = {}
         self._saved: dict[tuple[int, int], int] = {}
         self.memory = TagMemory(config.num_blocks, config.largest_block_size)
-        self.states = VllmStates(config.state_mode, config.groups, self.memory)
+        self.states = VllmStates(config.state_mode, self.groups, self.memory)
         self.script = DraftScript((self._num_drafts, 0, 1))
 
     def repeated_len(self, one: VllmPass, entry: VllmEntry) -> int:
@@ -77,6 +78,10 @@ class Device:
     def drafts(self, request: int) -> Sequence[int]:
         """The drafts that were proposed last for a request."""
         return self._drafts.get(request, ())
+
+    def lose_kv(self) -> None:
+        """All KV is discarded, as by a sleep at level 1."""
+        self.memory.clear()
 
     def load(self, load: BlockLoad) -> None:
         """Write KV that comes from outside: that which was saved, or else the right one."""

@@ -251,9 +251,7 @@ def worker_of(release: VllmRelease, groups: Any, agent: Agent, other: str, *, pu
         kv_cache_config=groups,
         block_size=block_size,
         transfer_topo=SimpleNamespace(
-            get_engine_info=lambda engine_id: remote,
-            tp_ratio=lambda size: 1,
-            block_size_ratio=lambda size: 1,
+            get_engine_info=lambda engine_id: remote, tp_ratio=lambda size: 1, block_size_ratio=lambda size: 1
         ),
         tp_mappings={
             other: SimpleNamespace(

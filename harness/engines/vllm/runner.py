@@ -43,14 +43,8 @@ class Hooks(NamedTuple):
 class Runner:
     """The executor of an engine core, with the block tables that its scheduler has sent."""
 
-    def __init__(
-        self,
-        release: VllmRelease,
-        config: VllmConfig,
-        hooks: Hooks,
-        device: Device | None = None,
-    ) -> None:
-        self.release, self.groups, self._hooks = release, config.groups, hooks
+    def __init__(self, release: VllmRelease, config: VllmConfig, hooks: Hooks, device: Device | None = None) -> None:
+        self.release, self._hooks = release, hooks
         self._dropped = ("finished_req_ids", *(["preempted_req_ids"] if config.second_runner else []))
         self.number_of = hooks.number_of
         self.tables: dict[int, list[list[int]]] = {}
@@ -79,10 +73,6 @@ class Runner:
         one.zeroed = [block for block in one.zeroed if block not in blocks]
         one.loaded.update(blocks)
         self.copied_in(blocks)
-
-    def lose_kv(self) -> None:
-        """All KV is discarded, as by a sleep at level 1."""
-        self.device.memory.clear()
 
     def launch(self, output: Any) -> VllmPass:
         """Queue the pass of a scheduler's output."""
@@ -119,7 +109,9 @@ class Runner:
 
     def collective_rpc(self, *args: Any, **kwargs: Any) -> None: ...
 
-    reset_mm_cache = reset_encoder_cache = collective_rpc
+    def reset_mm_cache(self) -> None: ...
+
+    reset_encoder_cache = reset_mm_cache
 
     def _received(self, output: Any) -> VllmPass:
         """Update the tables as the scheduler's output says, and launch its pass."""
@@ -218,7 +210,7 @@ class Runner:
 
         A request that was admitted again since has other blocks.
         """
-        blocks = {block for load in one.failed for block in load.blocks(self.groups)}
+        blocks = {block for load in one.failed for block in load.blocks(self.device.groups)}
         for behind in (one, *self._queue):
             behind.unwritten |= blocks
         starts = {load.request: load.start for load in one.failed}
@@ -270,7 +262,7 @@ def launch_events(flight: VllmPass, runner: Runner) -> Iterator[NamedTuple]:
         if drafts:
             yield seen.Proposed(flight.launch, request, drafts)
         new = start + device.repeated_len(flight, entry) if runner.loads.writes_blocks else start
-        for component, (table, group) in enumerate(zip(tables, runner.groups, strict=True)):
+        for component, (table, group) in enumerate(zip(tables, device.groups, strict=True)):
             if group.has_states:
                 pages = device.states.blocks(entry, component)
                 yield seen.Written(flight.launch, request, POOL, start, end, pages, component)

@@ -50,6 +50,10 @@ class RealDevice(Device):
             flight.reports.append(seen.KVCompared(flight.launch, POOL, TOLERANCE, wrong))
         return sampled
 
+    def lose_kv(self) -> None:
+        super().lose_kv()
+        self._model.lose()
+
     def _wrong(self, entry: VllmEntry) -> Sequence[seen.WrongKV]:
         tags = self._tags.setdefault(entry.request, array("q"))
         before = tags[-1] if tags else namespace_tag(self.namespaces[entry.request])
@@ -81,10 +85,6 @@ class RealRunner(Runner):
     def execute_model(self, output: Any, non_block: bool = False) -> Any:
         self._model.execute(output)
         return super().execute_model(output, non_block)
-
-    def lose_kv(self) -> None:
-        super().lose_kv()
-        self._model.lose()
 
     def take_draft_token_ids(self) -> Any:
         return self._model.drafts()

@@ -5,11 +5,16 @@ from types import SimpleNamespace
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Inject, Recipe, Step, Submit
 from swarden.harness.core.port import Submission
 from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.vllm.capture import LoadsWithinAStep
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.layers import WAITS_FOR_LOAD
+from swarden.harness.engines.vllm.parts.copies import STORE_FAILS
+from swarden.harness.engines.vllm.target import VllmTarget
 from swarden.harness.kit.settings import made
 from swarden.invariants.events import Admitted
 
@@ -59,6 +64,29 @@ def test_equal_request_continues_from_cpu_memory_with_the_same_output(on_release
 
     assert outputs[0] == outputs[1]
     assert admitted == loaded_lens
+
+
+def ended_by_a_failed_store(engine, changes):
+    """The fingerprint with which a run ends in which a copy to CPU memory fails; None if it does not fail."""
+    target = target_of(engine)
+    config = target.decode({"windows": (), "cpu_chunks": 40, **changes})
+    driver = driver_of(Header(engine=target.name, version=target.version(), configs=[target.encode(config)]))
+    for op in (Inject(fault=STORE_FAILS), Submit(recipe=Recipe(stretch=8), max_new_tokens=4), Step(count=20)):
+        driver.apply(op)
+    return driver.failure and driver.failure.fingerprint
+
+
+def test_failed_copy_to_cpu_memory_ends_the_engine(on_release):
+    """vLLM pull 52838: the worker asserts that each copy succeeds. So traffic draws no such fault."""
+    fingerprint = on_release(NEWEST, ended_by_a_failed_store, f"vllm=={NEWEST}", {})
+
+    assert fingerprint.startswith("AssertionError/")
+    assert "OffloadingConnectorWorker.get_finished" in fingerprint
+    assert STORE_FAILS not in VllmTarget.faults
+
+
+def test_copies_of_single_blocks_cannot_fail(on_release):
+    assert on_release(NEWEST, ended_by_a_failed_store, f"vllm=={NEWEST}", {"offloader": "eager"}) is None
 
 
 def test_offloading_without_a_prefix_cache_is_refused():

@@ -56,12 +56,7 @@ class BlockCopier(Copier):
     """The release's copy backend: copies blocks of tags."""
 
     def launch_copy(
-        self,
-        src_blocks: Sequence[int],
-        dst_blocks: Sequence[int],
-        is_store: bool,
-        event_idx: int,
-        **launch: Any,
+        self, src_blocks: Sequence[int], dst_blocks: Sequence[int], is_store: bool, event_idx: int, **launch: Any
     ) -> None:
         """`launch` has the `events_list` that gets the event behind the copy, and perhaps a `wait_event` before it."""
         blocks, chunks = (src_blocks, dst_blocks) if is_store else (dst_blocks, src_blocks)

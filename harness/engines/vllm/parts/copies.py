@@ -16,6 +16,8 @@ from swarden.harness.engines.vllm.parts.disk import TagRows, Tiers
 from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import VllmPass
 
+STORE_FAILS = "store.fails"
+FATAL = {STORE_FAILS: "a copy to CPU memory fails, and writes nothing; a release dies of it (vLLM pull 52838)"}
 POLLS, MORE_POLLS = 2, 4  # calls of get_finished until a copy has ended
 
 
@@ -37,6 +39,7 @@ class OffloadCopy:
     after: int
     is_early: bool
     polls: int
+    has_failed: bool = False
     is_done: bool = False
 
 
@@ -84,7 +87,8 @@ class Copier:
         for copy in ended:
             self._make(copy)
             self._under_way.remove(copy)
-        return [self._runner.release.make("TransferResult", job_id=copy.id, success=True) for copy in ended]
+        make = self._runner.release.code("TransferResult")
+        return [make(job_id=copy.id, success=not copy.has_failed) for copy in ended]
 
     def wait(self, job_ids: Collection[int]) -> None:
         for copy in list(self._under_way):
@@ -114,7 +118,8 @@ class Copier:
         is_early = bool(self._begun % 2)
         is_late = self._faults.fires(STORE_LATE if to_host else LOAD_LATE)
         polls = POLLS * (not is_early) + MORE_POLLS * is_late
-        copy = OffloadCopy(copy_id, places, to_host, after, is_early, polls)
+        has_failed = to_host and STORE_FAILS in self._faults.known and self._faults.fires(STORE_FAILS)
+        copy = OffloadCopy(copy_id, places, to_host, after, is_early, polls, has_failed)
         self._under_way.append(copy)
         if copy.is_early and copy.after <= self.computed:
             self._make(copy)
@@ -134,7 +139,7 @@ class Copier:
             if one.is_done:
                 continue
             one.is_done = True
-            for place in one.places:
+            for place in () if one.has_failed else one.places:
                 if one.to_host:
                     self.host[place.chunk, place.number] = self._memory.unit(place.block)
                 else:

@@ -66,10 +66,7 @@ class Drafts(VllmPart, frozen=True):
             target_parallel_config=release.make("ParallelConfig"),
         )
         speculative.method = self.method(asynchronous=config.asynchronous)
-        return {
-            "VllmConfig": {"speculative_config": speculative},
-            "MambaSpec": {"num_speculative_blocks": self.count},
-        }
+        return {"VllmConfig": {"speculative_config": speculative}, "MambaSpec": {"num_speculative_blocks": self.count}}
 
     def attach(self, engine: VllmEngine) -> None:
         engine.drafts = engine.runner.device.script

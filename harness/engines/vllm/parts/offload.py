@@ -1,6 +1,6 @@
 """Offloading to CPU memory by a connector of the release: both of its sides are real, the copies are not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from swarden.harness.engines.vllm.connector import LOAD_LATE, OFFLOADING, STORE_
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS
 from swarden.harness.engines.vllm.parts import block_copies, disk, store
 from swarden.harness.engines.vllm.parts.block_copies import BlockCopier, BlockCopies, let_copy
-from swarden.harness.engines.vllm.parts.copies import Copier, OffloadingSide
+from swarden.harness.engines.vllm.parts.copies import FATAL, Copier, OffloadingSide
 from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.requests import FindableBlocks
 from swarden.harness.kit.part import Part
@@ -65,6 +65,10 @@ class Offload(VllmPart, frozen=True):
 
     def faults(self, config: VllmConfig) -> Sequence[str]:
         return LOAD_LATE, STORE_LATE
+
+    @property
+    def fatal_faults(self) -> Mapping[str, str]:
+        return FATAL if self.offloader == CHUNKS else {}
 
     def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
         if self.offloader == CHUNKS and not release.has("offloading"):

@@ -41,6 +41,11 @@ class VllmPart(PartSettings, frozen=True):
     def faults(self, config: VllmConfig) -> Sequence[str]:
         return ()
 
+    @property
+    def fatal_faults(self) -> Mapping[str, str]:
+        """The faults of which every release dies, each with its effect: op-logs can have them, traffic draws none."""
+        return {}
+
     def reported(self, config: VllmConfig) -> Events:
         return self.events
 

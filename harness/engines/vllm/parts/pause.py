@@ -82,7 +82,7 @@ class Pausing:
             self._progress = PauseProgress.COMPLETE
             self.reset(resets_running=True, resets_connector=self._can_reset_connector)
             if self._settings.sleeps:
-                engine.runner.lose_kv()
+                engine.runner.device.lose_kv()
             engine.log.notice(Paused())
 
     def reset(self, *, resets_running: bool, resets_connector: bool = False) -> bool:

@@ -144,7 +144,7 @@ class LateLoads(ConnectorWorker, Part):
             if load.is_late:
                 self.begin(load)
                 continue
-            self._runner.copied_in(load.blocks(self._runner.groups), load.request)
+            self._runner.copied_in(load.blocks(self._runner.device.groups), load.request)
             if self._fails():
                 flight.failed.append(load)
             else:
@@ -169,7 +169,7 @@ class LateLoads(ConnectorWorker, Part):
         return LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
 
     def begin(self, load: BlockLoad) -> None:
-        self._runner.copied_in(load.blocks(self._runner.groups), load.request)
+        self._runner.copied_in(load.blocks(self._runner.device.groups), load.request)
         self._begun += 1
         self.loading[load.request] = load
         has_failed = self._fails()
@@ -203,7 +203,9 @@ class LateLoads(ConnectorWorker, Part):
         rids = {under_way.load.rid for under_way in ended}
         if self._runner.release.has("failed_requests"):
             return EndedLoads(rids, {load.rid for load in failed}, set(), sent)
-        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(self._runner.groups)}, sent)
+        return EndedLoads(
+            rids, set(), {block for load in failed for block in load.blocks(self._runner.device.groups)}, sent
+        )
 
 
 class Store:
