@@ -7,7 +7,7 @@ from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import merged
-from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.config import NO_TREE, SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS
 from swarden.harness.kit.stand_ins import Silent
 from swarden.invariants.limits import Limits
@@ -69,7 +69,7 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
         "enable_mixed_chunk": config.mixed_batches,
         "enable_priority_scheduling": config.has_priorities,
         "priority_scheduling_preemption_threshold": config.preemption_threshold,
-        "disable_radix_cache": not config.caches_prefixes,
+        "disable_radix_cache": config.tree == NO_TREE,
         **merged(one.flags for one in config.terms),
     }
     files = [package / "srt/server_args.py", *sorted((package / "srt/arg_groups").rglob("*.py"))]

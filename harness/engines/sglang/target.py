@@ -25,7 +25,7 @@ from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
 from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import Settings, flat
+from swarden.harness.kit.settings import flat
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(
@@ -102,9 +102,9 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             return side_systems(release, configs)
         return super().systems(machine, configs, model)
 
-    def booted_for(self, config: Settings) -> SglangRelease:
+    def booted_for(self, config: Any) -> SglangRelease:
         release = super().booted_for(config)
-        for one in config.capabilities if isinstance(config, SglangConfig) else ():
+        for one in config.capabilities:
             one.check_release(release, config)
         return release
 
