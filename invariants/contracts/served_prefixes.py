@@ -17,7 +17,7 @@ class ServedPrefixCode(Code):
     COMPUTED_AGAIN = "its first pass begins at {start}, but {served} tokens of it were served and not evicted"
 
 
-@invariant(When.STEP, needs=("requests", "records", "Completed"), on=(Launched,), given=shares_prefixes)
+@invariant(When.STEP, needs=("requests", "records", "Completed", "Removed"), on=(Launched,), given=shares_prefixes)
 def served_prefixes_are_hit(change: Transition) -> Evidence:
     """A request begins behind the longest prefix of it that other requests have computed, if it was not evicted since.
 
