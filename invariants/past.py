@@ -2,16 +2,7 @@
 
 from collections.abc import Mapping
 
-from swarden.invariants.events import (
-    CacheReset,
-    Demoted,
-    Finished,
-    FinishReason,
-    Flushed,
-    Inserted,
-    Removed,
-    Tombstoned,
-)
+from swarden.invariants.events import CacheReset, Demoted, Finished, FinishReason, Flushed, Removed, Tombstoned
 from swarden.invariants.passes import Landing
 from swarden.invariants.reference import Expectation
 from swarden.invariants.transition import Transition
@@ -38,23 +29,18 @@ def _note_prefixes(change: Transition) -> None:
     """What was computed in a step with an eviction may have been evicted, so it is not noted."""
     past, served = change.reference.past, change.once(still_served)
     if served is not past.served:
-        past.served, past.computed = dict(served), {}
+        past.served = dict(served)
         return
-    inserted = {event.request_id for event in change.events_of(Inserted)}
     for landing in change.landings:
         expected = change.reference.expectations.get(landing.request_id)
-        if landing.counts and expected is not None and landing.start < expected.prompt_len:
-            computed = past.computed.setdefault(landing.request_id, [])
-            computed += _computed_lengths(change, landing, expected)
-            if landing.request_id in inserted:
-                past.served.setdefault(landing.request_id, []).extend(past.computed.pop(landing.request_id))
+        if landing.counts and expected is not None and _is_cached(change, landing.request_id, expected):
+            past.served.setdefault(landing.request_id, []).extend(_computed_lengths(change, landing, expected))
     for event in change.events_of(Finished):
-        computed = past.computed.pop(event.request_id, [])
         expected = change.reference.expectations.get(event.request_id)
-        if event.reason in BY_ITSELF and expected is not None and _leaves_its_kv(change, event.request_id, expected):
+        if event.reason in BY_ITSELF and expected is not None and _is_cached(change, event.request_id, expected):
             page_size = change.after.limits.page_size
             whole = (len(expected.tokens) - 1) // page_size * page_size  # its last token is not computed
-            past.served.setdefault(event.request_id, []).extend([*computed, whole])
+            past.served.setdefault(event.request_id, []).append(whole)
     for request_id in [*past.served][:-MOST_SERVED]:
         del past.served[request_id]
 
@@ -62,12 +48,9 @@ def _note_prefixes(change: Transition) -> None:
 def still_served(change: Transition) -> Served:
     """The served prefixes of the past that were not evicted in this transition either; the same object if none was.
 
-    A prefix is evicted if a node on its path was removed or demoted, or has become a tombstone in its window.  If the
-    engine does not report its evictions, all are evicted with any unit of the cache.
+    A prefix is evicted if a node on its path was removed or demoted, or has become a tombstone in its window.
     """
     served = change.reference.past.served
-    if served and Removed.__name__ in change.after.missing and _has_lost_units(change):
-        return {}
     evictions = change.in_order(Tombstoned, Removed, Demoted, CacheReset, Flushed)
     if not evictions:
         return served
@@ -89,12 +72,6 @@ def still_served(change: Transition) -> Served:
     return served
 
 
-def _has_lost_units(change: Transition) -> bool:
-    """Has the cache lost a unit in the step?"""
-    pools = zip(change.before.pools, change.after.pools, strict=True)
-    return any(not set(before.cached) <= set(after.cached) for before, after in pools if before is not after)
-
-
 def _computed_lengths(change: Transition, landing: Landing, expected: Expectation) -> list[int]:
     """The lengths of the prefixes of a prompt in whole pages that a pass has completed.
 
@@ -105,7 +82,7 @@ def _computed_lengths(change: Transition, landing: Landing, expected: Expectatio
     return [end * page_size for end in (ends if change.after.stateful is None else ends[-1:])]
 
 
-def _leaves_its_kv(change: Transition, request_id: int, expected: Expectation) -> bool:
-    """Does the cache keep the KV of a request that has ended?  Of a turn its session has it."""
+def _is_cached(change: Transition, request_id: int, expected: Expectation) -> bool:
+    """Does the cache get the KV of a request?  Of a turn its session has it."""
     request = change.before.request_by_id.get(request_id)
     return request is not None and not request.session and not expected.is_uncached

@@ -108,13 +108,11 @@ class Past:
     """What the events of earlier transitions have shown (`past.py`); no part of it is read from the engine's state.
 
     `served` are, by request, the lengths of its prefixes behind which a request can start, in ascending order: they
-    were computed and inserted, or the request has ended, and they were not evicted since.  `computed` has those of
-    unfinished requests that were not inserted yet.  `idle_since` is, by session, the time at which it was opened or
-    last had a turn.
+    were computed, and not evicted since.  `idle_since` is, by session, the time at which it was opened or last had a
+    turn.
     """
 
     served: dict[int, list[int]] = field(default_factory=dict)
-    computed: dict[int, list[int]] = field(default_factory=dict)
     idle_since: dict[int, int] = field(default_factory=dict)
 
 

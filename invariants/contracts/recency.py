@@ -53,5 +53,5 @@ def _used(change: Transition) -> list[int]:
         if isinstance(event, Locked):
             used.append(event.node)
         elif isinstance(event, CopyBegan) and event.to_host:
-            used.pop()
+            del used[-1:]
     return used

@@ -14,10 +14,12 @@ from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class ServedPrefixCode(Code):
-    COMPUTED_AGAIN = "its first pass begins at {start}, but {served} tokens of it were served and not evicted"
+    COMPUTED_AGAIN = (
+        "its first pass begins at {start}, but {served} tokens of it were computed for {other}, and not evicted"
+    )
 
 
-@invariant(When.STEP, needs=("requests", "records", "Completed"), on=(Launched,), given=shares_prefixes)
+@invariant(When.STEP, needs=("requests", "records", "Completed", "Removed"), on=(Launched,), given=shares_prefixes)
 def served_prefixes_are_hit(change: Transition) -> Evidence:
     """A request begins behind the longest prefix of it that other requests have computed, if it was not evicted since.
 
@@ -37,19 +39,21 @@ def served_prefixes_are_hit(change: Transition) -> Evidence:
                 and expected is not None
                 and not expected.is_uncached
             ):
-                served = _served_len(change, expected, most=request.prompt_len + request.num_outputs - 1)
+                served, other = _served(change, expected, most=request.prompt_len + request.num_outputs - 1)
                 if served > start:
-                    yield found(request_ref(request_id), ServedPrefixCode.COMPUTED_AGAIN, start=start, served=served)
+                    values = {"start": start, "served": served, "other": request_ref(other)}
+                    yield found(request_ref(request_id), ServedPrefixCode.COMPUTED_AGAIN, **values)
 
 
-def _served_len(change: Transition, expected: Expectation, *, most: int) -> int:
-    """The length of the longest served prefix of these tokens that has at most so many."""
-    longest = 0
+def _served(change: Transition, expected: Expectation, *, most: int) -> tuple[int, int]:
+    """The length of the longest served prefix of these tokens that has at most so many, and its request."""
+    longest = (0, 0)
     for request_id, lengths in change.once(still_served).items():
         other = change.reference.expectations.get(request_id)
-        if other is not None:
-            same = [
-                length for length in lengths if length <= most and other.tags[length - 1] == expected.tags[length - 1]
-            ]
-            longest = max([longest, *same])
+        same = [
+            one
+            for one in lengths
+            if one <= most and other is not None and other.tags[one - 1] == expected.tags[one - 1]
+        ]
+        longest = max([longest, *[(length, request_id) for length in same]])
     return longest

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from swarden.invariants.events import Finished, FinishReason, Inserted, Launched, Removed, Tombstoned
+from swarden.invariants.events import Finished, FinishReason, Launched, Removed, Tombstoned
 from swarden.invariants.past import MOST_SERVED, note, still_served
 from swarden.invariants.reference import Past
 from swarden.invariants.view import SessionView
@@ -27,21 +27,16 @@ def noted(change, now_ms=0, **past):
     return known.past
 
 
-def test_whole_pages_of_an_inserted_prompt_are_served():
-    assert noted(prefill(Inserted(1, 8, 0, 16))).served == {1: [12, 16]}
+def test_whole_pages_of_a_computed_prompt_are_served():
+    assert noted(prefill()).served == {1: [12, 16]}
 
 
-def test_prompt_that_is_not_inserted_is_served_when_its_request_ends():
-    past = noted(prefill())
-
-    assert (past.served, past.computed) == ({}, {1: [12, 16]})
-    assert noted(idle(ENDED, before=BEFORE), computed=past.computed).served == {1: [12, 16, 20]}
+def test_answer_of_an_ended_request_is_served():
+    assert noted(idle(ENDED, before=BEFORE), served={1: [12]}).served == {1: [12, 20]}
 
 
-def test_prompt_of_an_aborted_request_is_not_served():
-    past = noted(idle(Finished(1, FinishReason.ABORT), before=BEFORE), computed={1: [12]})
-
-    assert (past.served, past.computed) == ({}, {})
+def test_answer_of_an_aborted_request_is_not_served():
+    assert noted(idle(Finished(1, FinishReason.ABORT), before=BEFORE)).served == {}
 
 
 def test_turn_of_a_session_is_not_served():
@@ -53,7 +48,7 @@ def test_turn_of_a_session_is_not_served():
 def test_pass_with_states_serves_its_last_page_boundary():
     full, swa = BEFORE.components
     components = (full, swa._replace(window=2, has_states=True))
-    change = prefill(Inserted(1, 8, 0, 16))
+    change = prefill()
 
     assert noted(replace(change, after=replace(AFTER, components=components))).served == {1: [16]}
 

@@ -25,7 +25,7 @@ def in_another_namespace():
 
 
 def computed_again(start, served):
-    return found(request_ref(2), ServedPrefixCode.COMPUTED_AGAIN, start=start, served=served)
+    return found(request_ref(2), ServedPrefixCode.COMPUTED_AGAIN, start=start, served=served, other=request_ref(9))
 
 
 CASES = [

@@ -128,12 +128,3 @@ bug(
     broken="if self.scheduler.has_work:\n        return\n    self.cache.flush()",
     caught_by=("flush_drops_what_is_idle",),
 )
-
-bug(
-    "S236",
-    "a flush evicts from each pool only as many pages as the first pool has evictable ones",
-    at="swarden.engine_under_test.cache.prefix_cache:PrefixCache.flush",
-    healthy="self.evictable(component.name)",
-    broken="min(self.evictable(component.name), self.evictable(self.tree.components[0].name))",
-    caught_by=("flush_drops_what_is_idle",),
-)

@@ -261,15 +261,6 @@ bug(
 )
 
 bug(
-    "S237",
-    "a flush keeps all copies on the host while any copy is in flight",
-    at=f"{TIER}.flush",
-    healthy="self.backups.drop_all()",
-    broken="None if self.under_way else self.backups.drop_all()",
-    caught_by=("flush_drops_what_is_idle",),
-)
-
-bug(
     "S245",
     "sglang issue 33862, by analogy: the copies on the host stay for ever, and later prefixes find no room there",
     at=f"{BACKUPS}.begin",

@@ -138,15 +138,6 @@ bug(
 )
 
 bug(
-    "S239",
-    "the idle time of a session begins when its last turn arrives, not when it ends",
-    at=f"{SESSIONS}.expire",
-    healthy="session.used_ms = now_ms",
-    broken="pass",
-    caught_by=("idle_sessions_close_in_time",),
-)
-
-bug(
     "S240",
     "found here by a law: the idle time began with the last step before a turn was aborted, not with its abort",
     at="swarden.engine_under_test.engine:Engine.abort",

@@ -1,6 +1,6 @@
 """Bugs of the prefix tree: insert, split, recovery and match."""
 
-from swarden.harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
@@ -206,34 +206,15 @@ bug(
 bug(
     "S233",
     "when an answer is cached, the windows and states above it are freed as if they were dead: its prompt misses",
-    Hunk(
-        f"{CACHE}.publish",
-        "self._execute(insertion, record)",
-        "self._execute(insertion, record)\n"
-        "    above = insertion.node.parent\n"
-        "    for index, one in enumerate(self.tree.components):\n"
-        "        is_dead = one.leaves_tombstones and len(insertion.node.key) >= one.tail_len and above.in_tree\n"
-        "        if is_dead and above.live[index] and not above.is_locked:\n"
-        "            self.tree.set_live(above, index, live=False)\n"
-        "            above.handles = self._ledgers.free_alone("
-        "one.name, above.handles, owner=TREE, cause=FreeCause.EVICTED)",
-    ),
-    caught_by=("served_prefixes_are_hit",),
-)
-
-bug(
-    "S234",
-    "a match that splits a node loses the windowed pages behind the match",
-    Hunk(
-        f"{CACHE}.lock",
-        "node = self.tree.split(node, below)",
-        "rest, node = node, self.tree.split(node, below)\n"
-        "        for index, one in enumerate(self.tree.components):\n"
-        "            if one.leaves_tombstones and rest.live[index] and not rest.locks[index]:\n"
-        "                self.tree.set_live(rest, index, live=False)\n"
-        "                rest.handles = self._ledgers.free_alone("
-        "one.name, rest.handles, owner=TREE, cause=FreeCause.EVICTED)",
-    ),
+    at=f"{CACHE}.publish",
+    healthy="self._execute(insertion, record)",
+    broken="self._execute(insertion, record)\n"
+    "    above = insertion.node.parent\n"
+    "    for index, one in enumerate(self.tree.components):\n"
+    "        is_dead = one.leaves_tombstones and len(insertion.node.key) >= one.tail_len and not above.is_locked\n"
+    "        if is_dead and above.in_tree and above.live[index]:\n"
+    "            self.tree.set_live(above, index, live=False)\n"
+    "            above.handles = self._ledgers.free_alone(one.name, above.handles, owner=TREE, cause='evicted')",
     caught_by=("served_prefixes_are_hit",),
 )
 
@@ -243,14 +224,5 @@ bug(
     at=f"{TREE}.split",
     healthy="list(node.live), list(node.locks), node.last_used",
     broken="list(node.live), list(node.locks), 0",
-    caught_by=("last_uses_follow_locks",),
-)
-
-bug(
-    "S244",
-    "an insertion marks only the nodes that it adds as used",
-    at=f"{TREE}.insert",
-    healthy="self.touch(path)",
-    broken="self.touch([node for node in path if not node.last_used])",
     caught_by=("last_uses_follow_locks",),
 )
