@@ -44,8 +44,8 @@ RETRACT = "retract"
 KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
 OF_THE_PORT = names_of(
     [
-        *(seen.CopiedIn, seen.Fired, seen.GivenUp, seen.Kept, seen.Lent),
-        *(seen.Read, seen.Rejected, seen.TurnRefused, seen.Written),
+        *(seen.CopiedIn, seen.Fired, seen.GivenUp, seen.Kept, seen.Lent, seen.Paused),
+        *(seen.Read, seen.Rejected, seen.Resumed, seen.TurnRefused, seen.Written),
     ]
 )
 UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
