@@ -3,30 +3,33 @@
 python models.py tiny-gemma3|tiny-gpt-oss|tiny-laguna FOLDER
 """
 
-import importlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 from swarden.harness.engines.vllm_cpu.checkpoint import (
     BLOCK_MULTIPLE,
     GEMMA,
     GPT_OSS,
-    SEED,
-    SIZES,
-    SPREAD,
+    MODELS,
     VOCABULARY,
+    Family,
     Layers,
     write,
 )
 
-LAGUNA = "tiny-laguna"  # for SGLang, whose server takes token ids, so that it needs no tokenizer
+LAGUNA = "tiny-laguna"  # for SGLang
+LAYERS = 4
+DENSE = {"mlp_layer_types": ["dense"] * LAYERS, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
+OF_LAGUNA = Family("LagunaConfig", "full_attention", "sliding_attention", {**DENSE, "num_experts": 4}, {})
 BLOCK = BLOCK_MULTIPLE
 WINDOW = 40  # ends inside a block
 WINDOWS: Mapping[str, Sequence[int | None]] = {  # five layers with a window before each one of full attention, or one
     GEMMA: [*[WINDOW] * 5, None] * 2,
     GPT_OSS: [WINDOW, None] * 2,
+    LAGUNA: [None, WINDOW] * (LAYERS // 2),
 }
 
 
@@ -46,26 +49,6 @@ def write_with_tokenizer(model: str, folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def write_laguna(folder: Path) -> None:
-    """Four layers, two of them with a window."""
-    torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
-    kinds = ["full_attention", "sliding_attention"] * 2
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}  # no layer has any
-    layers = {"num_hidden_layers": len(kinds), "layer_types": kinds, "mlp_layer_types": ["dense"] * len(kinds)}
-    config = transformers.LagunaConfig(
-        **{**SIZES, **layers, **experts}, shared_expert_intermediate_size=32, sliding_window=WINDOW
-    )
-    made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(SEED)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            if parameter.ndim > 1:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * SPREAD)
-    made.save_pretrained(folder)
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == LAGUNA:
-        write_laguna(Path(sys.argv[2]))
-    else:
+    with patch.dict(MODELS, {LAGUNA: OF_LAGUNA}):
         write_with_tokenizer(sys.argv[1], Path(sys.argv[2]))

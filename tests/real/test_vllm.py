@@ -66,7 +66,7 @@ def test_healthy_server_serves_random_traffic_without_a_word(name, level, model,
     ends = server.client.answered
     print(f"{name}, {level}: {dict(ends)}, {num_preemptions} preemptions")  # noqa: T201  # pytest -rP shows it
     assert f"swarden: attached to the scheduler, level {level}" in server.printed
-    for remark in ("NOT ATTACHED", "the check ends here", "capacity", "swarden replay"):
+    for remark in ("NOT ATTACHED", "THE CHECK HAS ENDED", "capacity", "swarden replay"):
         assert remark not in server.printed, server.printed
     assert min(ends[kind] for kind in ("aborted", "/pause", "/sleep", "/reset_prefix_cache")) > 0
     assert ends["completed"] + ends["aborted"] == ROUNDS * 10

@@ -45,7 +45,10 @@ from swarden.invariants.view import Snapshot
 RETRACT = "retract"
 KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
 OF_THE_PORT = names_of(
-    [seen.Fired, seen.GivenUp, seen.Kept, seen.Lent, seen.Read, seen.Rejected, seen.TurnRefused, seen.Written]
+    [
+        *(seen.Fired, seen.GivenUp, seen.Kept, seen.Lent, seen.Paused),
+        *(seen.Read, seen.Rejected, seen.Resumed, seen.TurnRefused, seen.Written),
+    ]
 )
 
 

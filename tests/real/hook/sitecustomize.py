@@ -10,7 +10,6 @@ from swarden.harness.kit.stand_ins import provide_absent
 from tests.engines.planting import plant_in_sglang, plant_late
 
 provide_absent(["torchvision", "sgl_kernel", "soundfile"])
-if "SWARDEN_TEST_UNFIXED" not in os.environ:
-    plant_late("sglang.srt.layers.attention.torch_native_backend", "tests.engines.planting:plant_fix_of_attention")
+plant_late("sglang.srt.layers.attention.torch_native_backend", "tests.engines.planting:plant_fix_of_attention")
 if "SWARDEN_TEST_BUG" in os.environ:
     plant_in_sglang()
