@@ -30,7 +30,7 @@ def load(version, folders):
 
 class TinyTarget(ReleasedTarget, target.DemoTarget):
     name = "tinyserve"
-    code = target.CODE = kit.EngineCode("tinyserve", emitters=("take", "free"))
+    code = target.DemoPort.code = kit.EngineCode("tinyserve", emitters=("take", "free"))
     load = BootedRelease("tinyserve", load, places={"Engine": ("engine:Engine",)})
     releases = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
 

@@ -10,7 +10,7 @@ from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import NO_COVERAGE
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.ops import Drain, Flush, Submit
-from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.core.replay import Verdict
 from swarden.harness.releases.gate_page import SEE_PAGE, GatePage, KnownLogs, touched
 from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.gate import NOT_REPLAYED, Judged
@@ -30,7 +30,7 @@ def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
         "fingerprint": LAW,
         "name": LAW,
         "path": Path("a.oplog"),
-        "replays": None,
+        "verdict": None,
         "is_confirmed": False,
         "ops": 1,
         "cause": UNKNOWN,
@@ -56,7 +56,7 @@ def page_of(*ends, why_broken=(), mutes=NO_MUTES, **given):
         pytest.param(page_of(FAILS), ExitCode.CLEAN, id="old"),
         pytest.param(page_of(FAILS, PASSES), ExitCode.VIOLATED, id="new"),
         pytest.param(page_of(PASSES, mutes={LAW: "aside"}), ExitCode.CLEAN, id="put-aside"),
-        pytest.param(page_of(PASSES, replays=Replays(Verdict.FIXED, (), 0, 1)), ExitCode.RED, id="not-each-time"),
+        pytest.param(page_of(PASSES, verdict=Verdict.FIXED), ExitCode.RED, id="not-each-time"),
         pytest.param(page_of(f"{OTHERWISE}another/law"), ExitCode.RED, id="otherwise"),
         pytest.param(page_of("unknown setting x"), ExitCode.RED, id="cannot-be-run"),
         pytest.param(page_of(NOT_REPLAYED, is_interrupted=True), ExitCode.INTERRUPTED, id="interrupted"),
@@ -134,7 +134,7 @@ def test_new_failure_is_annotated_at_the_changed_line_of_its_story_in_one_comman
     ("given", "beginnings"),
     [
         ({}, ["::error title=unit_has_one_owner/full page/owned_twice::"]),
-        ({"replays": Replays(Verdict.FLAKY, (), 1, 2)}, ["::warning title="]),
+        ({"verdict": Verdict.FLAKY}, ["::warning title="]),
         ({"fingerprint": CRASH, "log_ops": BY_OPERATORS}, ["::error title="]),
         ({"fingerprint": CRASH, "log_ops": BY_CLIENTS}, []),
         ({"fingerprints": [TWICE, CRASH], "log_ops": BY_CLIENTS}, []),
@@ -150,7 +150,7 @@ def test_failure_that_may_be_a_vulnerability_is_not_annotated(given, beginnings)
 
 def test_failures_that_fail_each_time_come_first_and_then_short_ones():
     of_each = [
-        page_of(PASSES, name="flaky", replays=Replays(Verdict.FLAKY, (), 1, 2)),
+        page_of(PASSES, name="flaky", verdict=Verdict.FLAKY),
         page_of(PASSES, name="known", cause=KNOWN),
         page_of(PASSES, name="long", ops=9),
         page_of(PASSES, name="short"),
