@@ -67,7 +67,7 @@ class SecondTier(VllmPart, frozen=True):
         side: Any = engine.runner.loads  # that of CPU memory
         side.tiers = tiers = Tiers(children_of(engine.built.scheduler.connector)[0])
         tiers.disk.files.faults = engine.faults
-        side.copier.host = tiers.disk.rows(engine.config.offload.chunk_blocks, engine.runner.device.memory.unit_size)
+        side.copier.host = tiers.disk.rows(side.copier.blocks_per_chunk, engine.runner.device.memory.unit_size)
 
 
 class Disk:
