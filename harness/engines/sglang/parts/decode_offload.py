@@ -40,7 +40,8 @@ class DecodeOffload(Capability, frozen=True):
     uses = (HOST_FAILS, *Storage.faults)
 
     def terms(self, config: Any) -> Terms:
-        return Terms(server_args={"disaggregation_decode_enable_offload_kvcache": True, **storage_args()})
+        policy = {"hicache_ratio": 1.0, "hicache_write_policy": config.host.write_policy}
+        return Terms(server_args={"disaggregation_decode_enable_offload_kvcache": True, **policy, **storage_args()})
 
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
         scheduler.decode_offload_manager = _manager(release, scheduler)
