@@ -7,8 +7,8 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from unittest.mock import patch
 
+from swarden.harness.engines.vllm_cpu import checkpoint
 from swarden.harness.engines.vllm_cpu.checkpoint import (
     BLOCK_MULTIPLE,
     GEMMA,
@@ -50,5 +50,5 @@ def write_with_tokenizer(model: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    with patch.dict(MODELS, {LAGUNA: OF_LAGUNA}):
-        write_with_tokenizer(sys.argv[1], Path(sys.argv[2]))
+    checkpoint.MODELS = {**MODELS, LAGUNA: OF_LAGUNA}  # in a process of its own
+    write_with_tokenizer(sys.argv[1], Path(sys.argv[2]))
