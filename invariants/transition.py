@@ -48,6 +48,7 @@ class Transition:
     `reference` has the expected tokens, which the harness keeps apart from the engine.  `steps_without_forward` counts
     the consecutive steps up to this one in which work waited and nothing was computed.  `checked` is the `after` of
     an earlier transition without violations, often `before`: an object that is in both states is not checked again.
+    `first` is the state of the first rank after the same, if this is a further rank of its engine.
     """
 
     before: Snapshot
@@ -57,6 +58,7 @@ class Transition:
     reference: Reference = field(default_factory=Reference)
     steps_without_forward: int = 0
     checked: Snapshot | None = None
+    first: Snapshot | None = None
 
     def __post_init__(self) -> None:
         inherit(self.before, self.after, INDEXES)

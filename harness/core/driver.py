@@ -129,8 +129,10 @@ class Counts:
 class Driver:
     """Applies ops to systems, and captures and checks one transition per step or op, until a check fails.
 
-    After a failure every further op is skipped.  `observe` is called with every transition before it is checked.  An
-    error of a capture raises TargetFault; an error of an invariant is an internal error, and is not caught.
+    After a failure every further op is skipped.  There are so many `engines`, one for each system if nothing is said;
+    else the systems are the first rank of each engine, then the second one of each, and so on.  `observe` is called
+    with every transition before it is checked.  An error of a capture raises TargetFault; an error of an invariant is
+    an internal error, and is not caught.
     """
 
     def __init__(
@@ -140,8 +142,10 @@ class Driver:
         checking: Checking = EACH_STEP,
         keep: KeptParts = EVERYTHING,
         observe: Callable[[Transition], None] | None = None,
+        engines: int | None = None,
     ) -> None:
         self.systems = systems
+        self.num_engines = engines or len(systems)
         self.counts = Counts()
         self.ops: list[Op] = []
         self.digests: list[str] = []
@@ -168,7 +172,7 @@ class Driver:
         if self.failure is not None:
             return
         self.ops.append(op)
-        system = self._history.system = op.engine % len(self.systems)
+        system = self._history.system = op.engine % self.num_engines
         try:
             has_effect = self._drain() if isinstance(op, Drain) else self._repeat(system, op)
         except EngineRaised as raised:
@@ -186,23 +190,31 @@ class Driver:
         if self._keep.ops is not None and self.failure is None:
             del self.ops[: -self._keep.ops]
         if self._keep.digests and self.failure is None:
-            self.digests.append(self._digest.of(self._last if isinstance(op, Drain) else [self._last[system]]))
+            changed = self._last if isinstance(op, Drain) else self._last[system :: self.num_engines]
+            self.digests.append(self._digest.of(changed))
 
-    def _repeat(self, system: int, op: Op) -> bool:
+    def _repeat(self, engine: int, op: Op) -> bool:
         has_effect = False
         for _ in range(op.count if isinstance(op, Step) else 1):
-            if self.failure is None:
-                has_effect |= self._advance(system, op)
+            has_effect |= self._advance(engine, op)
         return has_effect
 
-    def _advance(self, index: int, op: Op) -> bool:
+    def _advance(self, engine: int, op: Op) -> bool:
+        """Make one step of an engine, or execute another op, in all of its ranks until one fails."""
+        has_effect = False
+        for rank in range(engine, len(self.systems), self.num_engines):
+            if self.failure is None:
+                has_effect |= self._advance_rank(rank, op)
+        return has_effect
+
+    def _advance_rank(self, index: int, op: Op) -> bool:
         """Make one step, or execute another op; the transition is checked only if a check is due."""
         system = self.systems[index]
         self._history.system = index
-        is_step = isinstance(op, Step)
-        if is_step and self.counts.engine_steps == self._checking.max_steps:
+        is_step, is_first = isinstance(op, Step), index < self.num_engines
+        if is_step and is_first and self.counts.engine_steps == self._checking.max_steps:
             raise RunTooLarge(f"op {len(self.ops)}: the run has {self._checking.max_steps} engine steps before it ends")
-        self.counts.engine_steps += is_step
+        self.counts.engine_steps += is_step and is_first
         if self._checking.every > 1 and (not is_step or self.counts.engine_steps % self._checking.every):
             has_effect = self._call(lambda: system.do(op))
             self._events_of(system)
@@ -242,6 +254,7 @@ class Driver:
             system.reference,
             system.steps_without_forward,
             checked=self._checked[index],
+            first=self._last[index % self.num_engines] if index >= self.num_engines else None,
         )
         self._check(index, change)
         return result
@@ -293,9 +306,9 @@ class Driver:
                 stuck = self._history.system = self._stuck_system(busy)
                 raise DrainStuck(f"engine {stuck}: work left after {bound} steps of drain")
             left -= 1
-            for index in busy:
+            for engine in busy:
                 if self.failure is None:
-                    self._advance(index, Step())
+                    self._advance(engine, Step())
         for index, system in enumerate(self.systems):
             if self.failure is None:
                 self._transition(index, system.clear, When.QUIESCENT)
@@ -306,8 +319,9 @@ class Driver:
         return next((index for index in busy if self._last[index].requests), busy[0])
 
     def _busy(self) -> list[int]:
-        """The ordinals of the systems that have work."""
-        return [index for index, one in enumerate(self.systems) if one.has_work]
+        """The ordinals of the engines of which a rank has work."""
+        engines = range(self.num_engines)
+        return [engine for engine in engines if any(one.has_work for one in self.systems[engine :: len(engines)])]
 
     def _fail(self, error: Exception) -> None:
         """Record the error of the acting engine; the failed step has events since the last capture, but no snapshot.

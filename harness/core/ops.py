@@ -164,11 +164,15 @@ class Resume(Op, frozen=True, tag="resume"):
 
 
 class Inject(Op, frozen=True, tag="inject"):
-    """Arm a fault: `skip` crossings of its port succeed, the `count` after them fail; a no-op if `fault` is None."""
+    """Arm a fault: `skip` crossings of its port succeed, the `count` after them fail; a no-op if `fault` is None.
+
+    With a `rank`, only in this rank of an engine that has several.
+    """
 
     fault: Fault | None = None
     skip: Natural = 0
     count: Natural = 1
+    rank: Natural | None = None
 
 
 class Heal(Op, frozen=True, tag="heal"):

@@ -153,7 +153,7 @@ def driver_of(
     with blamed_on(target.name, "build"):
         systems = target.systems(header.machine, configs, header.model)
     checking = Checking(catalog_of(target.contracts), code=target.code, max_steps=MAX_STEPS, target=target.name)
-    return Driver(systems, checking=checking, keep=keep, observe=observe)
+    return Driver(systems, checking=checking, keep=keep, observe=observe, engines=len(configs))
 
 
 def log_of(header: Header, driver: Driver) -> OpLog:

@@ -29,7 +29,8 @@ from swarden.invariants.transition import Transition
 ValueT = TypeVar("ValueT")
 
 _prepared: list["Target"] = []
-PAIR = "pd"  # the machine that drives a prefill and a decode engine; ENGINE drives one whole engine
+# The machine that drives a prefill and a decode engine, and that of ranks of one engine; ENGINE drives a whole engine.
+PAIR, RANKS = "pd", "tp"
 TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
 
@@ -55,7 +56,7 @@ class Shape(NamedTuple):
     or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.  `samples`: a
     request may have a seed.  `options` are the further arguments of a Submit op that the engine supports: adapter,
     uncached, prompt_logprobs, sequences.  `outputs` are further lengths of answers beside the lengths of a load, such
-    as one beyond the window.
+    as one beyond the window.  `ranks` run the engine together; the `differing` faults may come to one of them alone.
     """
 
     page_size: int = 1
@@ -72,6 +73,8 @@ class Shape(NamedTuple):
     samples: bool = False
     options: Sequence[str] = ()
     outputs: Sequence[int] = ()
+    ranks: int = 1
+    differing: Collection[str] = ()
 
 
 class Draw(Protocol):

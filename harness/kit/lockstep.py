@@ -31,6 +31,7 @@ class LockstepThread:
         self._may_run, self._has_paused = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._is_abandoned = False
+        self.held_by: Callable[[], bool] | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -70,6 +71,13 @@ class LockstepThread:
         self._may_run.acquire()
         if self._is_abandoned:
             raise ThreadEnded
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for what no step of this thread brings about; it is `held_by` that until then."""
+        while not is_so():
+            self.held_by = is_so
+            self.wait()
+        self.held_by = None
 
     @classmethod
     def end_all(cls) -> None:

@@ -20,10 +20,11 @@ MAX_REQUESTS = 8  # of one engine that a story lists
 
 
 def engine_name(header: Header, engine: int) -> str:
-    """The name of an engine of the header, as in "engine 1 (decode)"."""
+    """The name of an engine of the header, as in "engine 1 (decode)"; of a further rank with the number of the rank."""
     target = target_for(header)
+    rank, engine = divmod(engine, len(header.configs))
     role = target.role(target.decode(header.configs[engine]))
-    return f"engine {engine} ({role})" if role else f"engine {engine}"
+    return f"engine {engine}{f' ({role})' * bool(role)}{f' rank {rank}' * bool(rank)}"
 
 
 def opening_lines(header: Header, failed: int | None = None) -> list[str]:
@@ -36,8 +37,8 @@ def opening_lines(header: Header, failed: int | None = None) -> list[str]:
         named += f", model {header.model}"
     if len(header.configs) > 1:
         named += f", {len(header.configs)} engines"
-        if failed is not None:
-            named += f"; {engine_name(header, failed)} failed"
+    if failed is not None and (len(header.configs) > 1 or failed >= len(header.configs)):
+        named += f"; {engine_name(header, failed)} failed"
     return [named, *change_lines(header)]
 
 
@@ -68,7 +69,7 @@ def failed_line(failure: Failure) -> str:
 def configuration_line(header: Header, engine: int) -> str:
     """The settings of one engine that are not the default, and its main settings."""
     target = target_for(header)
-    own, absent = target.encode(target.decode(header.configs[engine])), object()
+    own, absent = target.encode(target.decode(header.configs[engine % len(header.configs)])), object()
     shown = [
         f"{name} {value}"
         for name, value in own.items()

@@ -9,6 +9,7 @@ from typing import Any
 
 from swarden.harness.engines.sglang import stand_ins
 from swarden.harness.kit.lockstep import replace_threads
+from swarden.harness.kit.ranks import replace_collectives
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, optional, parameters, quiet_import
 from swarden.harness.kit.stand_ins import replace_triton
 
@@ -238,6 +239,7 @@ class SglangRelease(ReleasedCode):
 def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
     with quiet_import(folders, stand_ins.ABSENT, NEEDS_NO_GPU):
         replace_triton()
+        replace_collectives(importlib.import_module("torch.distributed"))
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
         stand_ins.replace_devices(_modules(STREAM_MODULES))

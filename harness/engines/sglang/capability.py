@@ -15,14 +15,15 @@ ONE_TREE: Mapping[str, Sequence[Any]] = {"tree": ("default", "unified")}  # not 
 
 
 class Terms(NamedTuple):
-    """What a capability adds, by the names of the release: ServerArgs, options, CacheInitParams, attributes; by our own
-    names: limits, and the shape for traffic.  A row of the request table has `row_len` further entries.
+    """What a capability adds, by the names of the release: ServerArgs, options, CacheInitParams, attributes, ranks; by
+    our own names: limits, and the shape for traffic.  A row of the request table has `row_len` further entries.
     """
 
     server_args: Mapping[str, Any] = NONE
     flags: Mapping[str, Any] = NONE
     cache_params: Mapping[str, Any] = NONE
     attributes: Mapping[str, Any] = NONE
+    parallel: Mapping[str, Any] = NONE
     limits: Mapping[str, Any] = NONE
     shape: Mapping[str, Any] = NONE
     row_len: int = 0

@@ -13,6 +13,7 @@ from swarden.harness.engines.sglang.parts.drafts import Drafts
 from swarden.harness.engines.sglang.parts.host_tier import WRITE_BACK, HostTier
 from swarden.harness.engines.sglang.parts.kv_events import KvEvents
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, DecodeTree, Side
+from swarden.harness.engines.sglang.parts.ranks import RankGroup
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
 from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.parts.states import BUFFER, LAZY_BUFFER, NO_BUFFER, States
@@ -48,7 +49,7 @@ SERVER_NEEDS = {  # by setting
     **server_needs(States, Sessions, HostTier, Storage, Drafts),
     "mixed_batches": "mixed chunks",
     "preemption_threshold": "priorities",
-    **server_needs(KvEvents, DecodeTree, RustCore),
+    **server_needs(KvEvents, DecodeTree, RustCore, RankGroup),
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
 FAULTS = {**CLIENT_FAULTS, **HostTier.faults, **Storage.faults, **Side.faults}
@@ -96,6 +97,7 @@ class SglangConfig(Settings, frozen=True):
     drafts: Drafts = Drafts()
     cores: RustCore = RustCore()
     router: KvEvents = KvEvents()
+    group: RankGroup = RankGroup()
 
     main = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     needs = (
@@ -120,7 +122,7 @@ class SglangConfig(Settings, frozen=True):
     def capabilities(self) -> Sequence[Capability]:
         """The capabilities that are enabled.  Their parts begin a step, and end a drain, in this order."""
         of_memory = (self.host, self.storage, self.offload, self.side, self.decode_tree)
-        every = (self.sessions, *of_memory, self.states, self.drafts, self.cores, self.router)
+        every = (self.sessions, *of_memory, self.states, self.drafts, self.cores, self.router, self.group)
         return [one for one in every if one.is_on]
 
     @property

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -61,15 +61,16 @@ def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
     for one in config.capabilities:
         one.prepare(release, args)
     release.code("publish_server_args")(args)
-    _be_the_only_rank(release)
+    _set_ranks(release, merged(one.parallel for one in config.terms))
     return args
 
 
-def _be_the_only_rank(release: SglangRelease) -> None:
+def _set_ranks(release: SglangRelease, ranks: Mapping[str, Any]) -> None:
     """State the ranks that a server has from its process groups; an aborted turn of a session asks for them."""
     parallel = release.code("get_parallel")
     if parallel is not None:
-        parallel()._overrides.update(**dict.fromkeys(("pp_rank", "tp_rank", "attn_tp_rank"), 0), pp_size=1, tp_size=1)
+        alone = {**dict.fromkeys(("pp_rank", "tp_rank", "attn_tp_rank"), 0), "pp_size": 1, "tp_size": 1}
+        parallel()._overrides = {**parallel()._overrides, **alone, **ranks}
     batches = vars(sys.modules[release.code("ScheduleBatch").__module__])
     if (name := "get_tensor_model_parallel_rank") in batches:
         batches[name] = lambda: 0
@@ -149,7 +150,7 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         both = {"tree_components": tuple([release.code("ComponentType")[one] for one in kinds])}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
     if name == "HiRadixCache":
-        of_cache["tp_cache_group"] = Missing(size=lambda: 1)
+        of_cache.setdefault("tp_cache_group", Missing(size=lambda: 1))
         beside["server_args"] = server_args
     params = init_params(**known(of_cache, init_params))
     tree = kind(params=params, **beside)

@@ -1,6 +1,7 @@
 """SGLang as a target, in any release that is installed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import HTTP, PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import System
-from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape
+from swarden.harness.core.target import ENGINE, PAIR, RANKS, Draw, MachineSpec, Pool, Shape
 from swarden.harness.engines.sglang import scheduler_program
 from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
@@ -25,7 +26,7 @@ from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
 from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import flat
+from swarden.harness.kit.settings import flat, replaced
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(
@@ -50,6 +51,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     code = CODE
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode)),
+        RANKS: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), pauses=tuple(PauseMode)),
         PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,)),
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
@@ -66,7 +68,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         release = self.booted()
         if machine == PAIR:
             return pair_configs(draw, release.has)
-        return [random_config(draw, load, host_ratios=release.host_ratios, has=release.has)]
+        config = random_config(draw, load, host_ratios=release.host_ratios, has=release.has)
+        return [config if machine == ENGINE else replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 4)))]
 
     def config_of(self, shape: Shape) -> SglangConfig:
         of_window: Mapping[str, Any] = {"sliding_window": None}
@@ -100,6 +103,10 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             for config in configs:
                 release = self.booted_for(config)
             return side_systems(release, configs)
+        [config] = configs
+        if config.group.is_on:
+            of_ranks: Sequence[System] = config.group.systems(self.booted_for(config), partial(self.build, config))
+            return of_ranks
         return super().systems(machine, configs, model)
 
     def booted_for(self, config: Any) -> SglangRelease:

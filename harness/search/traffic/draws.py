@@ -1,9 +1,10 @@
 """Hypothesis strategies for ops: recipes, faults and small numbers. The simplest choice comes first."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from functools import cache, lru_cache
 from typing import TypeVar
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
@@ -108,3 +109,14 @@ def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
         return (inject,)
     healed = draw(one_option(fault, None))
     return inject, Step(count=draw(st.integers(1, 4))), Heal(fault=healed)
+
+
+@st.composite
+def with_ranks(draw: DrawFn, ops: Sequence[Op], ranks: int, differing: Collection[str]) -> list[Op]:
+    """The ops; most of the faults in `differing` come to one rank alone."""
+    return [
+        msgspec.structs.replace(op, rank=draw(one_option(*range(ranks), None)))
+        if isinstance(op, Inject) and op.fault in differing
+        else op
+        for op in ops
+    ]

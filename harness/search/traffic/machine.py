@@ -161,6 +161,6 @@ def _aborts(driver: Driver) -> list[Op]:
     """The ops that abort every request, the last one first."""
     return [
         Abort(request=request, engine=engine)
-        for engine in range(len(driver.systems))
+        for engine in range(driver.num_engines)
         for request in reversed(range(len(driver.snapshot(engine).requests or ())))
     ]

@@ -20,6 +20,7 @@ from swarden.harness.engines.sglang.capability import Capability, Terms
 from swarden.harness.engines.sglang.part import SECONDS_PER_STEP
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
+from swarden.harness.kit.ranks import Ranks
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, drawn, within
 from swarden.invariants.events import LOAD_KIND, Owner
 
@@ -92,7 +93,8 @@ def storage_args(policy: str | None = POLICIES[0], threshold: int = 1) -> dict[s
 
 def make_storage(release: SglangRelease) -> None:
     """Let the release make a storage in memory, and end the threads of the engine before this one."""
-    LockstepThread.end_all()
+    if not Ranks.is_further():
+        LockstepThread.end_all()
     storage = _storage_class(release)
     release.code("StorageBackendFactory").create_backend = staticmethod(lambda *_args, **_options: storage())
 
@@ -192,7 +194,12 @@ class SglangStorage:
             while hasattr(self._controller, name) and getattr(self._controller, queue).items and not self._is_slow:
                 thread = getattr(self._controller, name)
                 assert thread.is_alive(), f"{name} has ended with work in its queue"
+                before = thread.held_by
                 thread.step()
+                if thread.held_by is not None and Ranks.current is not None:
+                    if thread.held_by is before:
+                        break
+                    Ranks.current.let_others_go_on()
         if LockstepThread.unraised:
             raise LockstepThread.unraised.pop()
 

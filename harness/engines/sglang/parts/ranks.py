@@ -1,0 +1,66 @@
+"""Tensor-parallel ranks in lock-step: each has its own scheduler, pools, tree, controller and clock.
+
+What the ranks of a server exchange on the host (the counts of ended copies and prefetches) goes over stand-ins for
+their process groups.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from inspect import isclass
+from typing import Annotated, Any
+
+from swarden.harness.core.port import EnginePort
+from swarden.harness.core.system import EngineSystem, System
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import Capability, Terms, off
+from swarden.harness.engines.sglang.parts.host_tier import HostTier
+from swarden.harness.engines.sglang.parts.rust_core import RustCore
+from swarden.harness.engines.sglang.parts.storage import Storage
+from swarden.harness.kit.ranks import Group, Ranks, in_lockstep
+from swarden.harness.kit.settings import Needs, within
+from swarden.harness.kit.streams import Devices
+
+OF_RANKS = ("sglang.srt.mem_cache.", "sglang.srt.managers.", "sglang.srt.session.", "sglang.srt.utils.")
+COUNTER = "counter"
+
+
+class RankGroup(Capability, frozen=True):
+    """`ranks` are --tp-size: so many schedulers, each with the same requests."""
+
+    ranks: Annotated[int, within(1, 8)] = 1
+
+    needs = (Needs("ranks", off(RustCore)),)  # its ids are of the whole process
+    server_need = "ranks"
+    no_program = "a program has one rank"
+
+    def terms(self, config: Any) -> Terms:
+        group, rank = Group("tp", self.ranks), 0 if Ranks.current is None else Ranks.current.rank
+        return Terms(
+            cache_params={"tp_cache_group": group, "attn_tp_cache_group": group},
+            parallel={"tp_rank": rank, "attn_tp_rank": rank, "tp_size": self.ranks, "attn_tp_size": self.ranks},
+            shape={"ranks": self.ranks, "differing": (*HostTier.faults, *Storage.faults)},
+        )
+
+    def systems(self, release: SglangRelease, build: Callable[[], EnginePort]) -> Sequence[System]:
+        """The ranks of an engine; what a release counts in its classes and modules, each rank counts for itself."""
+        held, of_parallel = [(Devices, "current"), *_counters()], release.code("get_parallel")
+        held += [] if of_parallel is None else [(of_parallel(), "_overrides")]
+        ranks = Ranks(self.ranks, held)
+        parallel = vars(import_module("sglang.srt.distributed.parallel_state"))
+        parallel["create_custom_parallel_group"] = lambda group_ranks, backend="gloo": ranks.new_group()
+        engines = ranks.run([lambda: EngineSystem(build())] * self.ranks)
+        return in_lockstep(ranks, [one() for one in engines])
+
+
+def _counters() -> Iterator[tuple[Any, str]]:
+    """Where the modules of a scheduler count nodes, operations and uses for the whole process, and read the time."""
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith(OF_RANKS):
+            yield from ((module, one) for one in sorted(vars(module)) if _is_counter(module, one) or one == "time")
+            kinds = [kind for kind in vars(module).values() if isclass(kind) and kind.__module__ == name]
+            yield from ((kind, one) for kind in kinds for one in sorted(vars(kind)) if _is_counter(kind, one))
+
+
+def _is_counter(owner: Any, name: str) -> bool:
+    return COUNTER in name.lower() and isinstance(vars(owner)[name], int | float)

@@ -1,0 +1,283 @@
+"""Ranks of one engine in one process, in lock-step: one runs at a time, up to a collective that waits for another.
+
+A rank is a greenlet, so the order in which ranks run is the same in each run.  What a release keeps for its whole
+process belongs to the rank that runs: `globals` name it.
+"""
+
+import sys
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.ops import Inject, Op
+from swarden.harness.core.system import System
+from swarden.harness.kit.lockstep import LockstepThread
+from swarden.invariants.view import Snapshot
+
+ResultT = TypeVar("ResultT")
+
+
+class CollectiveFailed(Exception):
+    """A rank waits for ever in a collective, or two ranks of a group have entered different ones."""
+
+
+class Call(NamedTuple):
+    """A collective as a rank enters it: its name with the operation, the form of its data, its place in the code."""
+
+    name: str
+    form: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.form} at {self.place}"
+
+
+class Meeting:
+    """One collective of a group: the call and the data of each rank that has entered it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.calls: dict[int, Call] = {}
+        self.data: dict[int, Any] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.calls) == self._size
+
+    def __str__(self) -> str:
+        return "; ".join(f"rank {rank} is in {call}" for rank, call in sorted(self.calls.items()))
+
+
+class Ranks:
+    """The ranks of an engine; `rank` is the one that runs.
+
+    `globals` are pairs of an object and the name of an attribute that has a value of its own in each rank.
+    """
+
+    current: ClassVar["Ranks | None"] = None
+
+    def __init__(self, size: int, global_values: Iterable[tuple[Any, str]]) -> None:
+        self.size, self.rank = size, 0
+        self._globals = [*global_values]
+        self._values = [[getattr(owner, name) for owner, name in self._globals] for _ in range(size)]
+        self._contexts = [copy_context() for _ in range(size)]
+        self._main = getcurrent()
+        self._waits_in: dict[int, Meeting] = {}
+        self._meetings: defaultdict[str, dict[int, Meeting]] = defaultdict(dict)
+        self._groups = Counter[int]()
+        self._entered: Counter[tuple[str, int]] = Counter()
+
+    @classmethod
+    def is_further(cls) -> bool:
+        """Whether a rank runs that is not the first."""
+        return cls.current is not None and cls.current.rank > 0
+
+    def run(self, acts: Sequence[Callable[[], ResultT]]) -> list[Callable[[], ResultT]]:
+        """Let each rank act; returns what gives the result of each, or raises its error."""
+        outcomes: list[Callable[[], ResultT]] = [_nothing] * len(acts)
+        before, Ranks.current, self._main = Ranks.current, self, getcurrent()
+        running = {rank: greenlet(partial(self._act, outcomes, rank, act)) for rank, act in enumerate(acts)}
+        for rank, one in running.items():
+            one.gr_context = self._contexts[rank]
+        try:
+            while running:
+                ready = [rank for rank in running if rank not in self._waits_in or self._waits_in[rank].is_complete]
+                for rank in ready or [*running]:
+                    waited_for = self._waits_in.pop(rank, None)
+                    self._switch(running[rank], rank, waited_for if not ready else None)
+                    if running[rank].dead:
+                        del running[rank]
+        finally:
+            Ranks.current = before
+        return outcomes
+
+    def meet(self, group: str, name: str, form: str, data: Any) -> list[Any]:
+        """Enter a collective of a group; returns the data of all ranks when all have entered it.
+
+        Raises CollectiveFailed if a rank enters another collective, or if this one waits and no rank can go on.
+        """
+        rank = self.rank
+        number = self._entered[group, rank]
+        self._entered[group, rank] += 1
+        meeting = self._meetings[group].setdefault(number, Meeting(self.size))
+        meeting.calls[rank], meeting.data[rank] = Call(name, form, _place()), data
+        if (thread := LockstepThread.running) is not None:
+            thread.wait_until(lambda: meeting.is_complete)
+        while not meeting.is_complete:
+            self._waits_in[rank] = meeting
+            self._main.switch()
+        if len({call[:2] for call in meeting.calls.values()}) > 1:
+            raise CollectiveFailed(f"the ranks of {group} differ: {meeting}")
+        return [meeting.data[one] for one in sorted(meeting.data)]
+
+    def let_others_go_on(self) -> None:
+        """Let each other rank run once, as far as it comes."""
+        self._main.switch()
+
+    def new_group(self) -> "Group":
+        """A further group of all ranks; each of them has to make it."""
+        self._groups[self.rank] += 1
+        return Group(f"group {self._groups[self.rank]}", self.size)
+
+    def _act(self, outcomes: list[Callable[[], ResultT]], rank: int, act: Callable[[], ResultT]) -> None:
+        try:
+            result = act()
+        except Exception as error:
+            outcomes[rank] = partial(_raise, error)
+        else:
+            outcomes[rank] = lambda: result
+
+    def _switch(self, to: greenlet, rank: int, endless: Meeting | None) -> None:
+        """Let a rank go on; one that waits in an `endless` meeting gets an error there."""
+        outside = [getattr(owner, name) for owner, name in self._globals]
+        self._set(self._values[rank])
+        self.rank = rank
+        try:
+            if endless is not None:
+                to.throw(CollectiveFailed(f"rank {rank} waits for ever: {endless}; the others have ended their step"))
+            else:
+                to.switch()
+        finally:
+            self._values[rank] = [getattr(owner, name) for owner, name in self._globals]
+            self._set(outside)
+
+    def _set(self, values: Sequence[Any]) -> None:
+        for (owner, name), value in zip(self._globals, values, strict=True):
+            setattr(owner, name, value)
+
+
+class RankSystem:
+    """One rank as a system: what the first one does, all do together, and each shows its own state and events."""
+
+    def __init__(self, ranks: Ranks, systems: Sequence[System], rank: int, shared: list[Any]) -> None:
+        self._ranks, self._systems, self._rank, self._own = ranks, systems, rank, systems[rank]
+        self._outcomes = shared
+        self.reference = systems[rank].reference
+
+    @property
+    def steps_without_forward(self) -> int:
+        """The fewest of all ranks: what happens to one rank, such as a fault, holds up the others."""
+        return min(system.steps_without_forward for system in self._systems)
+
+    @property
+    def log(self) -> EventLog:
+        return self._own.log
+
+    def do(self, op: Op) -> bool:
+        only = op.rank if isinstance(op, Inject) else None
+        return bool(self._together(lambda system: only in (None, self._systems.index(system)) and system.do(op)))
+
+    @property
+    def has_work(self) -> bool:
+        return self._own.has_work
+
+    def heal(self) -> None:
+        self._together(lambda system: system.heal())
+
+    def clear(self) -> None:
+        self._together(lambda system: system.clear())
+
+    @property
+    def drain_bound(self) -> int:
+        return self._own.drain_bound
+
+    def capture(self) -> Snapshot:
+        return self._own.capture()
+
+    def take_events(self) -> list[NamedTuple]:
+        return self._own.take_events()
+
+    def _together(self, act: Callable[[System], ResultT]) -> ResultT:
+        if self._rank == 0:
+            self._outcomes[:] = self._ranks.run([partial(act, system) for system in self._systems])
+        result: ResultT = self._outcomes[self._rank]()
+        return result
+
+
+def in_lockstep(ranks: Ranks, systems: Sequence[System]) -> list[System]:
+    """The ranks of an engine as systems; the first one comes first in each op."""
+    outcomes: list[Any] = []
+    return [RankSystem(ranks, systems, rank, outcomes) for rank in range(len(systems))]
+
+
+def _place() -> str:
+    """Where the engine's code enters a collective: the innermost frame outside of this package and of torch."""
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(("swarden.", "torch.")):
+            return f"{module}:{line}"
+    return "?"
+
+
+def _nothing() -> Any:
+    raise AssertionError("the rank has not run")
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+class Group(NamedTuple):
+    """A stand-in for a process group of all ranks."""
+
+    name: str
+    size: int
+
+
+def replace_collectives(distributed: Any) -> None:
+    """Let the functions of torch.distributed serve a Group, too; with another group they are as before."""
+    stand_ins: Mapping[str, Callable[..., Any]] = {
+        "all_reduce": _all_reduce,
+        "all_gather_object": _all_gather_object,
+        "broadcast_object_list": _broadcast_object_list,
+        "barrier": _barrier,
+        "get_world_size": lambda group: group.size,
+        "get_rank": lambda group: _ranks().rank,
+        "get_process_group_ranks": lambda group: [*range(group.size)],
+    }
+    for name, stand_in in stand_ins.items():
+        setattr(distributed, name, partial(_dispatched, stand_in, getattr(distributed, name)))
+
+
+def _dispatched(stand_in: Callable[..., Any], original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    given = [one for one in (*args, *options.values()) if isinstance(one, Group)]
+    return (stand_in if given else original)(*args, **options)
+
+
+def _ranks() -> Ranks:
+    assert Ranks.current is not None, "a collective outside of the ranks"
+    return Ranks.current
+
+
+def _all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
+    kind = str(op).rpartition(".")[2].lower()
+    data = _ranks().meet(group.name, f"all_reduce {kind}", f"{tensor.dtype} {list(tensor.shape)}", tensor.clone())
+    reduced = data[0].clone()
+    for other in data[1:]:
+        reduced = REDUCE[kind](reduced, other)
+    tensor.copy_(reduced)
+
+
+REDUCE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "min": lambda one, other: one.minimum(other),
+    "max": lambda one, other: one.maximum(other),
+    "sum": lambda one, other: one + other,
+}
+
+
+def _all_gather_object(gathered: list[Any], own: Any, group: Any = None) -> None:
+    gathered[:] = _ranks().meet(group.name, "all_gather_object", "", own)
+
+
+def _broadcast_object_list(objects: list[Any], src: int | None = None, group: Any = None, **_: Any) -> None:
+    objects[:] = _ranks().meet(group.name, "broadcast_object_list", f"[{len(objects)}]", objects)[src or 0]
+
+
+def _barrier(group: Any = None, **_: Any) -> None:
+    _ranks().meet(group.name, "barrier", "", None)
