@@ -25,6 +25,7 @@ from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Hooks, Runner, launch_events
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
 from swarden.harness.kit.calls import Wrap, intercept
+from swarden.harness.kit.settings import flat
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
 from swarden.harness.strict.live import Compare, Live, LivePool, Terms
@@ -113,7 +114,7 @@ class VllmAttachment(Attachment):
         self._submits: list[RecordedSubmit] = []  # since the last step or call of another kind
         self._moves: Moves | None = None  # for an audit or a census
         self._runner: Runner | None = None  # for a census
-        blocks, configs = LiveBlocks(self._built), [msgspec.to_builtins(self._config)]
+        blocks, configs = LiveBlocks(self._built), [msgspec.to_builtins(flat(self._config))]
         unpaused = release.code("PauseState").UNPAUSED
         self.live = Live(
             handlers={},
