@@ -58,7 +58,7 @@ MAY_IMPORT = {
     ),
     "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
     "tests/examples/cacheserve": ("tests.examples.cacheserve", "kit"),
-    "harness/kit": ("harness.core", "harness.kit", "invariants", "msgspec"),
+    "harness/kit": ("harness.core", "harness.kit", "invariants", "greenlet", "msgspec"),
     "harness/engines/lmdeploy": (
         *("harness.core", "harness.kit", "harness.engines.lmdeploy", "invariants", "msgspec"),
     ),
@@ -146,6 +146,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
         "harness/engines/sglang/parts/storage.py",
         "call",
     ): "an exception of the storage is kept, because the release catches it",
+    ("harness/kit/ranks.py", "_act"): "an exception of a rank is raised when it is the turn of that rank",
     ("harness/kit/lockstep.py", "_run"): "an exception of an engine's thread is raised in the step of that thread",
     ("harness/core/process.py", "serve"): "an internal error ends the process, and is the data of its death",
     ("harness/core/process.py", "_next"): "a message that cannot be read is the death of its process, with the reason",

@@ -89,6 +89,9 @@ EVERYTHING = KeptParts()
 class Checking(NamedTuple):
     """The invariants to check, the interval of checks in engine steps, the engine's code, and the target's name.
 
+    There are so many `engines`, one for each system if nothing is said; else the systems are the first rank of each
+    engine, then the second one of each, and so on.
+
     If `every` is above 1, the state is also checked at the start and at the end of a drain, and at no other time.  A
     run of more than `max_steps` engine steps raises RunTooLarge.
     """
@@ -98,6 +101,7 @@ class Checking(NamedTuple):
     code: EngineCode = UNKNOWN_CODE
     max_steps: int | None = None
     target: str = ""
+    engines: int | None = None
 
 
 EACH_STEP = Checking()
@@ -129,8 +133,7 @@ class Counts:
 class Driver:
     """Applies ops to systems, and captures and checks one transition per step or op, until a check fails.
 
-    After a failure every further op is skipped.  There are so many `engines`, one for each system if nothing is said;
-    else the systems are the first rank of each engine, then the second one of each, and so on.  `observe` is called
+    After a failure every further op is skipped.  `observe` is called
     with every transition before it is checked.  An error of a capture raises TargetFault; an error of an invariant is
     an internal error, and is not caught.
     """
@@ -142,10 +145,8 @@ class Driver:
         checking: Checking = EACH_STEP,
         keep: KeptParts = EVERYTHING,
         observe: Callable[[Transition], None] | None = None,
-        engines: int | None = None,
     ) -> None:
         self.systems = systems
-        self.num_engines = engines or len(systems)
         self.counts = Counts()
         self.ops: list[Op] = []
         self.digests: list[str] = []
@@ -161,6 +162,10 @@ class Driver:
     def snapshot(self, system: int = 0) -> Snapshot:
         """The last captured state."""
         return self._last[system]
+
+    @property
+    def num_engines(self) -> int:
+        return self._checking.engines or len(self.systems)
 
     @property
     def acting_system(self) -> int:

@@ -2,12 +2,13 @@
 
 import pytest
 
-from swarden.harness.core.driver import Driver
+from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import Drain, Inject, Op, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import RANKS
 from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HOST_SLOW
 from swarden.harness.engines.sglang.parts.storage import STORAGE_PARTIAL, STORAGE_SLOW
+from swarden.harness.engines.sglang.target import SglangTarget
 from tests.engines.sglang.conftest import RELEASES
 
 RELEASE = RELEASES[-1]
@@ -19,7 +20,7 @@ STORED = {**HOST, "storage_policy": "wait_complete"}
 def driver_of(settings, *ops: Op) -> Driver:
     target = target_of(f"sglang=={RELEASE}")
     systems = target.systems(RANKS, [target.decode(settings)], "")
-    driver = Driver(systems, engines=1)
+    driver = Driver(systems, checking=Checking(engines=1))
     for op in ops:
         driver.apply(op)
     return driver
@@ -54,8 +55,7 @@ def test_rank_whose_host_pool_is_full_has_another_tree():
 
 def test_rank_that_leaves_out_a_collective_is_waited_for(monkeypatch):
     """A condition of one rank alone before an all_reduce, as before public pull 27489."""
-    systems = target_of(f"sglang=={RELEASE}").booted()
-    tree = systems.code("UnifiedRadixCache")
+    tree = SglangTarget(RELEASE).booted().code("UnifiedRadixCache")
     check = tree.check_hicache_events
     monkeypatch.setattr(tree, "check_hicache_events", lambda self: self.ongoing_write_through and check(self))
     fails = Inject(fault=HOST_FAILS, count=2, rank=1)

@@ -28,13 +28,14 @@ COUNTER = "counter"
 class RankGroup(Capability, frozen=True):
     """`ranks` are --tp-size: so many schedulers, each with the same requests."""
 
-    ranks: Annotated[int, within(1, 8)] = 1
+    ranks: Annotated[int, within(2, 8)] | None = None
 
     needs = (Needs("ranks", off(RustCore)),)  # its ids are of the whole process
     server_need = "ranks"
     no_program = "a program has one rank"
 
     def terms(self, config: Any) -> Terms:
+        assert self.ranks is not None, "asked only if there are several"
         group, rank = Group("tp", self.ranks), 0 if Ranks.current is None else Ranks.current.rank
         return Terms(
             cache_params={"tp_cache_group": group, "attn_tp_cache_group": group},
@@ -44,6 +45,7 @@ class RankGroup(Capability, frozen=True):
 
     def systems(self, release: SglangRelease, build: Callable[[], EnginePort]) -> Sequence[System]:
         """The ranks of an engine; what a release counts in its classes and modules, each rank counts for itself."""
+        assert self.ranks is not None, "asked only if there are several"
         held, of_parallel = [(Devices, "current"), *_counters()], release.code("get_parallel")
         held += [] if of_parallel is None else [(of_parallel(), "_overrides")]
         ranks = Ranks(self.ranks, held)
