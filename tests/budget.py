@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 78_850, 60_690  # lines
+PRODUCT, TESTS = 78_850, 60_680  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 740,
@@ -56,7 +56,7 @@ LINES: Mapping[str, int] = {
     "tests/hostile": 1_040,
     "tests/invariants": 8_080,
     "tests/packaging": 130,
-    "tests/quality": 3_730,
+    "tests/quality": 3_720,
     "tests/real": 910,
 }
 

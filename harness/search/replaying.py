@@ -21,7 +21,6 @@ from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import change_lines, configuration_line, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
 from swarden.harness.search.deaths import replays_of
-from swarden.harness.search.tasks import replay_log
 from swarden.invariants.transition import Transition
 
 HANG_SECONDS = 60.0  # without an engine step, until a log that is run again counts as hung
@@ -120,6 +119,8 @@ def replayed(
 ) -> tuple[Replays, list[StoryLine]]:
     """Run a log in this process, with the story of its failure; one that expects a death, in a process of its own."""
     if law_of(log.header.expected or "") in (CRASH, HANG):
+        from swarden.harness.search.tasks import replay_log  # noqa: PLC0415  # it needs Hypothesis
+
         with Process(limits=ProcessLimits(HANG_SECONDS)) as process:
             try:
                 [_] = process.stream(replay_log, log, 1, False, nullcontext)

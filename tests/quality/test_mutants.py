@@ -19,6 +19,8 @@ OPLOGS = Path(__file__).with_name("oplogs")
 # Laws without a mutant: a related law detects the known bugs, or our engine lacks the part.
 WITHOUT_MUTANT = {
     *("valid_requests_are_answered", "server_is_empty_at_rest", "capacity_is_whole_at_rest"),  # of servers over HTTP
+    *("ranks_compute_equal_batches", "ranks_have_equal_requests"),  # our engine has one rank
+    *("ranks_have_equal_trees", "ranks_have_equal_free_units"),
     "fences_end_with_their_launch",
     "passes_prefill_within_chunk_len",
     "drafts_follow_one_token",

@@ -32,9 +32,9 @@ class TinyTarget(ReleasedTarget):
     releases = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
 
     def build(self, config):
-        return self.booted().code("Pool")().take(1)
+        return self.booted().code("Pool")().grab(1)
 """
-POOL = "class Pool:\n    def take(self, count{}): ...\n"
+POOL = "class Pool:\n    def grab(self, count{}): ...\n"
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_release_is_compared_with_the_one_before_it(swarden, tmp_path):
         "tinyserve==1.1.0, beside 1.0.0: the adapter reads 3 names of 2 modules",
         f"missing   Publisher (events:Publisher); used at {file}:10",
         "          not drawn without it: kv_events",
-        f"signature pool:Pool.take(self, count); now (self, count, owner); used at {file}:27 TinyTarget.build",
+        f"signature pool:Pool.grab(self, count); now (self, count, owner); used at {file}:27 TinyTarget.build",
         "new       pool: Ring(Pool)",
         "1 missing, 1 signature, 1 new; the adapter does not read what is new",
     ]

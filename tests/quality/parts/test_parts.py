@@ -30,11 +30,3 @@ def test_part_agrees_with_its_model(part):
 def test_planted_bug_is_detected_by_the_part(part, bug):
     with BY_ID[bug].planted(), pytest.raises((Disagreement, AccountingError, PoolExhausted)):
         play(PARTS[part], runs=4 * RUNS, shrinks=False)  # it ends with the first failure
-
-
-def test_each_bug_that_only_this_test_detects_is_planted_here():
-    here = "tests/quality/parts/test_parts.py"
-    left = [bug.id for bug in BUGS if isinstance(bug, DetectedByTest) and bug.detected_by == here]
-
-    assert left != []
-    assert set(left) <= {bug for bugs in DETECTED.values() for bug in bugs}
