@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 78_850, 60_680  # lines
+PRODUCT, TESTS = 78_870, 60_690  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 740,
@@ -35,7 +35,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/transformers": 1_420,
     "harness/engines/vllm": 6_490,
     "harness/engines/vllm_cpu": 990,
-    "harness/kit": 2_410,
+    "harness/kit": 2_430,
     "harness/nightly": 2_430,
     "harness/releases": 2_520,
     "harness/report": 2_480,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 4_550,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 22_760,
+    "tests/harness": 22_770,
     "tests/hostile": 1_040,
     "tests/invariants": 8_080,
     "tests/packaging": 130,

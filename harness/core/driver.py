@@ -133,9 +133,8 @@ class Counts:
 class Driver:
     """Applies ops to systems, and captures and checks one transition per step or op, until a check fails.
 
-    After a failure every further op is skipped.  `observe` is called
-    with every transition before it is checked.  An error of a capture raises TargetFault; an error of an invariant is
-    an internal error, and is not caught.
+    After a failure every further op is skipped.  `observe` is called with every transition before it is checked.  An
+    error of a capture raises TargetFault; an error of an invariant is an internal error, and is not caught.
     """
 
     def __init__(

@@ -152,8 +152,13 @@ def driver_of(
         configs = [target.decode(config) for config in header.configs]
     with blamed_on(target.name, "build"):
         systems = target.systems(header.machine, configs, header.model)
-    limits = {"max_steps": MAX_STEPS, "engines": len(configs)}
-    checking = Checking(catalog_of(target.contracts), code=target.code, target=target.name, **limits)
+    checking = Checking(
+        catalog_of(target.contracts),
+        code=target.code,
+        max_steps=MAX_STEPS,
+        target=target.name,
+        engines=len(configs),
+    )
     return Driver(systems, checking=checking, keep=keep, observe=observe)
 
 

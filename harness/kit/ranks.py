@@ -39,10 +39,11 @@ class Call(NamedTuple):
 
 
 class Meeting:
-    """One collective of a group: the call and the data of each rank that has entered it."""
+    """One collective of a group: the call and the data of each rank that has entered it; so many have `left` it."""
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self.left = 0
         self.calls: dict[int, Call] = {}
         self.data: dict[int, Any] = {}
 
@@ -72,6 +73,7 @@ class Ranks:
         self._meetings: defaultdict[str, dict[int, Meeting]] = defaultdict(dict)
         self._groups = Counter[int]()
         self._entered: Counter[tuple[str, int]] = Counter()
+        self._errors: list[Exception] = []  # of the ranks' own
 
     @classmethod
     def is_further(cls) -> bool:
@@ -79,7 +81,11 @@ class Ranks:
         return cls.current is not None and cls.current.rank > 0
 
     def run(self, acts: Sequence[Callable[[], ResultT]]) -> list[Callable[[], ResultT]]:
-        """Let each rank act; returns what gives the result of each, or raises its error."""
+        """Let each rank act; returns what gives the result of each, or raises its error.
+
+        If a rank raises an error of its own, the others cannot go on, and it is the error of all.
+        """
+        self._errors.clear()
         outcomes: list[Callable[[], ResultT]] = [_nothing] * len(acts)
         before, Ranks.current, self._main = Ranks.current, self, getcurrent()
         running = {rank: greenlet(partial(self._act, outcomes, rank, act)) for rank, act in enumerate(acts)}
@@ -95,7 +101,7 @@ class Ranks:
                         del running[rank]
         finally:
             Ranks.current = before
-        return outcomes
+        return [partial(_raise, self._errors[0])] * len(acts) if self._errors else outcomes
 
     def meet(self, group: str, name: str, form: str, data: Any) -> list[Any]:
         """Enter a collective of a group; returns the data of all ranks when all have entered it.
@@ -112,6 +118,9 @@ class Ranks:
         while not meeting.is_complete:
             self._waits_in[rank] = meeting
             self._main.switch()
+        meeting.left += 1
+        if meeting.left == self.size:
+            del self._meetings[group][number]
         if len({call[:2] for call in meeting.calls.values()}) > 1:
             raise CollectiveFailed(f"the ranks of {group} differ: {meeting}")
         return [meeting.data[one] for one in sorted(meeting.data)]
@@ -130,6 +139,7 @@ class Ranks:
             result = act()
         except Exception as error:
             outcomes[rank] = partial(_raise, error)
+            self._errors += [error] * (not isinstance(error, CollectiveFailed))
         else:
             outcomes[rank] = lambda: result
 
@@ -153,7 +163,10 @@ class Ranks:
 
 
 class RankSystem:
-    """One rank as a system: what the first one does, all do together, and each shows its own state and events."""
+    """One rank as a system: when the first one is called, all act together; each shows its own state and events.
+
+    `shared` has the outcomes of the last call, for all ranks of the engine.
+    """
 
     def __init__(self, ranks: Ranks, systems: Sequence[System], rank: int, shared: list[Any]) -> None:
         self._ranks, self._systems, self._rank, self._own = ranks, systems, rank, systems[rank]
@@ -171,7 +184,8 @@ class RankSystem:
 
     def do(self, op: Op) -> bool:
         only = op.rank if isinstance(op, Inject) else None
-        return bool(self._together(lambda system: only in (None, self._systems.index(system)) and system.do(op)))
+        chosen = self._systems if only is None else self._systems[only : only + 1]
+        return bool(self._together(lambda system: system in chosen and system.do(op)))
 
     @property
     def has_work(self) -> bool:

@@ -18,8 +18,8 @@ class RankCode(Code):
     OTHER_PASSES = "its passes in flight compute {own}, those of the first rank {first}"
     OTHER_REQUEST = "is {own}, on the first rank {first}"
     OTHER_RECORD = "its record is {own}, on the first rank {first}"
-    OTHER_NODE = "has {count} nodes that the first rank does not have; one ends at {end} with locks {locks}"
-    MISSING_NODE = "lacks {count} nodes that the first rank has; one ends at {end} with locks {locks}"
+    OTHER_NODE = "has {count} nodes that the first rank lacks, or has with other locks or copies; one ends at {end}"
+    MISSING_NODE = "lacks {count} nodes of the first rank, or has them with other locks or copies; one ends at {end}"
     OTHER_FREE = "has {own} free, on the first rank {first}"
 
 
@@ -54,8 +54,8 @@ def ranks_have_equal_trees(change: Transition) -> Evidence:
     own, first = map(_prefixes, _both(change))
     for code, missing in ((RankCode.OTHER_NODE, own - first), (RankCode.MISSING_NODE, first - own)):
         if missing:
-            shown = min(missing)
-            yield found(Ref(RANK), code, count=len(missing), end=shown[1], locks=shown[2])
+            (_, path), *_ = min(missing)
+            yield found(Ref(RANK), code, count=len(missing), end=len(path))
 
 
 @invariant(When.OP, given=is_further_rank)
@@ -78,10 +78,13 @@ def _differing(code: Code, own: Mapping[int, object], first: Mapping[int, object
             yield found(request_ref(request), code, own=own.get(request), first=first.get(request))
 
 
-def _prefixes(state: Snapshot) -> set[tuple[object, ...]]:
-    """The tokens from the root to the end of each node, with what the node says of them."""
+Prefix = tuple[tuple[int, tuple[int, ...]], tuple[int, ...], tuple[bool, ...], tuple[bool, ...]]
+
+
+def _prefixes(state: Snapshot) -> set[Prefix]:
+    """Per node its namespace and the tokens from the root to its end, its locks, and per component what it holds."""
     paths: dict[int, tuple[int, ...]] = {}
-    by_id, found_nodes = state.node_by_id, set[tuple[object, ...]]()
+    by_id, found_nodes = state.node_by_id, set[Prefix]()
 
     def path(node: NodeView) -> tuple[int, ...]:
         if node.id not in paths:
@@ -90,7 +93,6 @@ def _prefixes(state: Snapshot) -> set[tuple[object, ...]]:
         return paths[node.id]
 
     for node in state.nodes or ():
-        whole = path(node)
-        copies = tuple([any(units) for units in node.copies])
-        found_nodes.add(((node.namespace, whole), node.end, tuple(node.locks), tuple(node.live), copies))
+        whole, copies = path(node), tuple([any(units) for units in node.copies])
+        found_nodes.add(((node.namespace, whole), tuple(node.locks), tuple(node.live), copies))
     return found_nodes

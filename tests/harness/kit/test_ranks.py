@@ -68,6 +68,17 @@ def test_other_collectives_of_one_group_are_told_apart(distributed):
     assert all(text.startswith("the ranks of tp differ: rank 0 is in all_reduce min of") for text in run(act))
 
 
+def test_error_of_one_rank_is_not_hidden_by_those_that_wait_for_it(distributed):
+    def act(rank):
+        if rank == 2:
+            raise KeyError("of rank 2")
+        distributed.barrier(group=GROUP)
+
+    for outcome in Ranks(3, ()).run([partial(act, rank) for rank in range(3)]):
+        with pytest.raises(KeyError, match="of rank 2"):
+            outcome()
+
+
 def test_each_rank_has_its_own_globals(distributed):
     counter = SimpleNamespace(count=7)
 

@@ -57,14 +57,14 @@ CASES = [
         ranks_have_equal_trees,
         "node-without-a-copy",
         beside(nodes=(*NODES[:2], NODES[2]._replace(copies=((1, 2), ())))),
-        found(Ref(RANK), RankCode.OTHER_NODE, count=1, end=8, locks=(0, 0)),
-        found(Ref(RANK), RankCode.MISSING_NODE, count=1, end=8, locks=(0, 0)),
+        found(Ref(RANK), RankCode.OTHER_NODE, count=1, end=8),
+        found(Ref(RANK), RankCode.MISSING_NODE, count=1, end=8),
     ),
     broken(
         ranks_have_equal_trees,
         "node-of-the-first-alone",
         replace(HEALTHY, after=replace(AFTER, nodes=NODES[:2]), first=AFTER),
-        found(Ref(RANK), RankCode.MISSING_NODE, count=1, end=8, locks=(0, 0)),
+        found(Ref(RANK), RankCode.MISSING_NODE, count=1, end=8),
     ),
     healthy(ranks_have_equal_free_units, SAME),
     broken(
