@@ -10,8 +10,9 @@ from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import EnginePort
 from swarden.harness.kit.clients import Clients
-from swarden.harness.kit.part import Part
+from swarden.harness.kit.part import Capability, Part
 from swarden.harness.kit.passes import Pass, Passes, TableEntry
+from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.tags import ReadTags
 from swarden.invariants.events import REQUEST_KIND, Owner
 from swarden.invariants.limits import Limits
@@ -23,8 +24,8 @@ from swarden.invariants.view import ComponentView, Counters, PoolView, RecordVie
 class Adapted(EnginePort):
     """An engine behind its port.  A subclass has its facts, from `pools` on, and its calls.
 
-    `reported` are the names of the events that it reports, beside those of its `parts`; `one_sided` are laws that could
-    not fail.  A model of tags has a `vocabulary`.  A subclass sets `components`, `limits` and, if it has records, its
+    `reported` are the names of the events that it reports, `one_sided` those of laws that could not fail or do not
+    apply.  A model of tags has a `vocabulary`.  A subclass sets `components`, `limits` and, if it has records, its
     `requests`; a step calls `begin_step` first.
     """
 
@@ -46,6 +47,11 @@ class Adapted(EnginePort):
         self._last: Snapshot | None = None
 
     # --- the facts
+
+    @property
+    def in_flight(self) -> Sequence[Pass[Any]]:
+        """The passes in flight, in launch order."""
+        return self.passes.in_flight
 
     def pools(self) -> Iterable[PoolView]:
         """The pools, from a walk over the structures of the engine."""
@@ -81,7 +87,7 @@ class Adapted(EnginePort):
 
     @property
     def has_work(self) -> bool:
-        return bool(self.requests or self.passes.in_flight or any(part.has_work for part in self.parts))
+        return bool(self.requests or self.in_flight or any(part.has_work for part in self.parts))
 
     def begin_step(self) -> None:
         self._steps += 1
@@ -106,7 +112,7 @@ class Adapted(EnginePort):
     def snapshot(self) -> Snapshot:
         """The facts; a subclass that has more of them adds or finds them here."""
         records, counted = self.records(), self.counted()
-        launches = [one.view(self.units_in_use, self.is_used) for one in self.passes.in_flight]
+        launches = [one.view(self.units_in_use, self.is_used) for one in self.in_flight]
         return Snapshot(
             self._steps,
             self.limits,
@@ -125,8 +131,14 @@ class Adapted(EnginePort):
     @cached_property
     def unreported(self) -> frozenset[str]:
         """The names of the events that are never reported, and of the laws that do not apply."""
-        reported = self.reported.union(*[part.reported for part in self.parts])
-        return (seen.ALL_EVENTS - reported).union(self.one_sided, *[part.unreported for part in self.parts])
+        return (seen.ALL_EVENTS - self.reported) | self.one_sided
+
+    def equip(self, capabilities: Iterable[Capability], config: Any, release: Any = None) -> None:
+        """Attach the capabilities of a configuration to the engine, which has been built."""
+        for one in capabilities:
+            self.reported |= names_of(one.reported(config))
+            self.one_sided |= frozenset(one.inapplicable(config, release))
+            self.parts = (*self.parts, *one.attach(self))
 
     def report(self, events: Iterable[NamedTuple]) -> None:
         for event in events:

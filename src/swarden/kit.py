@@ -33,7 +33,7 @@ from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.drafts import DraftScript, drafts_after
 from swarden.harness.kit.owners import Owners, UnitFacts, Worker, pool_view
-from swarden.harness.kit.part import Part
+from swarden.harness.kit.part import Capability, Part
 from swarden.harness.kit.passes import Entry, Pass, Passes, TableEntry
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, quiet_import
@@ -72,6 +72,7 @@ __all__ = [
     "Accept",
     "Adapted",
     "BootedRelease",
+    "Capability",
     "ClientRequest",
     "Clients",
     "ConfiguredTarget",

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import merged
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.options import max_pool_len, settings_of
 from swarden.harness.engines.sglang.pools import SglangMemory
+from swarden.harness.kit.part import merged
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.harness.kit.streams import Stream
 from swarden.harness.kit.tags import VOCABULARY

@@ -223,13 +223,6 @@ class SglangRelease(ReleasedCode):
         kind = self.code("UnifiedRadixCache")
         return kind is not None and isinstance(tree, kind)
 
-    @property
-    def host_ratios(self) -> tuple[float, ...]:
-        """The sizes of host pools to draw, in units of the device pools; () without a hierarchical cache."""
-        if not self.has("host_tier"):
-            return ()
-        return (1.0, 0.5, 2.0, 0.25) if self.has("small_host_pools") else (1.0, 2.0)
-
     @cached_property
     def trees(self) -> tuple[str, ...]:
         """The prefix trees for a window that this release ships; `tree` "default" is the first one."""

@@ -1,22 +1,26 @@
-"""The settings of one capability of an SGLang scheduler, and what a scheduler that has it differs in."""
+"""A capability of an SGLang scheduler: what a scheduler with it differs in, and what it does from step to step."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
-
-import msgspec
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.part import Core, SglangPart
-from swarden.harness.kit.settings import PartSettings, SettingsT, replaced
+from swarden.harness.kit.part import NONE, Capability, Part
+from swarden.invariants.view import NodeView, PoolView
 
-NONE: Mapping[str, Any] = {}
+if TYPE_CHECKING:
+    from swarden.harness.engines.sglang.adapter import SglangEngine as SglangEngine
+else:  # this module imports the parts
+    SglangEngine = Any
+
+SECONDS_PER_STEP = 0.4  # on the clocks of a release
 NOT_LIKE_IT = "a program has UnifiedRadixCache in Python, without drafts, states and disaggregation"
 ONE_TREE: Mapping[str, Sequence[Any]] = {"tree": ("default", "unified")}  # not that of a window alone
 
 
 class Terms(NamedTuple):
-    """What a capability adds, by the names of the release: ServerArgs, options, CacheInitParams, attributes, ranks; by
-    our own names: limits, and the shape for traffic.  A row of the request table has `row_len` further entries.
+    """What a capability adds, by the names of the release: ServerArgs, options, CacheInitParams, attributes, ranks.
+
+    A row of the request table has `row_len` further entries.
     """
 
     server_args: Mapping[str, Any] = NONE
@@ -24,8 +28,6 @@ class Terms(NamedTuple):
     cache_params: Mapping[str, Any] = NONE
     attributes: Mapping[str, Any] = NONE
     parallel: Mapping[str, Any] = NONE
-    limits: Mapping[str, Any] = NONE
-    shape: Mapping[str, Any] = NONE
     row_len: int = 0
 
 
@@ -36,34 +38,78 @@ class Table(NamedTuple):
     more: Mapping[str, Any] = NONE
 
 
-class Capability(PartSettings, frozen=True):
-    """The first setting enables the capability.  The hooks are called if it is enabled; by default nothing differs.
+class SessionSlot(NamedTuple):
+    """The KV that a release keeps for a session, also while a turn runs on it."""
 
-    `server_need` is its name where a bug needs it.  `faults` can happen to a scheduler that has it.  `tree` is the
-    class of the prefix tree with it alone, `component` that of the tree, and `no_program` says why no program has it.
+    session: int
+    slot: Any
+
+
+class SglangPart(Part):
+    """By default a part does nothing, and has no pools on the host.
+
+    `host_pools` are the names of its pools on the host, per component.
     """
 
-    server_need: ClassVar[str] = ""
-    faults: ClassVar[Mapping[str, str]] = NONE
+    host_pools: Sequence[str] = ()
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether a copy to or from the host had not ended when the release asked last."""
+        return False
+
+    def stepped(self) -> None:
+        """An iteration of the event loop has ended."""
+
+    def launching(self, batch: Any) -> None: ...
+
+    def launched(self, batch: Any, result: Any) -> None: ...
+
+    def completed(self, result: Any) -> None:
+        """The scheduler begins to process a result."""
+
+    def cleared(self) -> None:
+        """At the end of a drain, after the caches were cleared."""
+
+    @property
+    def slots(self) -> Iterable[SessionSlot]:
+        """The KV that is kept for sessions."""
+        return ()
+
+    def ended(self) -> Sequence[Any]:
+        """The requests that have ended, but keep their KV until it has been copied."""
+        return ()
+
+    def pools(self, nodes: Sequence[NodeView]) -> Iterable[PoolView]:
+        """Its pools on the host."""
+        return ()
+
+    def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
+        """Per pool on the host, the units of a node, and the number of locks that keep them there."""
+        return (), ()
+
+    def locks(self) -> Iterable[tuple[str, Any, Any]]:
+        """The kind, the node and the receipt, if there are any, of the locks of copies in flight."""
+        return ()
+
+    def lose_kv(self) -> bool:
+        """All KV is lost in a reset; whether a copy to or from the host is lost with it."""
+        return False
+
+
+class SglangCapability(Capability, frozen=True):
+    """The hooks are called if it is enabled; by default nothing differs.
+
+    `tree` is the class of the prefix tree with it alone, `component` that of the tree, and `no_program` says why no
+    program has it.
+    """
+
     tree: ClassVar[str] = ""
     component: ClassVar[str] = ""
     no_program: ClassVar[str] = ""
 
-    @property
-    def is_on(self) -> bool:
-        first = msgspec.structs.fields(self)[0]
-        return bool(getattr(self, first.name) != first.default)
-
-    @property
-    def uses(self) -> Collection[str]:
-        """The faults and ops that an engine has with it, and not without."""
-        return self.faults
-
     def terms(self, config: Any) -> Terms:
         return Terms()
-
-    def check_release(self, release: SglangRelease, config: Any) -> None:
-        """Raise InvalidConfig for settings that the release does not have."""
 
     def prepare(self, release: SglangRelease, server_args: Any) -> None:
         """Called before the memory is built."""
@@ -78,24 +124,5 @@ class Capability(PartSettings, frozen=True):
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
         """Called when the scheduler has its memory and the attributes of the terms."""
 
-    def parts(self, core: Core) -> Sequence[SglangPart]:
+    def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
         return ()
-
-
-def off(*kinds: type[Capability]) -> dict[str, Sequence[Any]]:
-    """The settings that enable these capabilities, each with the one value that does not."""
-    firsts = [msgspec.structs.fields(kind)[0] for kind in kinds]
-    return {first.name: (first.default,) for first in firsts}
-
-
-def without(config: SettingsT, *kinds: type[Capability], **settings: Any) -> SettingsT:
-    """The configuration without these capabilities, whose other settings stay, and with other values of `settings`."""
-    return replaced(config, **{name: value for name, (value,) in off(*kinds).items()}, **settings)
-
-
-def server_needs(*kinds: type[Capability]) -> dict[str, str]:
-    return {name: kind.server_need for kind in kinds for name in off(kind)}
-
-
-def merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: value for mapping in mappings for name, value in mapping.items()}

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import SglangPart
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass
 from swarden.harness.engines.sglang.moves import free_units
 from swarden.harness.engines.sglang.nodes import MambaNodes, Nodes, RadixNodes, SwaNodes, TreeWalk, UnifiedNodes
 from swarden.harness.engines.sglang.options import limits_of
-from swarden.harness.engines.sglang.part import SglangPart
 from swarden.harness.engines.sglang.parts.pair import TransferQueues
 from swarden.harness.engines.sglang.parts.rust_core import core_of, uncompared
 from swarden.harness.engines.sglang.pools import BuiltScheduler
@@ -91,7 +91,7 @@ class SglangCapture:
         pools = (*self._pools(held_by_pool), self._rows(held_rows), *self._host.pools(nodes))
         with uncompared(core_of(self._built.memory.tree)):  # a difference is a failure of the turn that made it
             counters = self._counters()
-        snapshot = replace(
+        return replace(
             self._known,
             step=step,
             pools=pools,
@@ -104,9 +104,6 @@ class SglangCapture:
             launches=tuple([self._launch(one, live) for one in in_flight]),
             is_paused=bool(self._built.scheduler._engine_paused),
         )
-        for part in self._parts:
-            snapshot = part.views(snapshot)
-        return snapshot
 
     def watch_locks(self, notice: Callable[[int, list[LockMove]], None]) -> None:
         """Report each change of the numbers of locks on nodes from now on."""

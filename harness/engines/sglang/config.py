@@ -7,11 +7,13 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw, Pool, Shape
-from swarden.harness.engines.sglang.capability import Capability, Terms, merged, off, server_needs, without
+from swarden.harness.engines.sglang.capability import SglangCapability, Terms
+from swarden.harness.engines.sglang.parts import host_tier, storage
 from swarden.harness.engines.sglang.parts.decode_offload import DecodeOffload
 from swarden.harness.engines.sglang.parts.drafts import Drafts
 from swarden.harness.engines.sglang.parts.host_tier import WRITE_BACK, HostTier
 from swarden.harness.engines.sglang.parts.kv_events import KvEvents
+from swarden.harness.engines.sglang.parts.link import LINK_FAULTS
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, DecodeTree, Side
 from swarden.harness.engines.sglang.parts.ranks import RankGroup
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
@@ -19,6 +21,7 @@ from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.parts.states import BUFFER, LAZY_BUFFER, NO_BUFFER, States
 from swarden.harness.engines.sglang.parts.storage import Storage
 from swarden.harness.engines.sglang.pools import MAX_PAGES
+from swarden.harness.kit.part import merged, off, server_needs, without
 from swarden.harness.kit.settings import Drawn, Needs, OneOf, Settings, drawn, made, replaced, within
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS
 from swarden.invariants.view import ComponentView
@@ -52,8 +55,9 @@ SERVER_NEEDS = {  # by setting
     **server_needs(KvEvents, DecodeTree, RustCore, RankGroup),
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
-FAULTS = {**CLIENT_FAULTS, **HostTier.faults, **Storage.faults, **Side.faults}
-OPTIONAL = (*HostTier.faults, *Storage.faults, *Side.faults, *Sessions.uses, *Drafts.uses)  # faults and ops
+OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS}
+FAULTS = {**CLIENT_FAULTS, **OF_PARTS}
+OPTIONAL = (*OF_PARTS, *Sessions.ops, *Drafts.ops)  # faults and ops
 
 
 class SglangConfig(Settings, frozen=True):
@@ -119,7 +123,7 @@ class SglangConfig(Settings, frozen=True):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at most full_pages {self.full_pages}")
 
     @property
-    def capabilities(self) -> Sequence[Capability]:
+    def capabilities(self) -> Sequence[SglangCapability]:
         """The capabilities that are enabled.  Their parts begin a step, and end a drain, in this order."""
         of_memory = (self.host, self.storage, self.offload, self.side, self.decode_tree)
         every = (self.sessions, *of_memory, self.states, self.drafts, self.cores, self.router, self.group)
@@ -155,7 +159,7 @@ class SglangConfig(Settings, frozen=True):
     @property
     def faults(self) -> Mapping[str, str]:
         """The faults that can happen to a scheduler of this configuration, each with its effect."""
-        return merged([CLIENT_FAULTS, *[one.faults for one in self.capabilities]])
+        return merged([CLIENT_FAULTS, *[one.faults(self) for one in self.capabilities]])
 
     @property
     def components(self) -> tuple[ComponentView, ...]:
@@ -174,14 +178,14 @@ class SglangConfig(Settings, frozen=True):
         of_window = () if window is None else (Pool("swa", self.swa_pages, window + 1),)
         pools = (Pool("full", self.full_pages), *of_window)
         sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
-        used = {name for one in self.capabilities for name in one.uses}
+        used = {name for one in self.capabilities for name in one.uses(self)}
         options = OPTIONS if window is None or self.swa_pages >= self.full_pages else (ADAPTERS,)
         return Shape(
             *sizes,
             sessions_rewind=False,
             unused=[name for name in OPTIONAL if name not in used],
             options=[*options, *([] if self.side.is_on else [SEQUENCES])],
-            **merged(one.shape for one in self.terms),
+            **merged(one.shape(self) for one in self.capabilities),
         )
 
 
@@ -200,19 +204,19 @@ def spare_pages(draw: Draw, page_size: int) -> int:
     return draw.one_of((0, 1, 2, 6, 12, 40)) // max(1, page_size // 4)
 
 
-def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: Callable[[str], bool]) -> SglangConfig:
+def random_config(draw: Draw, load: str, has: Callable[[str], bool]) -> SglangConfig:
     """A scheduler with small pools for a load, for a release that `has` these features.
 
     Some have a pool of recurrent states, some drafts, some the tree core in Rust beside the one in Python.
     """
-    config = plain_config(draw, host_ratios=host_ratios, has_sessions=has("streaming_sessions"))
+    config = plain_config(draw, has)
     for kind in (Storage, KvEvents, RustCore):
         config = replaced(config, **kind.drawn(draw, config, has))
     if draw.one_of((False, False, False, True)):
         config = replaced(config, sliding_window=None)
     suited = replaced(config, **SETTINGS_FOR.get(load, {}))
-    if load in NEEDS_HOST and host_ratios:
-        return suited if suited.host.is_on else replaced(suited, host_ratio=draw.one_of(host_ratios))
+    if load in NEEDS_HOST and has(host_tier.HOST_TIER):
+        return suited if suited.host.is_on else replaced(suited, host_ratio=draw.one_of(host_tier.ratios(has)))
     if load in NEEDS_SESSIONS and has("streaming_sessions"):
         return replaced(suited, streaming_sessions=True)
     config = suited
@@ -267,7 +271,7 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
     The decode side has pages for a whole request, its estimated output and its reservation, with pages of one token
     also in the windowed pool: a release never admits a larger request, and all that follow wait behind it.
     """
-    prefill = replaced(plain_config(draw), role=PREFILL, preemption_threshold=None)
+    prefill = replaced(plain_config(draw, lambda _: False), role=PREFILL, preemption_threshold=None)
     if draw.one_of((False, False, False, True)):
         prefill = replaced(prefill, sliding_window=None)
     page = prefill.page_size
@@ -290,7 +294,7 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
     return prefill, decode
 
 
-def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions: bool = False) -> SglangConfig:
+def plain_config(draw: Draw, has: Callable[[str], bool]) -> SglangConfig:
     """A scheduler with small pools, without recurrent states and drafts."""
     page = draw.one_of((1, 4, 1, 2, 16))
     window = draw.one_of((4, 2, 8, 3, 5, 16))
@@ -302,8 +306,7 @@ def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions:
     full = max(8, least, draw.one_of((64, 48, 96, 40, 128)) // page) + draw.integer(0, 3)
     values = drawn(draw, SglangConfig, "max_running_requests", *(["waiting_order"] if threshold is None else []))
     values |= drawn(draw, SglangConfig, *DRAWN_OF_PASSES)
-    values |= HostTier.drawn(draw, host_ratios)
-    values |= Sessions.drawn(draw, are_served=has_sessions)
+    values |= {**HostTier.drawn(draw, None, has), **Sessions.drawn(draw, None, has)}
     values |= {
         "page_size": page,
         "full_pages": full,

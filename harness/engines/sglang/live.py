@@ -13,7 +13,7 @@ import swarden.invariants.events as seen
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Op, Pause, Resume, Submit
-from swarden.harness.engines.sglang.adapter import UNREPORTED
+from swarden.harness.engines.sglang.adapter import REPORTED
 from swarden.harness.engines.sglang.audited import AuditedRecords
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import SglangCapture
@@ -44,12 +44,11 @@ from swarden.invariants.view import Snapshot
 
 RETRACT = "retract"
 KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
-OF_THE_PORT = names_of(
-    [
-        *(seen.Fired, seen.GivenUp, seen.Kept, seen.Lent, seen.Paused),
-        *(seen.Read, seen.Rejected, seen.Resumed, seen.TurnRefused, seen.Written),
-    ]
+OF_THE_PORT = (
+    *(seen.Fired, seen.GivenUp, seen.Kept, seen.Lent, seen.Paused),
+    *(seen.Read, seen.Rejected, seen.Resumed, seen.TurnRefused, seen.Written),
 )
+UNREPORTED = seen.ALL_EVENTS - (REPORTED - names_of(OF_THE_PORT))
 
 
 class SglangState:
@@ -60,7 +59,7 @@ class SglangState:
         self._sessions = sessions_of(self._built.scheduler, self._built.memory.tree)
         self._passes = Passes[SglangEntry]()
         parts = [] if self._sessions is None else [self._sessions]
-        self._capture = SglangCapture(release, memory.config, self._built, UNREPORTED | OF_THE_PORT, parts)
+        self._capture = SglangCapture(release, memory.config, self._built, UNREPORTED, parts)
 
     def added(self, request: SglangRequest) -> None:
         session = getattr(request.req, "session", None)
@@ -79,10 +78,11 @@ class SglangState:
 
     def capture(self, step: int) -> Snapshot:
         try:
-            return self._capture.capture(step, self._requests.unfinished, self._passes.in_flight)
+            found = self._capture.capture(step, self._requests.unfinished, self._passes.in_flight)
         except NotImplementedError as error:
             remedy = "set SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python, or choose level audit"
             raise UnknownScheduler(f"its tree shows no nodes; {remedy}") from error
+        return found if self._sessions is None else self._sessions.views(found)
 
 
 class SglangAttachment(Attachment):

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Table, merged
+from swarden.harness.engines.sglang.capability import Table
 from swarden.harness.engines.sglang.config import SWA_TREE, UNIFIED_TREE, SglangConfig
 from swarden.harness.engines.sglang.moves import watch
 from swarden.harness.engines.sglang.options import DEVICE, row_len, switches_of, wanted_args
 from swarden.harness.engines.sglang.pools import SglangMemory
+from swarden.harness.kit.part import merged
 from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing
 

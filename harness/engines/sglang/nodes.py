@@ -9,7 +9,7 @@ from operator import methodcaller
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.part import SglangPart
+from swarden.harness.engines.sglang.capability import SglangPart
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.engines.sglang.states import STATE_POOL
 from swarden.invariants.events import TREE_KIND, Owner

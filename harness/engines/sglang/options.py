@@ -6,9 +6,9 @@ from shlex import quote
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import merged
 from swarden.harness.engines.sglang.config import NO_TREE, SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS
+from swarden.harness.kit.part import merged
 from swarden.harness.kit.stand_ins import Silent
 from swarden.invariants.limits import Limits
 
@@ -161,5 +161,5 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
         spare_len=SPARE_TOKENS + 1,
         draft_row_len=row_len(config) - max_len if config.drafts.is_on else 0,
         shares_prefixes=not config.side.is_on and config.caches_prefixes,
-        **merged(one.limits for one in config.terms),
+        **merged(one.limits(config) for one in config.capabilities),
     )

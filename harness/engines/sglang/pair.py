@@ -33,26 +33,26 @@ class LinkedSglangEngine(SglangEngine):
     forks = False
 
     def __init__(self, release: SglangRelease, config: SglangConfig, link: SglangLink) -> None:
-        self._config, self._link = config, link
+        self._link = link
         super().__init__(release, config)
         has_contexts = release.code("use_context") is not None
         self._context = copy(release.code("get_context")()) if has_contexts else None  # with the published arguments
-        scheduler, tags = self.built.scheduler, self._forward.tags
+        scheduler, tags = self.scheduler, self.forward.tags
         self._queues = TransferQueues(scheduler)
-        self._requests.awaits_kv = self._queues.awaits_kv
+        self.requests.awaits_kv = self._queues.awaits_kv
         end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults, self._notice)
         if not config.side.is_decode:
             link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:
             link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
             scheduler.disagg_decode_transfer_queue.deferred_kv_release_timeout = inf  # no acknowledgement is lost
-            pool = self.built.memory.allocator.get_kvcache()
+            pool = self.memory.allocator.get_kvcache()
             for index, part in enumerate(sub_pools(pool)):
                 part.get_cpu_copy = partial(_offload, release, tags[index])
                 part.load_cpu_copy = partial(self._restore, index)
         queue.kv_manager.link = link
 
-    def found(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """The snapshot, with the pages that each transfer still awaits, and the transfers to take over in this step.
 
         A page is awaited from when the release has named it to the prefill side until it has noted its arrival.
@@ -60,10 +60,10 @@ class LinkedSglangEngine(SglangEngine):
         Each step polls the transfers and takes over those that have arrived (process_decode_queue), even if the batch
         is full, but none while a retracted request waits for pages.
         """
-        snapshot, awaited, due = super().found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
-        if not self._config.side.is_decode:
+        snapshot, awaited, due = super().snapshot(), dict[int, tuple[Sequence[int], ...]](), set[int]()
+        if not self.config.side.is_decode:
             return snapshot
-        scheduler = self.built.scheduler
+        scheduler = self.scheduler
         for transfer in scheduler.disagg_decode_transfer_queue.queue:
             room, number = self._link.rooms[transfer.req.bootstrap_room], transfer.req.swarden.id
             if room.wanted is not None:
@@ -80,13 +80,13 @@ class LinkedSglangEngine(SglangEngine):
         """Whether every unfinished request waits for the other side, for late pages, or for the pages that it needs."""
         if self._link.has_late_pages:
             return True
-        places = [self._queues.place(request.req) for request in self._requests.unfinished.values()]
+        places = [self._queues.place(request.req) for request in self.requests.unfinished.values()]
         return all(place == Place.LINKED for place in places)
 
     def submit(self, submission: Submission) -> int:
         with self._current():
             request_id = super().submit(submission)
-        if self._config.side.is_decode:
+        if self.config.side.is_decode:
             self._link.room(submission.transfer_id).request_id = request_id
         return request_id
 
@@ -95,37 +95,37 @@ class LinkedSglangEngine(SglangEngine):
             super().abort(request_id)
 
     def step(self) -> Sequence[Streamed]:
-        if self._config.side.is_decode:
+        if self.config.side.is_decode:
             self._link.pass_time()
         with self._current():
             return super().step()
 
     def pause(self) -> bool:
         """A decode side has no pause: its requests would be computed again through the prefill side's HTTP server."""
-        if self._config.side.is_decode:
+        if self.config.side.is_decode:
             return False
         with self._current():
             return super().pause()
 
     def _copied_in(self, pool: int, slots: Sequence[int]) -> None:
-        self._forward.notice_copied(pool, slots, Owner(HANDOVER_KIND))
+        self.forward.notice_copied(pool, slots, Owner(HANDOVER_KIND))
 
     def _restore(self, pool: int, copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
         """Write the tags of a retracted request back; the release names the slots, but not the request."""
         self._copied_in(pool, indices.tolist())
-        self._forward.tags[pool].write(indices.tolist(), copies[0][0][0].tolist())
+        self.forward.tags[pool].write(indices.tolist(), copies[0][0][0].tolist())
 
     def _current(self) -> AbstractContextManager[Any]:
         """The arguments of this side are the current ones within the context.
 
         A release without contexts publishes them, which takes milliseconds, so a side that is current does not do it.
         """
-        release = self._forward.release
-        if self._link.current != self._config.side:
-            set_environment(self._config)
-            self._link.current = self._config.side
+        release = self.release
+        if self._link.current != self.config.side:
+            set_environment(self.config)
+            self._link.current = self.config.side
             if self._context is None:
-                release.code("publish_server_args")(self.built.scheduler.server_args)
+                release.code("publish_server_args")(self.scheduler.server_args)
         return nullcontext() if self._context is None else release.code("use_context")(self._context)
 
 

@@ -50,7 +50,7 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     if system.port.faults.fired:
         raise NoProgram("a fault fired in the op-log, and a program has none")
     is_seen = failure.error is not None or is_of_ends(failure) or is_refused_reset(failure)
-    misplaced = {} if is_seen else _misplaced(system.port._requests.live.values())
+    misplaced = {} if is_seen else _misplaced(system.port.requests.live.values())
     values = {**settings, **recorder.values, "error": [] if misplaced else _error_of(failure), "misplaced": misplaced}
     values["answers"] |= misplaced
     values["keeps"] = any(call.get("mode") == KEEP for call in values["calls"])

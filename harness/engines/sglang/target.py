@@ -16,7 +16,6 @@ from swarden.harness.core.target import ENGINE, PAIR, RANKS, Draw, MachineSpec, 
 from swarden.harness.engines.sglang import scheduler_program
 from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
-from swarden.harness.engines.sglang.capability import off
 from swarden.harness.engines.sglang.config import FAULTS, SERVER_NEEDS, SglangConfig, pair_configs, random_config
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
@@ -25,6 +24,7 @@ from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
 from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
+from swarden.harness.kit.part import off
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import flat, replaced
 from swarden.harness.strict.live import Live
@@ -68,7 +68,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         release = self.booted()
         if machine == PAIR:
             return pair_configs(draw, release.has)
-        config = random_config(draw, load, host_ratios=release.host_ratios, has=release.has)
+        config = random_config(draw, load, release.has)
         return [config if machine == ENGINE else replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 4)))]
 
     def config_of(self, shape: Shape) -> SglangConfig:
@@ -112,7 +112,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     def booted_for(self, config: Any) -> SglangRelease:
         release = super().booted_for(config)
         for one in config.capabilities:
-            one.check_release(release, config)
+            one.check_release(config, release)
         return release
 
     def build(self, config: Any) -> EnginePort:

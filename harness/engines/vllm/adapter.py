@@ -72,7 +72,7 @@ class VllmEngine(EnginePort):
         self.pauses = Pausing(self)
         intercept(self.built.scheduler, "_preempt_request", self._preempted)
         intercept(self.built.scheduler, "_update_waiting_for_remote_kv", self._loaded)
-        self.parts: list[Part] = [part for one in config.parts if (part := one.attach(self)) is not None]
+        self.parts: list[Part] = [part for one in config.parts for part in one.attach(self)]
         self._capture = VllmCapture(config, self.built, self.runner, self.moves, self._unreported)
         self._steps = 0
         self._after = self._found()
@@ -193,6 +193,4 @@ class VllmEngine(EnginePort):
 def faults_of(release: VllmRelease, config: VllmConfig) -> Mapping[str, str]:
     """The faults that can happen to an engine core of this configuration, each with its effect."""
     can_fail = release.has("failed_requests") or len(config.groups) == 1
-    faults = CLIENT_FAULTS | {name: FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}
-    fatal = {name: effect for part in config.parts for name, effect in part.fatal_faults.items()}
-    return faults | fatal
+    return CLIENT_FAULTS | {name: effect for name, effect in config.faults.items() if can_fail or name != LOAD_FAILS}

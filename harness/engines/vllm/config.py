@@ -1,13 +1,13 @@
 """The configuration of a vLLM engine core, and its limits; imports nothing of vLLM."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
-from swarden.harness.engines.vllm.connector import LOAD_FAULTS, LOAD_LATE
+from swarden.harness.engines.vllm.connector import LOAD_FAULTS
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup
 from swarden.harness.engines.vllm.parts import disk, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
@@ -20,6 +20,7 @@ from swarden.harness.engines.vllm.parts.pause import Pauses
 from swarden.harness.engines.vllm.parts.states import States, num_blocks_of
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
+from swarden.harness.kit.part import merged, server_needs
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, within
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
@@ -129,34 +130,32 @@ class VllmConfig(Settings, frozen=True):
         return 2 if self.asynchronous else 1
 
     @property
-    def faults(self) -> tuple[str, ...]:
-        """The faults of the KV connectors."""
-        faults = [fault for part in self.parts for fault in part.faults(self)]
-        return tuple([fault for fault in CONNECTOR_FAULTS if fault in faults])
+    def faults(self) -> Mapping[str, str]:
+        """The faults of the KV connectors, each with its effect."""
+        return merged(part.faults(self) for part in self.parts)
 
     @property
     def shape(self) -> Shape:
         pools = [Pool(POOL, self.num_blocks, group.window, group.has_states) for group in self.groups]
-        ops = [op for part in (self.drafts, self.streaming) if not part.is_on for op in part.ops]
+        used = {name for part in self.parts for name in part.uses(self)}
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         return Shape(
             *sizes,
-            unused=[*ops, *[fault for fault in CONNECTOR_FAULTS if fault not in self.faults]],
-            uses_before_backup=int(self.offload.is_on),
-            slow_copy=LOAD_LATE if self.offload.is_on else "",
+            unused=[name for name in (*Drafts.ops, *Streaming.ops, *CONNECTOR_FAULTS) if name not in used],
             sessions_rewind=False,
             samples=self.seeds,
             options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on],
+            **merged(part.shape(self) for part in self.parts),
         )
 
 
-SERVER_NEEDS = dict(  # in the order of the documents
-    [
-        *(Pairing.server_need, ("windows", "windowed model"), States.server_need, Streaming.server_need),
-        *(Storing.server_need, Offload.server_need, SecondTier.server_need, Drafts.server_need),
-        *(("policy", "priorities"), KvEvents.server_need),
-    ]
-)
+SERVER_NEEDS = {  # in the order of the documents
+    **server_needs(Pairing),
+    "windows": "windowed model",
+    **server_needs(States, Streaming, Storing, Offload, SecondTier, Drafts),
+    "policy": "priorities",
+    **server_needs(KvEvents),
+}
 
 
 def least_blocks(config: VllmConfig) -> int:

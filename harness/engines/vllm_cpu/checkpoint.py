@@ -8,7 +8,11 @@ from typing import Any, NamedTuple
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.layers import NONE
-from swarden.harness.engines.vllm.parts import drafts, offload, pair, states, store
+from swarden.harness.engines.vllm.parts import drafts, states
+from swarden.harness.engines.vllm.parts.offload import Offload
+from swarden.harness.engines.vllm.parts.pair import Pairing
+from swarden.harness.engines.vllm.parts.store import Storing
+from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import flat
 
 GEMMA, GPT_OSS, GRANITE, LFM2 = "tiny-gemma3", "tiny-gpt-oss", "tiny-granite4", "tiny-lfm2"
@@ -53,11 +57,11 @@ class Family(NamedTuple):
 ALL_WANT: Mapping[str, Sequence[Any]] = {
     "asynchronous": (False,),
     "second_runner": (False,),
-    **(store.NONE | offload.NONE),
+    **off(Storing, Offload),
     "window_block_sizes": ((),),
-    **pair.NONE,
+    **off(Pairing),
 }
-ATTENTION: Mapping[str, Sequence[Any]] = states.NO_GROUPS | drafts.NO_EAGLE
+ATTENTION: Mapping[str, Sequence[Any]] = off(states.States) | drafts.NO_EAGLE
 RECURRENT: Mapping[str, Sequence[Any]] = {"windows": ((),), **(states.SOME_GROUPS | drafts.NO_EAGLE)}
 MODELS: Mapping[str, Family] = {
     GEMMA: Family(

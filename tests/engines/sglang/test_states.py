@@ -162,7 +162,7 @@ def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]
     systems: Any = target.systems(ENGINE, [config_of(host_ratio=2.0, load_back_threshold=1, **settings)], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     loaded: list[bool] = []
-    forward: Any = systems[0].port._forward
+    forward: Any = systems[0].port.forward
     copied = forward.notice_copied
 
     def noted(component: int, slots: Any, owner: Any) -> None:

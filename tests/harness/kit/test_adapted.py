@@ -7,9 +7,20 @@ from swarden import kit
 from swarden.kit import events, view
 
 
+class Sleep(kit.Capability, frozen=True):
+    sleeps: bool = False
+
+    events = (events.Paused,)
+
+    def inapplicable(self, config, release):
+        return ["pauses_are_reported"]
+
+    def attach(self, engine):
+        engine.part = Sleeping()
+        return [engine.part]
+
+
 class Sleeping(kit.Part):
-    reported = frozenset({"Paused"})
-    unreported = frozenset({"pauses_are_reported"})
     has_work = False
 
     def __init__(self):
@@ -38,8 +49,7 @@ class Port(kit.Adapted):
 
     def __init__(self):
         super().__init__()
-        self.part = Sleeping()
-        self.parts = (self.part,)
+        self.equip([one for one in (Sleep(), Sleep(sleeps=True)) if one.is_on], config=None)
         self.requests = kit.Clients(self.log.notice)
         self.requests.add(kit.ClientRequest.of(1, kit.Submission(range(10), 3, (), 0, 0)))
         self.units = ((3, 4, 5), (1, 2))
@@ -90,7 +100,7 @@ def test_pass_writes_the_units_of_its_positions_and_of_a_ring_those_of_its_windo
     assert [event.pages for event in port.log.take() if isinstance(event, events.Written)] == [(4, 5), (2, 1)]
 
 
-def test_part_adds_what_it_reports_and_shows():
+def test_capability_that_is_on_adds_what_it_reports_and_shows():
     port, _ = launched()
 
     port.begin_step()

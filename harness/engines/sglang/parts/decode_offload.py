@@ -3,23 +3,22 @@
 The manager takes the place of the tree in SglangHostTier and SglangStorage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Annotated, Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Capability, Terms, merged
-from swarden.harness.engines.sglang.part import Core, SglangPart
-from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HostCopies, HostTier, SglangHostTier
+from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
+from swarden.harness.engines.sglang.parts import host_tier, storage
+from swarden.harness.engines.sglang.parts.host_tier import HostCopies, SglangHostTier
 from swarden.harness.engines.sglang.parts.pair import OF_DECODE
-from swarden.harness.engines.sglang.parts.storage import Storage, make_storage, storage_args
+from swarden.harness.engines.sglang.parts.storage import make_storage, storage_args
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.kit.released_code import known
-from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import IfReleaseHas, Needs
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import chain
-from swarden.invariants.events import PrefixesCompared, WrongSlot
+from swarden.invariants.events import CopiedIn, PrefixesCompared, WrongSlot
 from swarden.invariants.reference import namespace_tag
 
 HOST_POOL = "host full"  # its name in snapshots
@@ -27,7 +26,7 @@ OF_SCHEDULER = ("req_to_token_pool", "token_to_kv_pool_allocator", "tree_cache",
 NO_TAG = -1  # of a position behind the last token of a request: no slot has it
 
 
-class DecodeOffload(Capability, frozen=True):
+class DecodeOffload(SglangCapability, frozen=True):
     """With `decode_offload`, which is --disaggregation-decode-enable-offload-kvcache, a decode side stores its outputs.
 
     It writes their KV to a storage, through a host pool as large as its own.
@@ -36,8 +35,13 @@ class DecodeOffload(Capability, frozen=True):
     decode_offload: Annotated[bool, IfReleaseHas("decode_offload")] = False
 
     needs = (Needs("decode_offload", {**OF_DECODE, "sliding_window": (None,)}),)
-    faults = merged([HostTier.faults, Storage.faults])
-    uses = (HOST_FAILS, *Storage.faults)
+    events = (CopiedIn, PrefixesCompared)
+
+    def faults(self, config: Any) -> Mapping[str, str]:
+        return {**host_tier.FAULTS, **storage.FAULTS}
+
+    def uses(self, config: Any) -> Collection[str]:
+        return (host_tier.HOST_FAILS, *storage.FAULTS)
 
     def terms(self, config: Any) -> Terms:
         policy = {"hicache_ratio": 1.0, "hicache_write_policy": config.host.write_policy}
@@ -46,10 +50,10 @@ class DecodeOffload(Capability, frozen=True):
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
         scheduler.decode_offload_manager = _manager(release, scheduler)
 
-    def parts(self, core: Core) -> Sequence[SglangPart]:
-        manager = core.scheduler.decode_offload_manager
-        host = SglangHostTier(core, manager, OffloadCopies(core.release, manager))
-        return [host, StoredPrefixes(core)]
+    def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
+        manager = engine.scheduler.decode_offload_manager
+        host = SglangHostTier(engine, manager, OffloadCopies(engine.release, manager))
+        return [host, StoredPrefixes(engine)]
 
 
 def _manager(release: SglangRelease, scheduler: Any) -> Any:
@@ -92,11 +96,9 @@ class StoredPrefixes(SglangPart):
     The first copy of a request begins behind the whole pages of its prompt, each further one where the last ended.
     """
 
-    reported = names_of([PrefixesCompared])
-
-    def __init__(self, core: Core) -> None:
-        self._manager = manager = core.scheduler.decode_offload_manager
-        self._notice, self._page_size = core.notice, manager.page_size
+    def __init__(self, engine: SglangEngine) -> None:
+        self._manager = manager = engine.scheduler.decode_offload_manager
+        self._notice, self._page_size = engine.log.notice, manager.page_size
         self._wanted = dict[int, Wanted]()  # by slot on the host
         self._ends = dict[int, int]()  # of what was copied, by request
         offload, write = manager.offload_kv_cache, manager.cache_controller.write

@@ -6,7 +6,7 @@ the overlap loop launches the next pass before it has the result.
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -14,14 +14,14 @@ import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, name_of
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, Capability, Terms, off
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, slots_of
-from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.engines.sglang.stand_ins import Kernel
 from swarden.harness.engines.sglang.states import SglangStates, states_of
 from swarden.harness.kit.drafts import DraftScript
+from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import Needs, within
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import VOCABULARY, token_after
@@ -30,14 +30,14 @@ from swarden.invariants.reference import next_tag
 SPARE = 4  # entries of a row beside those for the tokens of a pass
 
 
-class Drafts(Capability, frozen=True):
+class Drafts(SglangCapability, frozen=True):
     """`draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode."""
 
     draft_len: Annotated[int, within(1, 16)] | None = None
 
     needs = (Needs("draft_len", {**off(Side), "mixed_batches": (False,)}),)
     server_need = "drafts"
-    uses = (name_of(Accept),)
+    ops = (name_of(Accept),)
     no_program = NOT_LIKE_IT
 
     @property
@@ -51,11 +51,17 @@ class Drafts(Capability, frozen=True):
         return Terms(
             server_args={**flags, "speculative_eagle_topk": 1},  # drafts are a chain
             flags=flags,
-            limits={"draft_len": self.length},
             row_len=max(SPARE + count, 2 * count + page - 1 if page > 1 else 0),
         )
 
-    def check_release(self, release: SglangRelease, config: Any) -> None:
+    def limits(self, config: Any) -> Mapping[str, Any]:
+        return {"draft_len": self.length}
+
+    def inapplicable(self, config: Any, release: SglangRelease) -> Collection[str]:
+        """The stand-in for the worker compares the drafts with the sampled tokens, unless the release does."""
+        return ("accepted_drafts_match_the_model",) if release.has("overlapped_drafts") else ()
+
+    def check_release(self, config: Any, release: SglangRelease) -> None:
         if config.states.is_on and not release.has("states_after_drafts"):
             raise InvalidConfig(f"draft_len is set with state_slots, want null for sglang {release.text}")
         if config.overlap and not release.has("overlapped_drafts"):
@@ -64,8 +70,8 @@ class Drafts(Capability, frozen=True):
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
         scheduler.spec_algorithm = release.code("SpeculativeAlgorithm").NGRAM
 
-    def parts(self, core: Core) -> Sequence[SglangPart]:
-        return [SglangSpeculation(core, self.length)]
+    def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
+        return [SglangSpeculation(engine, self.length)]
 
 
 class SglangSpeculation(SglangPart):
@@ -74,21 +80,18 @@ class SglangSpeculation(SglangPart):
     With overlapped drafts the stand-in for the worker, not the release, compares the drafts with the sampled tokens.
     """
 
-    def __init__(self, core: Core, draft_len: int) -> None:
-        self._release, self._forward, self._notice = core.release, core.forward, core.notice
-        self._scheduler = scheduler = core.scheduler
+    def __init__(self, engine: SglangEngine, draft_len: int) -> None:
+        self._release, self._forward, self._notice = engine.release, engine.forward, engine.log.notice
+        self._scheduler = scheduler = engine.scheduler
         self._page_size = scheduler.page_size
         self._count = draft_len + 1  # tokens that a request computes in a pass
-        self._kind = core.release.code("NgramVerifyInput")
-        self._verifies_in_launch = not core.release.has("overlapped_drafts")
-        self.unreported = frozenset(() if self._verifies_in_launch else ("accepted_drafts_match_the_model",))
+        self._kind = engine.release.code("NgramVerifyInput")
+        self._verifies_in_launch = not engine.release.has("overlapped_drafts")
         self._futures: Any = None  # the lengths after a pass whose result is not processed, by row
         if scheduler.enable_overlap:
-            algorithm, rows = scheduler.spec_algorithm, core.memory.rows
-            scheduler.future_map = self._futures = core.release.code("FutureMap")("cpu", algorithm, rows)
-        _replace_kernels(core.release)
-
-    def attach(self, engine: Any) -> None:
+            algorithm, rows = scheduler.spec_algorithm, engine.memory.rows
+            scheduler.future_map = self._futures = engine.release.code("FutureMap")("cpu", algorithm, rows)
+        _replace_kernels(engine.release)
         engine.decode = self.launch
         engine.drafts = self.script = DraftScript()  # how many drafts are right; none if the op-log does not say it
 

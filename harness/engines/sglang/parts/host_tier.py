@@ -13,13 +13,12 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import ONE_TREE, Capability, Terms, off
-from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.capability import ONE_TREE, SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.storage import SglangStorage
 from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
-from swarden.harness.kit.reported import names_of
+from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, drawn, within
 from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
@@ -27,6 +26,7 @@ from swarden.invariants.view import Holding, NodeView, PoolView
 
 WRITE_POLICIES = WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
 DRAWN_POLICIES = (WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)
+HOST_TIER = "host_tier"  # the feature of a release
 HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
 FAULTS = {
     HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
@@ -39,25 +39,26 @@ READ_DONE_EVENTS = ("war_fastpath_read_done_event", "shared_read_done_event")  #
 ROUNDS_TO_END = 20  # of the scheduler and the storage's threads, for copies without faults
 
 
-class HostTier(Capability, frozen=True):
+class HostTier(SglangCapability, frozen=True):
     """`host_ratio` enables the hierarchical cache, and is the size of each host pool in units of its device pool.
 
     A load from the host with fewer than `load_back_threshold` tokens of full attention is not started.
     """
 
-    host_ratio: Annotated[Annotated[float, msgspec.Meta(gt=0, le=16)] | None, IfReleaseHas("host_tier")] = None
+    host_ratio: Annotated[Annotated[float, msgspec.Meta(gt=0, le=16)] | None, IfReleaseHas(HOST_TIER)] = None
     write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
     load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
 
     needs = (Needs("host_ratio", {**off(Side), **ONE_TREE}),)
     tree = "HiRadixCache"
     server_need = "host tier"
-    faults = FAULTS
+    events = (seen.CopiedIn,)
 
     @classmethod
-    def drawn(cls, draw: Draw, ratios: Sequence[float]) -> Mapping[str, Any]:
-        """Half have a hierarchical cache, if there is any ratio for it."""
-        return {"host_ratio": draw.one_of((None, draw.one_of(ratios))) if ratios else None, **drawn(draw, cls)}
+    def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
+        """Half have a hierarchical cache, if the release has one."""
+        ratio = draw.one_of((None, draw.one_of(ratios(has)))) if has(HOST_TIER) else None
+        return {"host_ratio": ratio, **drawn(draw, cls)}
 
     def terms(self, config: Any) -> Terms:
         args = {
@@ -65,15 +66,18 @@ class HostTier(Capability, frozen=True):
             "hicache_ratio": self.host_ratio,
             "hicache_write_policy": self.write_policy,
         }
-        return Terms(
-            server_args=args,
-            flags=args,
-            attributes={"enable_hierarchical_cache": True},
-            limits={"writes_through": self.write_policy == WRITE_THROUGH},
-            shape={"uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1, "slow_copy": HOST_SLOW},
-        )
+        return Terms(server_args=args, flags=args, attributes={"enable_hierarchical_cache": True})
 
-    def check_release(self, release: SglangRelease, config: Any) -> None:
+    def faults(self, config: Any) -> Mapping[str, str]:
+        return FAULTS
+
+    def limits(self, config: Any) -> Mapping[str, Any]:
+        return {"writes_through": self.write_policy == WRITE_THROUGH}
+
+    def shape(self, config: Any) -> Mapping[str, Any]:
+        return {"uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1, "slow_copy": HOST_SLOW}
+
+    def check_release(self, config: Any, release: SglangRelease) -> None:
         ratio = self.host_ratio or 0
         if ratio < 1 and not release.has("small_host_pools"):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
@@ -88,10 +92,15 @@ class HostTier(Capability, frozen=True):
             atexit.unregister(tree.shutdown)  # atexit would keep the tree, and so its pools, until the process ends
         return tree
 
-    def parts(self, core: Core) -> Sequence[SglangPart]:
-        tree = getattr(core.memory.tree, "inner", core.memory.tree)  # which a StreamingSession wraps
-        kind = UnifiedCopies if core.release.is_unified(tree) else RadixCopies
-        return [SglangHostTier(core, tree, kind(core.release, tree))]
+    def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
+        tree = getattr(engine.memory.tree, "inner", engine.memory.tree)  # which a StreamingSession wraps
+        kind = UnifiedCopies if engine.release.is_unified(tree) else RadixCopies
+        return [SglangHostTier(engine, tree, kind(engine.release, tree))]
+
+
+def ratios(has: Callable[[str], bool]) -> Sequence[float]:
+    """The sizes of host pools to draw, in units of the device pools."""
+    return (1.0, 0.5, 2.0, 0.25) if has("small_host_pools") else (1.0, 2.0)
 
 
 class HostCopies:
@@ -167,39 +176,34 @@ class RadixCopies(HostCopies):
 class SglangHostTier(SglangPart):
     """The host pools of one engine, and the tag of each of their slots."""
 
-    reported = names_of([seen.CopiedIn])
-
-    def __init__(self, core: Core, tree: Any, copies: "HostCopies") -> None:
-        self._core, self._tree, self._copies = core, tree, copies
-        self._page_size, self._states = tree.page_size, states_of(core.memory.rows)
-        self.host_pools = [HOST + name for name in core.forward.pool_names]
-        self._state = core.release.code("ComponentType").MAMBA
+    def __init__(self, engine: SglangEngine, tree: Any, copies: "HostCopies") -> None:
+        self._engine, self._tree, self._copies = engine, tree, copies
+        self._page_size, self._states = tree.page_size, states_of(engine.memory.rows)
+        self.host_pools = [HOST + name for name in engine.forward.pool_names]
+        self._state = engine.release.code("ComponentType").MAMBA
         self._streams = dict[int, Stream]()  # with copies, by identity
         self._on_host = [dict[int, int]() for _ in self._copies.pools]
         for index, pool in enumerate(self._copies.pools):
             self._replace_copies(index, pool)
         tags = dict(zip(self._copies.names, self._on_host, strict=True))
         has_storage = getattr(tree.cache_controller, "storage_backend", None) is not None
-        self.storage = SglangStorage(tree, tags, core.faults) if has_storage else None
+        self.storage = SglangStorage(tree, tags, engine.faults) if has_storage else None
         for fence in FENCES:
             if hasattr(tree.cache_controller, fence):
-                setattr(tree.cache_controller, fence, core.scheduler.forward_stream)
-
-    def attach(self, engine: Any) -> None:
-        self._flush = engine.flush
+                setattr(tree.cache_controller, fence, engine.scheduler.forward_stream)
 
     def begin_step(self) -> None:
         if self.storage is not None:
             self.storage.step()
-        if self._core.scheduler._engine_paused or not self._core.requests.unfinished:
+        if self._engine.scheduler._engine_paused or not self._engine.requests.unfinished:
             self._end_copies()
 
     def cleared(self) -> None:
         self._drop_copies()
-        pools, before = self._core.memory.allocators[: len(self._core.forward.tags)], -1
+        pools, before = self._engine.memory.allocators[: len(self._engine.forward.tags)], -1
         while self.storage is not None and before < (free := sum([int(pool.available_size()) for pool in pools])):
             before = free  # copies to the storage kept pages on the host, and so others on the device
-            self._flush()
+            self._engine.flush()
             self._drop_copies()
 
     @property
@@ -294,15 +298,15 @@ class SglangHostTier(SglangPart):
 
         So has the verification of NGRAM from 0.5.18 on; before, the barrier waits for its whole pass.
         """
-        self._core.scheduler.forward_stream.behind = self._core.forward.passes.last_launch
-        has_event = self._core.release.has("verification_ends_its_reads") or not batch.spec_algorithm.is_ngram()
+        self._engine.scheduler.forward_stream.behind = self._engine.forward.passes.last_launch
+        has_event = self._engine.release.has("verification_ends_its_reads") or not batch.spec_algorithm.is_ngram()
         if has_event and not batch.forward_mode.is_extend():
-            vars(self._core.scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
+            vars(self._engine.scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
 
     def _replace_copies(self, index: int, pool: Any) -> None:
         """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""
         is_state = self._copies.components[index] == self._state
-        on_device: Any = self._states if is_state else self._core.forward.tags[index]
+        on_device: Any = self._states if is_state else self._engine.forward.tags[index]
         on_host, alloc = self._on_host[index], pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:
@@ -312,7 +316,7 @@ class SglangHostTier(SglangPart):
         def load(_pool: Any, host: Any, device: Any, *_: Any, **_options: Any) -> None:
             """Copy to the device, under the writes of passes that end after the copy."""
             places, slots = host.tolist(), device.tolist()
-            self._core.forward.notice_copied(index, slots, Owner(LOAD_KIND))
+            self._engine.forward.notice_copied(index, slots, Owner(LOAD_KIND))
             written = sorted(self._racing_slots(index).intersection(slots))
             tags = on_device.read(written)
 
@@ -323,19 +327,19 @@ class SglangHostTier(SglangPart):
             self._put(make)
 
         def alloc_or_fail(*args: Any, **kwargs: Any) -> Any:
-            return None if self._core.faults.fires(HOST_FAILS) else alloc(*args, **kwargs)
+            return None if self._engine.faults.fires(HOST_FAILS) else alloc(*args, **kwargs)
 
         pool.backup_from_device_all_layer, pool.load_to_device_per_layer = back_up, load
         pool.alloc = alloc_or_fail
 
     def _racing_slots(self, index: int) -> set[int]:
         """The slots of a pool that passes in flight write, of those for which the current stream does not wait."""
-        racing = [one for one in self._core.forward.passes.in_flight if one.launch > Devices.current.behind]
+        racing = [one for one in self._engine.forward.passes.in_flight if one.launch > Devices.current.behind]
         return {slot for one in racing for entry in one.entries for slot in entry.written(index)}
 
     def _put(self, make: Callable[[], None]) -> None:
         self._streams[id(Devices.current)] = Devices.current
-        Devices.current.put(StreamCopy(make, partial(self._core.faults.fires, HOST_SLOW)))
+        Devices.current.put(StreamCopy(make, partial(self._engine.faults.fires, HOST_SLOW)))
 
     def _units(self, kind: Any, slots: Sequence[int]) -> list[int]:
         page = 1 if kind == self._state else self._page_size

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from swarden.harness.core.target import Draw
-from swarden.harness.engines.sglang.capability import Capability, Terms, off
-from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
-from swarden.harness.kit.reported import OF_ROUTERS, names_of
+from swarden.harness.kit.part import off
+from swarden.harness.kit.reported import OF_ROUTERS
 from swarden.harness.kit.router import RouterView, Tier, events_of
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
 from swarden.invariants.view import CachedBlocks, Snapshot
@@ -18,13 +18,14 @@ COPIES = ("write_through_pending_id", "load_back_pending_id")  # fields of a nod
 FULL = 0  # the only component with KV events
 
 
-class KvEvents(Capability, frozen=True):
+class KvEvents(SglangCapability, frozen=True):
     """`kv_events` publishes KV events, in the format that tells namespaces apart."""
 
     kv_events: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("kv_event_namespaces")] = False
 
     needs = (Needs("kv_events", off(Side, RustCore)),)
     server_need = "KV events"
+    events = OF_ROUTERS
 
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
@@ -33,19 +34,17 @@ class KvEvents(Capability, frozen=True):
     def terms(self, config: Any) -> Terms:
         return Terms(cache_params={"enable_kv_cache_events": True, "dynamo_kv_event_format": True})
 
-    def parts(self, core: Core) -> Sequence[SglangPart]:
-        return [SglangRouter(core)]
+    def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
+        return [SglangRouter(engine)]
 
 
 class SglangRouter(SglangPart):
     """Reads what the tree's `take_events` returns; the hashes of its nodes are computed from their tokens."""
 
-    reported = names_of(OF_ROUTERS)
-
-    def __init__(self, core: Core) -> None:
-        self._release, self._tree = core.release, core.memory.tree
+    def __init__(self, engine: SglangEngine) -> None:
+        self._release, self._tree = engine.release, engine.memory.tree
         host = [Tier(FULL, on_host=True)] if hasattr(self._tree, "ongoing_write_through") else []
-        self._view = RouterView([Tier(FULL), *host], core.notice)
+        self._view = RouterView([Tier(FULL), *host], engine.log.notice)
 
     def views(self, snapshot: Snapshot) -> Snapshot:
         return replace(snapshot, cached_blocks=self._cached_blocks())

@@ -1,14 +1,13 @@
 """The settings of one side of a pair, its queues, and where a request is in them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table, Terms
-from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, SglangCapability, Table, Terms
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, replace_network
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, within
@@ -20,7 +19,7 @@ BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its class
 PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
 
 
-class Side(Capability, frozen=True):
+class Side(SglangCapability, frozen=True):
     """`role` is the disaggregation mode: a prefill side, a decode side, or both in one.
 
     A decode side reserves `reserved_decode_tokens` per request.
@@ -30,16 +29,25 @@ class Side(Capability, frozen=True):
     reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
 
     server_need = "P/D"
-    faults = LINK_FAULTS
     no_program = NOT_LIKE_IT
 
     @property
     def is_decode(self) -> bool:
         return self.role == DECODE
 
-    @property
-    def uses(self) -> Collection[str]:
-        return () if self.is_decode else self.faults
+    def faults(self, config: Any) -> Mapping[str, str]:
+        return LINK_FAULTS
+
+    def uses(self, config: Any) -> Collection[str]:
+        return () if self.is_decode else LINK_FAULTS
+
+    def reported(self, config: Any) -> Sequence[type[object]]:
+        """Only a decode side takes over requests."""
+        return (seen.TakenOver, seen.Filled, seen.CopiedIn) if self.is_decode else ()
+
+    def inapplicable(self, config: Any, release: SglangRelease) -> Collection[str]:
+        """A decode side rejects a prompt by the windowed pages that it allocates for it, which no law knows."""
+        return names_of((seen.CacheReset, seen.Rejected) if self.is_decode else (seen.CacheReset,))
 
     def terms(self, config: Any) -> Terms:
         args = {
@@ -60,18 +68,8 @@ class Side(Capability, frozen=True):
         replace_network(release)
         scheduler.init_disaggregation()
 
-    def parts(self, core: Core) -> Sequence[SglangPart]:
-        """Only a decode side takes over requests.
 
-        Its rejections are not reported, because it rejects a prompt by the windowed pages that it allocates for it.
-        """
-        part = SglangPart()
-        part.reported = names_of((seen.TakenOver, seen.Filled, seen.CopiedIn) if self.is_decode else ())
-        part.unreported = names_of((seen.CacheReset, seen.Rejected) if self.is_decode else (seen.CacheReset,))
-        return [part]
-
-
-class DecodeTree(Capability, frozen=True):
+class DecodeTree(SglangCapability, frozen=True):
     """A decode side has a prefix tree only with `decode_tree`; then the pages that it has cached are not transferred.
 
     It is --disaggregation-decode-enable-radix-cache.
@@ -86,7 +84,7 @@ class DecodeTree(Capability, frozen=True):
     def terms(self, config: Any) -> Terms:
         return Terms(server_args={"disaggregation_decode_enable_radix_cache": True})
 
-    def check_release(self, release: SglangRelease, config: Any) -> None:
+    def check_release(self, config: Any, release: SglangRelease) -> None:
         if config.has_window and not release.has("decode_tree_with_window"):
             raise InvalidConfig(f"decode_tree is true with sliding_window, want false for sglang {release.text}")
 

@@ -5,7 +5,7 @@ their process groups.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import isclass
 from typing import Annotated, Any
@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Capability, Terms, off
-from swarden.harness.engines.sglang.parts.host_tier import HostTier
+from swarden.harness.engines.sglang.capability import SglangCapability, Terms
+from swarden.harness.engines.sglang.parts import host_tier, storage
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
-from swarden.harness.engines.sglang.parts.storage import Storage
+from swarden.harness.kit.part import off
 from swarden.harness.kit.ranks import Group, Ranks, in_lockstep
 from swarden.harness.kit.settings import Needs, within
 from swarden.harness.kit.streams import Devices
@@ -25,7 +25,7 @@ OF_RANKS = ("sglang.srt.mem_cache.", "sglang.srt.managers.", "sglang.srt.session
 COUNTER = "counter"
 
 
-class RankGroup(Capability, frozen=True):
+class RankGroup(SglangCapability, frozen=True):
     """`ranks` are --tp-size: so many schedulers, each with the same requests."""
 
     ranks: Annotated[int, within(2, 8)] | None = None
@@ -40,8 +40,10 @@ class RankGroup(Capability, frozen=True):
         return Terms(
             cache_params={"tp_cache_group": group, "attn_tp_cache_group": group},
             parallel={"tp_rank": rank, "attn_tp_rank": rank, "tp_size": self.ranks, "attn_tp_size": self.ranks},
-            shape={"ranks": self.ranks, "differing": (*HostTier.faults, *Storage.faults)},
         )
+
+    def shape(self, config: Any) -> Mapping[str, Any]:
+        return {"ranks": self.ranks, "differing": (*host_tier.FAULTS, *storage.FAULTS)}
 
     def systems(self, release: SglangRelease, build: Callable[[], EnginePort]) -> Sequence[System]:
         """The ranks of an engine; what a release counts in its classes and modules, each rank counts for itself."""

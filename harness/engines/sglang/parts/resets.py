@@ -1,18 +1,17 @@
 """Resets of a scheduler, and the release of its memory: the commands are the release's, the memory is a stand-in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import swarden.invariants.events as seen
 from swarden.harness.core.ops import ResetCause
-from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.capability import SglangEngine, SglangPart
 from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.invariants.laws.lifecycle.resets import can_be_reset
-from swarden.invariants.view import Snapshot
 
 KV_MEMORY = Missing(tags=["kv_cache"])  # the argument of the commands that release it and take it back
 IN_PLACE = "in_place"  # the mode of a pause that keeps the KV of running requests
@@ -25,21 +24,15 @@ class SglangResets(SglangPart):
     `idle_steps` are the last steps in which no request was unfinished, or the engine was paused.
     """
 
-    _parts: Sequence[SglangPart]  # of the engine
-    _found: Callable[[], Snapshot]
-
-    def __init__(self, core: Core) -> None:
+    def __init__(self, engine: SglangEngine) -> None:
         self.idle_steps = 0
-        self._scheduler, self._core, self._notice = core.scheduler, core, core.notice
+        self._scheduler, self._engine, self._notice = engine.scheduler, engine, engine.log.notice
         self._has_memory, self._num_resets, self._lost_copy = True, 0, False
-        self._updater = self._updater_of(core.release.code("WeightUpdater"))
-
-    def attach(self, engine: Any) -> None:
-        self._parts, self._found = engine.parts, engine.found
-        intercept(self._core.memory.tree, "reset", self._reset_and_lose_kv)
+        self._updater = self._updater_of(engine.release.code("WeightUpdater"))
+        intercept(engine.memory.tree, "reset", self._reset_and_lose_kv)
 
     def stepped(self) -> None:
-        is_busy = self._core.requests.unfinished and not self._scheduler._engine_paused
+        is_busy = self._engine.requests.unfinished and not self._scheduler._engine_paused
         self.idle_steps = 0 if is_busy else self.idle_steps + 1
 
     def pause(self, mode: str) -> bool:
@@ -57,10 +50,10 @@ class SglangResets(SglangPart):
 
     def reset(self, cause: ResetCause) -> bool:
         """Give the command, and report its answer; False if no client may release the memory now."""
-        if any(part.is_busy for part in self._parts):  # a copy to the host goes on to the storage
+        if any(part.is_busy for part in self._engine.parts):  # a copy to the host goes on to the storage
             self.idle_steps = 0
-        is_copying = any(part.is_in_flight for part in self._parts)  # in the command the release may ask again
-        before = self._found()
+        is_copying = any(part.is_in_flight for part in self._engine.parts)  # in the command the release may ask again
+        before = self._engine.snapshot()
         if cause == ResetCause.MEMORY:
             without_sessions = before if before.requests else replace(before, records=())
             if not self._has_memory or not can_be_reset(without_sessions, self.idle_steps, is_copying=is_copying):
@@ -75,11 +68,11 @@ class SglangResets(SglangPart):
     def _reset_and_lose_kv(self, reset: Callable[[], None]) -> None:
         """What a reset drops is never read again."""
         self._num_resets += 1
-        for memory in self._core.forward.tags:
+        for memory in self._engine.forward.tags:
             memory.clear()
-        if (states := states_of(self._core.memory.rows)) is not None:
+        if (states := states_of(self._engine.memory.rows)) is not None:
             states.clear()
-        lost = [part.lose_kv() for part in self._parts]
+        lost = [part.lose_kv() for part in self._engine.parts]
         self._lost_copy = any(lost)
         reset()
 
@@ -120,4 +113,4 @@ class SglangResets(SglangPart):
 
     def _lose_memory(self, tag: str) -> None:
         """The request table is lost, too; the KV is lost in the reset that follows."""
-        self._core.memory.rows.req_to_token.zero_()
+        self._engine.memory.rows.req_to_token.zero_()

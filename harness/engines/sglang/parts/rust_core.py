@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, Capability, Terms
-from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.kit.settings import IfReleaseHas
 
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
@@ -26,7 +25,7 @@ class CoresDifferError(Exception):
     """The two tree cores of a release gave different answers to one call."""
 
 
-class RustCore(Capability, frozen=True):
+class RustCore(SglangCapability, frozen=True):
     """`rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error."""
 
     rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
@@ -44,8 +43,8 @@ class RustCore(Capability, frozen=True):
     def prepare(self, release: SglangRelease, server_args: Any) -> None:
         _register(release)
 
-    def parts(self, core: Core) -> Sequence[SglangPart]:
-        return [SglangCores(core)]
+    def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
+        return [SglangCores(engine)]
 
 
 def _register(release: SglangRelease) -> None:
@@ -162,8 +161,8 @@ def uncompared(core: Any) -> Iterator[None]:
 class SglangCores(SglangPart):
     """The two cores of the tree of one engine."""
 
-    def __init__(self, core: Core) -> None:
-        self._cores: Cores = core.memory.tree.tree_core
+    def __init__(self, engine: SglangEngine) -> None:
+        self._cores: Cores = engine.memory.tree.tree_core
 
     def stepped(self) -> None:
         """Raise CoresDifferError where the cores count different tokens as evictable or protected."""

@@ -13,8 +13,14 @@ from swarden.harness.core.ops import OpenSession, name_of
 from swarden.harness.core.port import SessionPort, Submission
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Capability, Terms, off
-from swarden.harness.engines.sglang.part import SECONDS_PER_STEP, Core, SessionSlot, SglangPart
+from swarden.harness.engines.sglang.capability import (
+    SECONDS_PER_STEP,
+    SessionSlot,
+    SglangCapability,
+    SglangEngine,
+    SglangPart,
+    Terms,
+)
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.requests import (
     SPARE_TOKENS,
@@ -25,6 +31,7 @@ from swarden.harness.engines.sglang.requests import (
 )
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
+from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.view import SessionView, Snapshot
@@ -37,7 +44,7 @@ RESET = "reset"
 Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_NUMBER)]
 
 
-class Sessions(Capability, frozen=True):
+class Sessions(SglangCapability, frozen=True):
     """`streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`."""
 
     streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
@@ -45,22 +52,28 @@ class Sessions(Capability, frozen=True):
 
     needs = (Needs("streaming_sessions", off(Side)),)
     server_need = "streaming sessions"
-    uses = (name_of(OpenSession),)
+    ops = (name_of(OpenSession),)
 
     @classmethod
-    def drawn(cls, draw: Draw, *, are_served: bool) -> Mapping[str, Any]:
+    def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
         """A third has sessions, if the release serves any."""
-        return {"streaming_sessions": are_served and draw.one_of((False, False, True)), **drawn(draw, cls)}
+        return {
+            "streaming_sessions": has("streaming_sessions") and draw.one_of((False, False, True)),
+            **drawn(draw, cls),
+        }
 
     def terms(self, config: Any) -> Terms:
         args = {"enable_streaming_session": True}
-        return Terms(args, flags=args, limits={"closes_idle_sessions": self.session_timeout_s is not None})
+        return Terms(args, flags=args)
+
+    def limits(self, config: Any) -> Mapping[str, Any]:
+        return {"closes_idle_sessions": self.session_timeout_s is not None}
 
     def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
         return tree if release.is_unified(tree) else release.code("StreamingSession")(tree)  # that tree has its own
 
-    def parts(self, core: Core) -> Sequence[SglangPart]:
-        return [SglangSessions(core, self.session_timeout_s)]
+    def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
+        return [SglangSessions(engine, self.session_timeout_s)]
 
 
 @dataclass
@@ -112,16 +125,14 @@ class OpenSessions(SglangPart):
 class SglangSessions(OpenSessions, SessionPort):
     """The sessions of one engine, and their clients."""
 
-    def __init__(self, core: Core, timeout_s: float | None) -> None:
-        tree, self._scheduler, self._requests = core.memory.tree, core.scheduler, core.requests
-        controller = self._scheduler.session_controller = core.release.code("SessionController")(tree)
-        super().__init__(controller, tree.session if core.release.is_unified(tree) else tree, int)
-        self._notice, self.timeout_s, self._clock = core.notice, timeout_s, EngineClock()
+    def __init__(self, engine: SglangEngine, timeout_s: float | None) -> None:
+        tree, self._scheduler, self._requests = engine.memory.tree, engine.scheduler, engine.requests
+        controller = self._scheduler.session_controller = engine.release.code("SessionController")(tree)
+        super().__init__(controller, tree.session if engine.release.is_unified(tree) else tree, int)
+        self._notice, self.timeout_s, self._clock = engine.log.notice, timeout_s, EngineClock()
         self._clients: dict[int, Client] = {}
         self._timed = [sys.modules[type(controller).__module__]]
         self._lendable: set[int] = set()  # the sessions that keep the KV of a turn, which no later turn got yet
-
-    def attach(self, engine: Any) -> None:
         engine.sessions, engine.submit_turn = self, self.submit
         for name, watching in (("try_cache_finished_req", self._keep), ("release_session", self._give_up)):
             intercept(self.kept, name, watching)

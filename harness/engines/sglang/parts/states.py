@@ -1,17 +1,23 @@
 """The pool of recurrent states, which is the release's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table, Terms, off
-from swarden.harness.engines.sglang.part import Core, SglangPart
+from swarden.harness.engines.sglang.capability import (
+    NOT_LIKE_IT,
+    ONE_TREE,
+    SglangCapability,
+    Table,
+    Terms,
+)
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.pools import MAX_PAGES
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW
+from swarden.harness.kit.part import off
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, PartOf, within
 from swarden.invariants.view import ComponentView
@@ -22,7 +28,7 @@ WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what 
 STATE_LAYER = 2  # of the model; without a window it is the first one, because a load ends with the last layer
 
 
-class States(Capability, frozen=True):
+class States(SglangCapability, frozen=True):
     """`state_slots` enables a pool of so many recurrent states.
 
     `state_strategy` is --mamba-radix-cache-strategy: with buffers, each request keeps the states of its prefixes at
@@ -128,8 +134,6 @@ class States(Capability, frozen=True):
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
         scheduler.model_config.hf_text_config.mamba_chunk_size = self.state_chunk_len
 
-    def parts(self, core: Core) -> Sequence[SglangPart]:
-        part = SglangPart()
-        if self.have_buffers or not core.scheduler.spec_algorithm.is_none():
-            part.unreported = frozenset(("ended_requests_leave_their_kv_cached",))  # only up to the last state kept
-        return [part]
+    def inapplicable(self, config: Any, release: SglangRelease) -> Collection[str]:
+        """With buffers or drafts it leaves them only up to the last state that it keeps."""
+        return ("ended_requests_leave_their_kv_cached",) if self.have_buffers or config.drafts.is_on else ()

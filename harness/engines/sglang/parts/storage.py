@@ -16,8 +16,7 @@ from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import Capability, Terms
-from swarden.harness.engines.sglang.part import SECONDS_PER_STEP
+from swarden.harness.engines.sglang.capability import SECONDS_PER_STEP, SglangCapability, Terms
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
 from swarden.harness.kit.ranks import Ranks
@@ -41,7 +40,7 @@ QUEUES = {  # of the controller's threads, in the order of a prefetch
 }
 
 
-class Storage(Capability, frozen=True):
+class Storage(SglangCapability, frozen=True):
     """`storage_policy` enables a storage behind the host (L3), and is --hicache-storage-prefetch-policy.
 
     Fewer than `prefetch_threshold` tokens are not fetched from it.
@@ -57,7 +56,6 @@ class Storage(Capability, frozen=True):
     prefetch_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((1, 8)), PartOf("host_ratio")] = 1
 
     server_need = "storage"
-    faults = FAULTS
     no_program = "a program has no storage behind the host, and no threads"
 
     @classmethod
@@ -68,6 +66,9 @@ class Storage(Capability, frozen=True):
     def check(self, config: Any) -> None:
         if self.is_on and not config.host.is_on:
             raise InvalidConfig(f"storage_policy is {shortened(self.storage_policy)} without host_ratio, want null")
+
+    def faults(self, config: Any) -> Mapping[str, str]:
+        return FAULTS
 
     def terms(self, config: Any) -> Terms:
         flags = {

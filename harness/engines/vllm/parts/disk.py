@@ -10,7 +10,7 @@ import mmap
 import os
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -20,9 +20,9 @@ from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import OFFLOADING, children_of
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, PartOf
 
-NONE: dict[str, Sequence[Any]] = {"has_disk": (False,)}
 DISK_FAILS, DISK_FULL, DISK_LATE = "disk.fails", "disk.full", "disk.late"
 FAULTS = {
     DISK_FAILS: "a file of the second tier is cut short, and the read of it fails",
@@ -42,7 +42,7 @@ class SecondTier(VllmPart, frozen=True):
 
     has_disk: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, True)), IfReleaseHas("disk")] = False
 
-    server_need = ("has_disk", "second tier")
+    server_need = "second tier"
 
     def check(self, config: VllmConfig) -> None:
         count = config.offload.cpu_chunks
@@ -52,8 +52,8 @@ class SecondTier(VllmPart, frozen=True):
     def is_in(self, config: VllmConfig) -> bool:
         return self.is_on and config.offload.is_on
 
-    def faults(self, config: VllmConfig) -> Sequence[str]:
-        return (*FAULTS,)
+    def faults(self, config: VllmConfig) -> Mapping[str, str]:
+        return FAULTS
 
     def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         """Of both tiers, with the stand-ins in the place of the release's classes."""
@@ -63,11 +63,12 @@ class SecondTier(VllmPart, frozen=True):
         tier = {"type": NAME, "root_dir": "", "n_read_threads": 0, "n_write_threads": 0}
         return {OFFLOADING: {"spec_name": SPEC, "secondary_tiers": [tier]}}
 
-    def attach(self, engine: VllmEngine) -> None:
+    def attach(self, engine: VllmEngine) -> Sequence[Part]:
         side: Any = engine.runner.loads  # that of CPU memory
         side.tiers = tiers = Tiers(children_of(engine.built.scheduler.connector)[0])
         tiers.disk.files.faults = engine.faults
         side.copier.host = tiers.disk.rows(side.copier.blocks_per_chunk, engine.runner.device.memory.unit_size)
+        return ()
 
 
 class Disk:

@@ -9,12 +9,12 @@ from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.layers import ALIGN
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, OneOf, PartOf, drawn, replaced, within
 
 NGRAM, EAGLE = "ngram", "eagle"
 NGRAM_GPU = "ngram_gpu"  # the n-grams that a release combines with asynchronous scheduling
 SECOND_NGRAMS = "second_runner_ngrams"  # the feature of a release
-NONE: dict[str, Sequence[Any]] = {"draft_len": (None,)}
 NO_EAGLE: dict[str, Sequence[Any]] = {"drafter": (NGRAM,)}
 
 
@@ -27,7 +27,7 @@ class Drafts(VllmPart, frozen=True):
     draft_len: Annotated[int, within(1, 16)] | None = None
     drafter: Annotated[str, OneOf((NGRAM, EAGLE)), PartOf("draft_len"), Drawn((NGRAM, EAGLE))] = NGRAM
 
-    server_need = ("draft_len", "drafts")
+    server_need = "drafts"
     ops = (name_of(Accept),)
 
     @property
@@ -68,8 +68,9 @@ class Drafts(VllmPart, frozen=True):
         speculative.method = self.method(asynchronous=config.asynchronous)
         return {"VllmConfig": {"speculative_config": speculative}, "MambaSpec": {"num_speculative_blocks": self.count}}
 
-    def attach(self, engine: VllmEngine) -> None:
+    def attach(self, engine: VllmEngine) -> Sequence[Part]:
         engine.drafts = engine.runner.device.script
+        return ()
 
 
 def with_drafts(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:

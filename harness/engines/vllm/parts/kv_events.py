@@ -1,12 +1,13 @@
 """KV events: what the pool of a release publishes, as a router reads it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from swarden.harness.engines.vllm.parts import offload, pair
+from swarden.harness.engines.vllm.parts.offload import Offload
+from swarden.harness.engines.vllm.parts.pair import Pairing
 from swarden.harness.engines.vllm.parts.part import CACHED, VllmEngine, VllmPart
-from swarden.harness.kit.part import Part
+from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.reported import OF_ROUTERS
 from swarden.harness.kit.router import RouterView, Tier, events_of
 from swarden.harness.kit.settings import Drawn, Needs
@@ -18,12 +19,12 @@ class KvEvents(VllmPart, frozen=True):
 
     kv_events: Annotated[bool, Drawn((False, False, False, True))] = False
 
-    needs = (Needs("kv_events", CACHED | offload.NONE | pair.NONE),)
-    server_need = ("kv_events", "KV events")
+    needs = (Needs("kv_events", CACHED | off(Offload, Pairing)),)
+    server_need = "KV events"
     events = OF_ROUTERS
 
-    def attach(self, engine: VllmEngine) -> Part:
-        return VllmRouter(engine)
+    def attach(self, engine: VllmEngine) -> Sequence[Part]:
+        return [VllmRouter(engine)]
 
 
 class VllmRouter(Part):

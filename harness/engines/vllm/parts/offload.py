@@ -7,19 +7,18 @@ from typing import Annotated, Any
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import LOAD_LATE, OFFLOADING, STORE_LATE, children_of
+from swarden.harness.engines.vllm.connector import LOAD_FAULTS, LOAD_LATE, OFFLOADING, STORE_LATE, children_of
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS
 from swarden.harness.engines.vllm.parts import block_copies, disk, store
 from swarden.harness.engines.vllm.parts.block_copies import BlockCopier, BlockCopies, let_copy
 from swarden.harness.engines.vllm.parts.copies import FATAL, Copier, OffloadingSide
 from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.requests import FindableBlocks
-from swarden.harness.kit.part import Part
+from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, drawn, replaced, within
 from swarden.invariants.events import CopiedIn
 from swarden.invariants.view import Snapshot
 
-NONE: dict[str, Sequence[Any]] = {"cpu_chunks": (0,)}
 LRU, ARC = "lru", "arc"
 CHUNKS, EAGER, LAZY = "chunks", "eager", "lazy"  # offloaders
 BLOCK_BYTES = 4096  # of a block in all layers; the connector aligns chunks to it
@@ -42,10 +41,10 @@ class Offload(VllmPart, frozen=True):
 
     needs = (
         Needs("cpu_chunks", CACHED),
-        Needs("offloader", {"chunk_blocks": (1,), "eviction": (LRU,), "sync_loads": (False,)} | disk.NONE),
-        Needs("offloader", store.NONE | {"cpu_chunks": range(1, MAX_BLOCKS)}),
+        Needs("offloader", {"chunk_blocks": (1,), "eviction": (LRU,), "sync_loads": (False,)} | off(disk.SecondTier)),
+        Needs("offloader", off(store.Storing) | {"cpu_chunks": range(1, MAX_BLOCKS)}),
     )
-    server_need = ("cpu_chunks", "host tier")
+    server_need = "host tier"
     events = (CopiedIn,)
 
     @property
@@ -63,12 +62,15 @@ class Offload(VllmPart, frozen=True):
             "sync_load_budget_bytes": ENOUGH_BYTES if self.sync_loads else 0,
         }
 
-    def faults(self, config: VllmConfig) -> Sequence[str]:
+    def faults(self, config: VllmConfig) -> Mapping[str, str]:
+        """Of the fatal ones, which traffic does not draw, every release dies."""
+        return {name: LOAD_FAULTS[name] for name in self.uses(config)} | (FATAL if self.offloader == CHUNKS else {})
+
+    def uses(self, config: VllmConfig) -> Sequence[str]:
         return LOAD_LATE, STORE_LATE
 
-    @property
-    def fatal_faults(self) -> Mapping[str, str]:
-        return FATAL if self.offloader == CHUNKS else {}
+    def shape(self, config: VllmConfig) -> Mapping[str, Any]:
+        return {"uses_before_backup": 1, "slow_copy": LOAD_LATE}
 
     def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
         if self.offloader == CHUNKS and not release.has("offloading"):
@@ -91,7 +93,7 @@ class Offload(VllmPart, frozen=True):
             return {OFFLOADING: self.extra_config}
         return {block_copies.NAME: {**self.extra_config, "lazy_offload": self.offloader == LAZY}}
 
-    def attach(self, engine: VllmEngine) -> Part | None:
+    def attach(self, engine: VllmEngine) -> Sequence[Part]:
         release, runner, scheduler = engine.runner.release, engine.runner, engine.built.scheduler
         role, create = release.code("KVConnectorRole").WORKER, release.code("KVConnectorFactory").create_connector
         connector = create(scheduler.vllm_config, role, scheduler.kv_cache_config)
@@ -102,8 +104,8 @@ class Offload(VllmPart, frozen=True):
             copier = let_copy(connector, BlockCopier(engine, runner.copied_in))
         runner.loads = side = OffloadingSide(release, connector, copier, runner.loads)
         if self.offloader != CHUNKS:
-            return BlockCopies(engine, side, is_lazy=self.offloader == LAZY)
-        return Chunks(engine) if self.chunk_blocks == 1 else None
+            return [BlockCopies(engine, side, is_lazy=self.offloader == LAZY)]
+        return [Chunks(engine)] if self.chunk_blocks == 1 else []
 
 
 class Chunks(Part):

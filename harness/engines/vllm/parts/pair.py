@@ -11,18 +11,18 @@ from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.vllm import link
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN, POOL, WAITS_FOR_LOAD
-from swarden.harness.engines.vllm.parts import offload, store
-from swarden.harness.engines.vllm.parts.part import Events, Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.engines.vllm.parts.offload import Offload
+from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.parts.pause import AWAKE
+from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.harness.kit.calls import intercept
-from swarden.harness.kit.part import Part
+from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, within
 from swarden.invariants.view import Snapshot
 
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"  # roles
 ROLE = "role"
-NONE: dict[str, Sequence[Any]] = {ROLE: (BOTH,)}
 SIDES: dict[str, Sequence[Any]] = {ROLE: (PREFILL, DECODE)}
 FAULTS = {
     link.LINK_FAILS: "a transfer of KV to the decode side fails, and writes nothing",
@@ -67,12 +67,12 @@ class Pairing(VllmPart, frozen=True):
     routes_at_once: Annotated[bool, PartOf("push")] = False
 
     needs = (
-        Needs(ROLE, store.NONE | offload.NONE | AWAKE),
+        Needs(ROLE, off(Storing, Offload) | AWAKE),
         Needs("two_way", {"has_both_roles": (True,), "push": (False,)}),
         *(Needs(setting, SIDES) for setting in ("local_len", "push")),
         Needs("routes_at_once", {"push": (True,)}),
     )
-    server_need = (ROLE, "P/D")
+    server_need = "P/D"
 
     @property
     def receives(self) -> bool:
@@ -88,14 +88,16 @@ class Pairing(VllmPart, frozen=True):
         if self.has_both_roles and not self.is_on:
             raise InvalidConfig('has_both_roles is true with role "both", want false: it is of a side of a pair')
 
-    def faults(self, config: VllmConfig) -> Sequence[str]:
-        of_decode = () if self.push else (*FAULTS,)
-        return of_decode if self.receives else (link.LINK_FAILS, link.LINK_DELAY) * self.push
+    def faults(self, config: VllmConfig) -> Mapping[str, str]:
+        """A transfer fails on the side that makes it; a prefill side is told of each push."""
+        if self.receives:
+            return {} if self.push else FAULTS
+        return {name: FAULTS[name] for name in (link.LINK_FAILS, link.LINK_DELAY) if self.push}
 
     def limits(self, config: VllmConfig) -> Mapping[str, Any]:
         return {"shares_prefixes": False}
 
-    def reported(self, config: VllmConfig) -> Events:
+    def reported(self, config: VllmConfig) -> Sequence[type[object]]:
         return *(HANDOVERS if self.sends else ()), *([seen.CopiedIn] if self.receives else ())
 
     def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
@@ -105,11 +107,12 @@ class Pairing(VllmPart, frozen=True):
     def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         return {PUSH if self.push else NIXL: {"kv_lease_duration": link.LEASE_S}}
 
-    def attach(self, engine: VllmEngine) -> None:
+    def attach(self, engine: VllmEngine) -> Sequence[Part]:
         """The two sides of a push have different ids of requests, as those of servers."""
         engine.forks = False
         if self.push:
             engine.requests.suffix = SUFFIXES[self.role]
+        return ()
 
 
 class SentBlock(NamedTuple):

@@ -13,14 +13,14 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.layers import ALIGN, ALL, NONE, LayerGroup
-from swarden.harness.engines.vllm.parts import drafts
+from swarden.harness.engines.vllm.parts.drafts import Drafts
 from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmPart
 from swarden.harness.engines.vllm.passes import Columns, VllmEntry
+from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import IfReleaseHas, Needs, PartOf, replaced, within
 from swarden.harness.kit.tags import TagMemory
 
 ALL_STATES = "all_states"  # the feature of a release
-NO_GROUPS: dict[str, Sequence[Any]] = {"state_groups": (0,)}
 SOME_GROUPS: dict[str, Sequence[Any]] = {"state_groups": range(1, 5)}
 STATE_WINDOW = 2  # a token reads the state that the token before it left
 
@@ -33,8 +33,8 @@ class States(VllmPart, frozen=True):
     state_groups: Annotated[int, within(0, 4)] = 0
     all_states: Annotated[bool, PartOf("state_groups"), IfReleaseHas(ALL_STATES)] = False
 
-    needs = (Needs("all_states", CACHED | drafts.NONE | {"second_runner": (False,)}),)
-    server_need = ("state_groups", "recurrent states")
+    needs = (Needs("all_states", CACHED | off(Drafts) | {"second_runner": (False,)}),)
+    server_need = "recurrent states"
 
     def mode(self, *, prefix_caching: bool) -> str:
         """The mamba_cache_mode."""

@@ -7,16 +7,15 @@ from typing import Annotated, Any, NamedTuple
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE, STORE_LATE, ConnectorWorker
+from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE, STORE_LATE, ConnectorWorker
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import ALIGN, MAX_CONTEXT_LEN, POOL
-from swarden.harness.engines.vllm.parts.part import Events, Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, PartOf, drawn, replaced, within
 from swarden.invariants.events import HANDOVER_KIND, CopiedIn, Discarded, PrefixesCompared
 
-NONE: dict[str, Sequence[Any]] = {"external_len": (0,)}
 NAME = "SwardenStore"
 PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
 
@@ -32,7 +31,7 @@ class Storing(VllmPart, frozen=True):
     late_loads: bool = False
     saves: Annotated[bool, PartOf("external_len"), Drawn((False, False, True))] = False
 
-    server_need = ("external_len", "connector")
+    server_need = "connector"
     hashes_blocks = True
 
     @property
@@ -47,14 +46,14 @@ class Storing(VllmPart, frozen=True):
         if self.loads_within_a_step and config.offload.is_on:
             raise InvalidConfig("late_loads is false with cpu_chunks and external_len, want true")
 
-    def faults(self, config: VllmConfig) -> Sequence[str]:
+    def faults(self, config: VllmConfig) -> Mapping[str, str]:
         """A failed load within a step is reported by its blocks, which one group can have."""
-        if self.late_loads:
-            return LOAD_FAILS, LOAD_LATE, *([STORE_LATE] if self.saves else [])
+        of_late = (LOAD_FAILS, LOAD_LATE, STORE_LATE)[: 2 + self.saves]
         can_fail = len(config.groups) == 1 and not config.drafts.is_on
-        return (LOAD_FAILS,) if can_fail else ()
+        names = of_late if self.late_loads else (LOAD_FAILS,) * can_fail
+        return {name: LOAD_FAULTS[name] for name in names}
 
-    def reported(self, config: VllmConfig) -> Events:
+    def reported(self, config: VllmConfig) -> Sequence[type[object]]:
         """A load that fails within a step rejects the pass in flight."""
         fails_within_a_step = self.loads_within_a_step and LOAD_FAILS in config.faults
         return CopiedIn, *[PrefixesCompared] * self.saves, *[Discarded] * fails_within_a_step
@@ -72,11 +71,11 @@ class Storing(VllmPart, frozen=True):
             }
         }
 
-    def attach(self, engine: VllmEngine) -> Part:
+    def attach(self, engine: VllmEngine) -> Sequence[Part]:
         engine.runner.loads = loads = LateLoads(engine)
         if self.saves:
             engine.requests.is_handed_over = lambda _: True
-        return loads
+        return [loads]
 
 
 class EndedLoads(NamedTuple):

@@ -4,18 +4,19 @@ A release drops the last output token of a turn before it appends the next input
 it again.  A turn that does not begin with the tokens of its session is the first of another resumable request.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import swarden.invariants.events as seen
 from swarden.harness.core.ops import SESSION_OPS, name_of
 from swarden.harness.core.port import SessionPort, Submission
-from swarden.harness.engines.vllm.parts import pair, store
+from swarden.harness.engines.vllm.parts.pair import Pairing
 from swarden.harness.engines.vllm.parts.part import VllmEngine, VllmPart
+from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.harness.kit.calls import intercept
-from swarden.harness.kit.part import Part
+from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
 from swarden.invariants.events import FinishReason
 from swarden.invariants.view import SessionView, Snapshot
@@ -28,13 +29,13 @@ class Streaming(VllmPart, frozen=True):
 
     streaming_input: Annotated[bool, Drawn((False, False, True)), IfReleaseHas("streaming_input")] = False
 
-    needs = (Needs("streaming_input", pair.NONE | store.NONE),)
-    server_need = ("streaming_input", "streaming input")
+    needs = (Needs("streaming_input", off(Pairing, Storing)),)
+    server_need = "streaming input"
     ops = tuple([name_of(op) for op in SESSION_OPS])
     events = (seen.Lent, seen.Kept, seen.GivenUp)
 
-    def attach(self, engine: VllmEngine) -> Part:
-        return VllmSessions(engine)
+    def attach(self, engine: VllmEngine) -> Sequence[Part]:
+        return [VllmSessions(engine)]
 
 
 @dataclass

@@ -13,9 +13,7 @@ from tests.harness.engines.some_draws import RandomDraw
 @pytest.mark.parametrize("seed", range(50))
 def test_random_configuration_survives_an_op_log(seed):
     target = SglangTarget()
-    config = random_config(
-        RandomDraw(seed), LOADS[seed % len(LOADS)].name, host_ratios=(0.5, 1.0), has=lambda _: seed % 2 == 0
-    )
+    config = random_config(RandomDraw(seed), LOADS[seed % len(LOADS)].name, lambda _: seed % 2 == 0)
 
     assert target.decode(target.encode(config)) == config
 
