@@ -47,6 +47,11 @@ class Adapted(EnginePort):
 
     # --- the facts
 
+    @property
+    def in_flight(self) -> Sequence[Pass[Any]]:
+        """The passes in flight, in launch order."""
+        return self.passes.in_flight
+
     def pools(self) -> Iterable[PoolView]:
         """The pools, from a walk over the structures of the engine."""
         return ()
@@ -81,7 +86,7 @@ class Adapted(EnginePort):
 
     @property
     def has_work(self) -> bool:
-        return bool(self.requests or self.passes.in_flight or any(part.has_work for part in self.parts))
+        return bool(self.requests or self.in_flight or any(part.has_work for part in self.parts))
 
     def begin_step(self) -> None:
         self._steps += 1
@@ -106,7 +111,7 @@ class Adapted(EnginePort):
     def snapshot(self) -> Snapshot:
         """The facts; a subclass that has more of them adds or finds them here."""
         records, counted = self.records(), self.counted()
-        launches = [one.view(self.units_in_use, self.is_used) for one in self.passes.in_flight]
+        launches = [one.view(self.units_in_use, self.is_used) for one in self.in_flight]
         return Snapshot(
             self._steps,
             self.limits,
@@ -155,12 +160,11 @@ class Adapted(EnginePort):
 
     def entry(self, number: int, start: int, end: int, units: Sequence[Sequence[int]], req: Any = None) -> TableEntry:
         """Positions [start, end) of a request in a pass that begins now."""
-        request = self.requests.live.get(number)
-        return TableEntry(number, start, end, request.run if request is not None else -1, units, req)
+        return TableEntry(number, start, end, self.requests.run_of(number), units, req)
 
     def launched_len(self, number: int, computed_len: int) -> int:
         """The tokens of a request that passes have computed or are computing, of which the engine counts some."""
-        return max([entry.end for entry in self._counting(number)], default=computed_len)
+        return max([entry.ids[2] for entry in self._counting(number)], default=computed_len)
 
     def units_from(self, index: int, table: Sequence[int], start: int, end: int) -> tuple[int, ...]:
         """The units of the table of a component that have the slots of positions [start, end)."""
@@ -175,12 +179,12 @@ class Adapted(EnginePort):
     ) -> RecordView:
         """The record of a request that the engine counts as computed up to `computed_len`; it shares whole pages."""
         launched, size = self.launched_len(number, computed_len), self.limits.page_size
-        committed = min([entry.start for entry in self._counting(number)], default=launched)
+        committed = min([entry.ids[1] for entry in self._counting(number)], default=launched)
         protected = min(shared_len, committed // size * size)
         lens = (protected, committed, launched, allocated_len)
         return RecordView(Owner(REQUEST_KIND, number), 0, *lens, frontiers=(0,) * len(units), units=units)
 
-    def _counting(self, number: int) -> list[TableEntry]:
+    def _counting(self, number: int) -> list[Any]:
         """The entries of a request in passes in flight whose results will be used."""
-        entries = [entry for flight in self.passes.in_flight for entry in flight.entries if entry.request == number]
+        entries = [entry for flight in self.in_flight for entry in flight.entries if entry.ids[0] == number]
         return list(filter(self.is_used, entries))
