@@ -71,11 +71,11 @@ class Adapted(EnginePort):
         """The events of what has changed hands without a call."""
         return ()
 
-    def is_used(self, entry: TableEntry) -> bool:
+    def is_used(self, entry: Any) -> bool:
         """Will the result of a pass in flight for this entry be used?"""
         return self.requests.is_used(entry)
 
-    def units_in_use(self, entry: TableEntry) -> tuple[Sequence[int], ...]:
+    def units_in_use(self, entry: Any) -> tuple[Sequence[int], ...]:
         """The units that an entry of a pass in flight reads or writes, per component."""
         return tuple(entry.units)
 
