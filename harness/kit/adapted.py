@@ -72,11 +72,11 @@ class Adapted(EnginePort):
         """The events of what has changed hands without a call."""
         return ()
 
-    def is_used(self, entry: TableEntry) -> bool:
+    def is_used(self, entry: Any) -> bool:
         """Will the result of a pass in flight for this entry be used?"""
         return self.requests.is_used(entry)
 
-    def units_in_use(self, entry: TableEntry) -> tuple[Sequence[int], ...]:
+    def units_in_use(self, entry: Any) -> tuple[Sequence[int], ...]:
         """The units that an entry of a pass in flight reads or writes, per component."""
         return tuple(entry.units)
 
@@ -167,12 +167,11 @@ class Adapted(EnginePort):
 
     def entry(self, number: int, start: int, end: int, units: Sequence[Sequence[int]], req: Any = None) -> TableEntry:
         """Positions [start, end) of a request in a pass that begins now."""
-        request = self.requests.live.get(number)
-        return TableEntry(number, start, end, request.run if request is not None else -1, units, req)
+        return TableEntry(number, start, end, self.requests.run_of(number), units, req)
 
     def launched_len(self, number: int, computed_len: int) -> int:
         """The tokens of a request that passes have computed or are computing, of which the engine counts some."""
-        return max([entry.end for entry in self._counting(number)], default=computed_len)
+        return max([entry.ids[2] for entry in self._counting(number)], default=computed_len)
 
     def units_from(self, index: int, table: Sequence[int], start: int, end: int) -> tuple[int, ...]:
         """The units of the table of a component that have the slots of positions [start, end)."""
@@ -187,12 +186,12 @@ class Adapted(EnginePort):
     ) -> RecordView:
         """The record of a request that the engine counts as computed up to `computed_len`; it shares whole pages."""
         launched, size = self.launched_len(number, computed_len), self.limits.page_size
-        committed = min([entry.start for entry in self._counting(number)], default=launched)
+        committed = min([entry.ids[1] for entry in self._counting(number)], default=launched)
         protected = min(shared_len, committed // size * size)
         lens = (protected, committed, launched, allocated_len)
         return RecordView(Owner(REQUEST_KIND, number), 0, *lens, frontiers=(0,) * len(units), units=units)
 
-    def _counting(self, number: int) -> list[TableEntry]:
+    def _counting(self, number: int) -> list[Any]:
         """The entries of a request in passes in flight whose results will be used."""
-        entries = [entry for flight in self.passes.in_flight for entry in flight.entries if entry.request == number]
+        entries = [entry for flight in self.in_flight for entry in flight.entries if entry.ids[0] == number]
         return list(filter(self.is_used, entries))

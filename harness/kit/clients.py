@@ -114,10 +114,14 @@ class Clients(Generic[RequestT]):
             outputs = request.num_streamed if num_outputs is None else num_outputs
             self._notice(seen.Retracted(number, outputs, ()))
 
+    def run_of(self, number: int) -> int:
+        """The run of a request that begins or goes on now; -1 for a request that has ended."""
+        request = self.live.get(number)
+        return -1 if request is None else request.run
+
     def is_used(self, entry: TableEntry) -> bool:
         """Will the result of a pass in flight for this entry be used?"""
-        request = self.live.get(entry.request)
-        return request is not None and request.run == entry.run
+        return entry.request in self.live and self.run_of(entry.request) == entry.run
 
     def answer(
         self,

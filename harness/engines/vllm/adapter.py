@@ -1,16 +1,14 @@
 """A release of vLLM behind EnginePort: its own engine core, scheduler and cache manager; only the model is not."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import swarden.invariants.events as seen
-from swarden.harness.core.event_log import EventLog
-from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
+from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.origins import EngineCode
-from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
+from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.capture import VllmFacts
 from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, VllmConfig
 from swarden.harness.engines.vllm.connector import LOAD_FAILS
 from swarden.harness.engines.vllm.core import build
@@ -19,14 +17,11 @@ from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.parts.pause import Pausing
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequests
-from swarden.harness.engines.vllm.runner import Hooks, Runner, launch_events
+from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.kit import drafts, tags
 from swarden.harness.kit.calls import intercept
-from swarden.harness.kit.part import Part
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
-from swarden.invariants import reference, view
 from swarden.invariants.events import FinishReason
-from swarden.invariants.reuse import sharing
 
 WORKER = [f"{__package__}.{name}" for name in ("runner", "device", "passes", "parts.states")]
 DECISIONS = (
@@ -43,60 +38,50 @@ REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
 # Laws that could not fail: the stand-in samples and accepts drafts, and says whose results count; the lengths of a
 # record are counted in whole blocks, and from the passes in flight; an aborted request is not shown any more; the
 # adapter keeps the sessions and their turns.
-ONE_SIDED = (
-    "aborted_requests_stop_decoding",
-    "accepted_drafts_match_the_model",
-    "discarded_results_are_stale",
-    "launched_tokens_are_in_flight",
-    "cursors_are_page_aligned",
-    *("session_has_one_turn", "kept_records_match_their_sessions", "session_outlives_its_turn"),
+ONE_SIDED = frozenset(
+    {
+        "aborted_requests_stop_decoding",
+        "accepted_drafts_match_the_model",
+        "discarded_results_are_stale",
+        "launched_tokens_are_in_flight",
+        "cursors_are_page_aligned",
+        *("session_has_one_turn", "kept_records_match_their_sessions", "session_outlives_its_turn"),
+    }
 )
 FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
 
 
-class VllmEngine(EnginePort):
+class VllmEngine(VllmFacts):
     """One engine core; a step is one of its steps, with or without its queue of batches."""
 
+    code = CODE
+    reported = REPORTED
+    one_sided = ONE_SIDED
+    pool_names: Sequence[str] = (POOL,)
+    forks = True
+
     def __init__(self, release: VllmRelease, config: VllmConfig) -> None:
-        self.log, self.config = EventLog(code=CODE), config
-        self.faults = FaultPlan(faults_of(release, config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
-        self.pool_names, self.forks = (POOL,), True
-        self.sessions: SessionPort | None = None
-        self.drafts: DraftPort | None = None
-        self.requests = VllmRequests(release, config, self.log.notice)
-        hooks = Hooks(self.log.notice, self._launched, self._completed, self.requests.number_of)
-        self.runner = self._make_runner(release, hooks)
-        self.built = build(release, config, self.runner)
-        self.moves = Moves(self.built, self.log.notice, self.requests.owner)
+        super().__init__(faults_of(release, config))
+        self.config, self.requests = config, VllmRequests(release, config, self.log.notice)
+        numbers = self.requests.number_of, self.requests.run_of
+        runner = self.make_runner(release, Hooks(self.log.notice, self._launched, self._completed, *numbers))
+        built = build(release, config, runner)
+        self.walk(config, built, runner, Moves(built, self.report, self.requests.owner))
         self.log.when_traced = self.moves.watch_locks
+        intercept(built.scheduler, "_preempt_request", self._preempted)
+        intercept(built.scheduler, "_update_waiting_for_remote_kv", self._loaded)
         self.pauses = Pausing(self)
-        intercept(self.built.scheduler, "_preempt_request", self._preempted)
-        intercept(self.built.scheduler, "_update_waiting_for_remote_kv", self._loaded)
-        self.parts: list[Part] = [part for one in config.parts for part in one.attach(self)]
-        self._capture = VllmCapture(config, self.built, self.runner, self.moves, self._unreported)
-        self._steps = 0
-        self._after = self._found()
+        self.parts = [self.pauses]
+        if built.core.batch_queue is None:
+            self.reported -= names_of([seen.Discarded])
+        self.equip(config.parts, config, release)
 
-    def reference(self) -> reference.Reference:
-        return reference.Reference(tags.VOCABULARY, self.runner.device.windows)
-
-    @property
-    def _reported(self) -> frozenset[str]:
-        return REPORTED
-
-    @property
-    def _unreported(self) -> frozenset[str]:
-        """The events that are never reported, and the laws that could not fail."""
-        usual = self._reported if self.config.asynchronous else self._reported - {seen.Discarded.__name__}
-        further = [names_of(part.reported(self.config)) for part in self.config.parts]
-        return seen.ALL_EVENTS.difference(usual, *further).union(ONE_SIDED)
-
-    def _make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
+    def make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
         return Runner(release, self.config, hooks)
 
     @property
     def has_work(self) -> bool:
-        return bool(self.requests or self.runner.in_flight or self.built.scheduler.has_requests())
+        return super().has_work or bool(self.built.scheduler.has_requests())
 
     def submit(self, submission: Submission) -> int:
         number, reqs = self.requests.new(submission, self.built.hasher)
@@ -115,7 +100,7 @@ class VllmEngine(EnginePort):
             self.requests.end(request_id, FinishReason.ABORT)
 
     def step(self) -> Sequence[Streamed]:
-        self._steps += 1
+        self.begin_step()
         core = self.built.core
         if core.batch_queue or self.built.scheduler.has_requests():  # in a pause, too: as EngineCoreProc.has_work
             outputs, has_computed = core.step() if core.batch_queue is None else core.step_with_batch_queue()
@@ -146,11 +131,6 @@ class VllmEngine(EnginePort):
     def resume(self) -> None:
         self.pauses.resume()
 
-    def capture(self) -> view.Snapshot:
-        self.moves.settle()
-        self._after = sharing(self._after, self._found())
-        return self._after
-
     def admit(self, req: Any) -> None:
         """Hand a request to the scheduler."""
         self.built.core.add_request(req)
@@ -158,12 +138,6 @@ class VllmEngine(EnginePort):
     def take(self, number: int, output: Any) -> None:
         """Take an output of the engine core for a request."""
         self.requests.take(number, output)
-
-    def _found(self) -> view.Snapshot:
-        snapshot = self._capture.capture(self._steps, self.requests, is_paused=self.pauses.is_paused)
-        for part in self.parts:
-            snapshot = part.views(snapshot)
-        return snapshot
 
     def _preempted(self, original: Callable[..., None], req: Any, *args: Any, **kwargs: Any) -> None:
         self.log.notice(seen.Retracted(self.built.number_of(req.request_id), req.num_output_tokens, ()))
@@ -181,13 +155,11 @@ class VllmEngine(EnginePort):
             self.log.notice(seen.Retracted(number, req.num_output_tokens, ()))
 
     def _launched(self, flight: VllmPass) -> None:
-        for event in launch_events(flight, self.runner):
-            self.log.notice(event)
-        self.moves.settle()
+        self.report(self.launched(flight))
+        self.report(self.moves.settle())
 
     def _completed(self, flight: VllmPass) -> None:
-        for event in flight.completed(partial(self.requests.counts, flight)):
-            self.log.notice(event)
+        self.report(flight.completed(self.is_used))
 
 
 def faults_of(release: VllmRelease, config: VllmConfig) -> Mapping[str, str]:

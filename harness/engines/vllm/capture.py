@@ -1,11 +1,13 @@
 """Snapshots of a vLLM engine core: facts from a walk over its tables, its free queue and its queues of requests."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
+import swarden.invariants.events as seen
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.layers import POOL, WAITS_FOR_LOAD
@@ -13,9 +15,11 @@ from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.requests import FindableBlocks, VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Runner
+from swarden.harness.kit import tags
+from swarden.harness.kit.adapted import Adapted
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
-from swarden.invariants.view import ComponentView, Counters, RecordView, RequestView, Snapshot
+from swarden.invariants.view import ComponentView, PoolView, RecordView, RequestView, Snapshot
 
 
 class LoadsWithinAStep:
@@ -36,19 +40,19 @@ class LoadsWithinAStep:
         return has_ended
 
 
-class VllmCapture:
-    """Walks one engine core between two steps."""
+class VllmFacts(Adapted):
+    """Walks one engine core between two steps, from `walk` on."""
 
-    def __init__(
-        self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves, unreported: frozenset[str]
-    ) -> None:
-        self._config, self._built, self._runner, self._moves = config, built, runner, moves
-        self._unreported, self._loads_within_a_step = unreported, LoadsWithinAStep()
+    vocabulary = tags.VOCABULARY
+    requests: VllmRequests
+
+    def walk(self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves) -> None:
+        self.built, self.runner, self.moves = built, runner, moves
+        self._groups, self._loads_within_a_step = config.groups, LoadsWithinAStep()
         cache_key = runner.release.code("make_block_hash_with_group_id")
-        self._findable = FindableBlocks(partial(self._cached, cache_key), len(config.groups))
-        self._groups = config.groups
+        self._findable = FindableBlocks(partial(self._cached, cache_key), len(self._groups))
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
-        self._limits = Limits(
+        self.limits = Limits(
             config.block_size,
             config.max_running_requests,
             config.max_context_len,
@@ -59,59 +63,61 @@ class VllmCapture:
             shares_prefixes=config.prefix_caching,
         )._replace(**{name: limit for part in config.parts for name, limit in part.limits(config).items()})
 
-    def capture(self, step: int, requests: VllmRequests, *, is_paused: bool) -> Snapshot:
-        in_flight, pools = self._runner.in_flight, self._moves.pools
-        has_loaded = self._loads_within_a_step.note(self._built.scheduler)
-        return Snapshot(
-            step,
-            self._limits,
-            self.components,
-            tuple([pool.view for pool in pools]),
-            records=self._records(requests, in_flight),
-            requests=tuple([self._request(request) for request in requests.live.values()]),
-            counters=Counters({pool.view.name: pool.num_free for pool in pools}, {}, {}, 0),
-            launches=tuple(
-                [
-                    one.view(
-                        self._blocks,
-                        partial(requests.counts, one),
-                        sessions=[requests.sessions.get(entry.request, 0) for entry in one.entries],
-                        are_delivered=True,
-                    )._replace(rewound=one.rewound)
-                    for one in in_flight
-                ]
-            ),
-            is_paused=is_paused,
-            cached_columns=self._findable.of(requests, self._built.place_of),
-            is_loading=has_loaded or self._runner.loads.is_awaited,
-            unreported=self._unreported,
+    @property
+    def in_flight(self) -> Sequence[VllmPass]:
+        return self.runner.in_flight
+
+    def snapshot(self) -> Snapshot:
+        has_loaded = self._loads_within_a_step.note(self.built.scheduler)
+        self._pools = self.moves.pools
+        return replace(
+            super().snapshot(),
+            cached_columns=self._findable.of(self.requests, self.built.place_of),
+            is_loading=has_loaded or self.runner.loads.is_awaited,
         )
 
-    def _cached(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
-        """The block in the pool's map of hashes."""
-        block = self._built.pool.cached_block_hash_to_block.get_one_block(key_of(block_hash, group))
-        return 0 if block is None else int(block.block_id)
+    def settle(self) -> Iterator[NamedTuple]:
+        return self.moves.settle()
 
-    @property
-    def _block(self) -> int:
-        """The tokens of whole blocks of all groups."""
-        return math.lcm(*[group.block_len for group in self._groups])
+    def pools(self) -> Sequence[PoolView]:
+        return [pool.view for pool in self._pools]
 
-    def _records(self, requests: VllmRequests, in_flight: Sequence[VllmPass]) -> tuple[RecordView, ...]:
+    def counted(self) -> Mapping[str, int]:
+        return {pool.view.name: pool.num_free for pool in self._pools}
+
+    def launched(self, flight: VllmPass) -> Iterator[NamedTuple]:
+        """The admissions, the launch, and what the pass is going to write."""
+        device = self.runner.device
+        for entry in flight.entries:
+            if entry.request in flight.admitted:
+                yield seen.Admitted(entry.request, entry.start, entry.end, (), ())
+        yield flight.launched()
+        for entry in flight.entries:
+            request, start, end, tables, drafts, *_ = entry
+            if drafts:
+                yield seen.Proposed(flight.launch, request, drafts)
+            new = start + device.repeated_len(flight, entry) if self.runner.loads.writes_blocks else start
+            for component, (table, group) in enumerate(zip(tables, self._groups, strict=True)):
+                if group.has_states:
+                    pages = device.states.blocks(entry, component)
+                    yield seen.Written(flight.launch, request, POOL, start, end, pages, component)
+                elif new < end:
+                    pages = tuple(filter(None, table[new // group.block_len : -(-end // group.block_len)]))
+                    yield seen.Written(flight.launch, request, POOL, new, end, pages, component)
+
+    def records(self) -> Sequence[RecordView]:
         tables: dict[str, list[Sequence[Any]]] = {}
-        for group, table in enumerate(self._built.tables):
+        for group, table in enumerate(self.built.tables):
             for rid, blocks in table.req_to_blocks.items():
                 if blocks:
-                    tables.setdefault(rid, [()] * len(self.components))[group] = blocks
-        return tuple([self._record(rid, groups, requests, in_flight) for rid, groups in tables.items()])
+                    tables.setdefault(rid, [()] * len(self._groups))[group] = blocks
+        return [self._record(rid, groups) for rid, groups in tables.items()]
 
-    def _record(
-        self, rid: str, groups: Sequence[Sequence[Any]], requests: VllmRequests, in_flight: Sequence[VllmPass]
-    ) -> RecordView:
+    def _record(self, rid: str, groups: Sequence[Sequence[Any]]) -> RecordView:
         """A record. The release counts the tokens of a pass as computed when it schedules the pass, and those of a
         load when the load begins.
         """
-        number, req = self._built.number_of(rid), self._built.scheduler.requests.get(rid)
+        number, req = self.built.number_of(rid), self.built.scheduler.requests.get(rid)
         units = [[0 if block.is_null else block.block_id for block in blocks] for blocks in groups]
         sizes = list(zip(self._groups, units, strict=True))
         allocated = min(len(blocks) * group.block_len for group, blocks in sizes if not group.has_states)
@@ -119,36 +125,27 @@ class VllmCapture:
             if group.has_states:  # its table may be shorter, or have blocks for drafts behind the state
                 count = -(-allocated // group.block_len)
                 blocks[:] = [*blocks, *[0] * count][:count]
-        load = self._runner.loads.loading.get(number)
-        launched = load.end if load is not None else req.num_computed_tokens if req is not None else 0
-        entries = [
-            entry
-            for one in in_flight
-            for entry in one.entries
-            if requests.counts(one, entry) and entry.request == number
-        ]
-        committed = min([entry.start for entry in entries], default=launched)
-        launched = max([entry.end - len(entry.drafts) for entry in entries], default=launched)
+        load = self.runner.loads.loading.get(number)
+        computed = load.end if load is not None else req.num_computed_tokens if req is not None else 0
         of_whole = next(blocks for group, blocks in zip(self._groups, groups, strict=True) if group.window is None)
         hashed = next((index for index, block in enumerate(of_whole) if block.block_hash is None), len(of_whole))
-        shared = min(hashed * self._config.block_size, committed) // self._block * self._block
-        is_running = req is not None and any(req is one for one in self._built.scheduler.running)
-        row = number if is_running and number in self._runner.tables else 0
-        return RecordView(
-            owner=requests.owner(number),
+        lens = {"shared_len": hashed * self.limits.page_size, "allocated_len": allocated}
+        record = self.record(number, tuple(units), computed_len=computed, **lens)
+        whole = math.lcm(*[group.block_len for group in self._groups])  # the tokens of whole blocks of all groups
+        is_running = req is not None and any(req is one for one in self.built.scheduler.running)
+        row = number if is_running and number in self.runner.tables else 0
+        return record._replace(
+            owner=self.requests.owner(number),
             row=row,
-            protected_len=shared,
-            committed_len=committed,
-            launched_len=launched,
-            allocated_len=allocated,
+            protected_len=record.protected_len // whole * whole,
             frontiers=tuple(
                 [0 if group.has_states else group.block_len * _leading_nulls(blocks) for group, blocks in sizes]
             ),
-            units=tuple(units),
-            table=_without_given_up(self._runner.tables[number][0], units[0]) if row else (),
-            receipt=0,
-            node=0,
+            table=_without_given_up(self.runner.tables[number][0], units[0]) if row else (),
         )
+
+    def request_views(self) -> Sequence[RequestView]:
+        return [self._request(request) for request in self.requests.live.values()]
 
     def _request(self, request: VllmRequest) -> RequestView:
         req = request.req
@@ -158,7 +155,7 @@ class VllmCapture:
             return RequestView(*waiting, priority=new.priority, session=request.session)
         return RequestView(
             id=request.id,
-            place=Place.LINKED if request.is_linked else self._built.place_of(req),
+            place=Place.LINKED if request.is_linked else self.built.place_of(req),
             namespace=request.namespace,
             prompt_len=req.num_prompt_tokens,
             num_outputs=req.num_output_tokens,
@@ -167,7 +164,7 @@ class VllmCapture:
             session=request.session,
         )
 
-    def _blocks(self, entry: VllmEntry) -> tuple[Sequence[int], ...]:
+    def units_in_use(self, entry: Any) -> tuple[Sequence[int], ...]:
         return tuple([self._blocks_in_use(entry, index) for index in range(len(entry.tables))])
 
     def _blocks_in_use(self, entry: VllmEntry, index: int) -> Sequence[int]:
@@ -175,9 +172,14 @@ class VllmCapture:
         window, size, has_states = self._groups[index]
         if has_states:
             source = entry.block(index, entry.columns.source)
-            return (*filter(None, [source]), *self._runner.device.states.blocks(entry, index))
+            return (*filter(None, [source]), *self.runner.device.states.blocks(entry, index))
         first = 0 if window is None else max(0, entry.start + 1 - window) // size
         return tuple(filter(None, entry.tables[index][first : -(-entry.end // size)]))
+
+    def _cached(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
+        """The block in the pool's map of hashes."""
+        block = self.built.pool.cached_block_hash_to_block.get_one_block(key_of(block_hash, group))
+        return 0 if block is None else int(block.block_id)
 
 
 def _without_given_up(table: Sequence[int], units: Sequence[int]) -> tuple[int, ...]:

@@ -153,7 +153,7 @@ class Device:
 
         Returns the sampled tokens, or none after a part of the tokens.
         """
-        request, start, end, tables, drafts, _ = entry
+        request, start, end, tables, drafts, *_ = entry
         reads = []
         for group, window in enumerate(self.windows):
             first = ReadTags.first_of(window, start)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -13,16 +14,15 @@ import msgspec
 import swarden.invariants.events as seen
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Flush, Submit
-from swarden.harness.engines.vllm.adapter import REPORTED
+from swarden.harness.engines.vllm.adapter import CODE, REPORTED
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.capture import VllmFacts
 from swarden.harness.engines.vllm.config import PRIORITY
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.moves import Moves
-from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
-from swarden.harness.engines.vllm.runner import Hooks, Runner, launch_events
+from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.settings import flat
@@ -45,7 +45,16 @@ OF_THE_PORT = frozenset(
 )
 BLOCK_ID = attrgetter("block_id")
 NULL = 0  # the null block, which stands where a table has none
-UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
+
+
+class LiveFacts(VllmFacts):
+    """The facts of a running scheduler, which a server calls."""
+
+    code = CODE
+    reported = REPORTED - OF_THE_PORT
+    submit: Any = None
+    abort: Any = None
+    step: Any = None
 
 
 class LiveBlocks:
@@ -108,7 +117,8 @@ class VllmAttachment(Attachment):
         self._number_of = RequestNumbers(scheduler.requests)
         self._built = built_of(release, scheduler, self._number_of, wrap)
         self._config = config_of(release, scheduler)
-        self._requests = VllmRequests(release, self._config, self._notice)
+        self._facts = LiveFacts()
+        self._facts.requests = self._requests = VllmRequests(release, self._config, self._notice)
         self._num_in_flight = 0
         self._is_in_core_step = False
         self._submits: list[RecordedSubmit] = []  # since the last step or call of another kind
@@ -207,21 +217,19 @@ class VllmAttachment(Attachment):
             self._recorder.record(Flush())
             return
         self._recorder.lose("resets that preempted the running requests")
-        if self._runner is not None:
-            for request in self._requests.live.values():
-                if any(request.req is req for req in self._built.scheduler.running):
-                    request.dropped = self._runner.last_launch
+        for request in self._requests.live.values():
+            request.run += any(request.req is req for req in self._built.scheduler.running)
 
     def reset(self, is_done: bool) -> None:
         """The cache was reset, unless a request has blocks; then the op-log begins anew if there is no request."""
         if self._moves is not None:
-            self._moves.settle()
+            self._events.extend(self._moves.settle())
         if is_done and not self._requests:
             self._recorder.restart()
 
     def _watched(self) -> Moves:
         if self._moves is None:
-            self._moves = Moves(self._built, self._notice, self._requests.owner)
+            self._moves = Moves(self._built, self._events.extend, self._requests.owner)
         return self._moves
 
     def _audited(self, blocks: LiveBlocks, tables: Mapping[str, OwnerTable]) -> Compare:
@@ -230,18 +238,20 @@ class VllmAttachment(Attachment):
 
     def _capture(self, release: VllmRelease, step: int, before: Snapshot | None) -> Snapshot:
         if before is None:
-            hooks = Hooks(self._notice, self._launched, self._completed, self._built.number_of)
-            self._runner = runner = Runner(release, self._config, hooks)
-            self._walk = VllmCapture(self._config, self._built, runner, self._watched(), UNREPORTED)
-        after = self._walk.capture(step, self._requests, is_paused=False)
+            facts, numbers = self._facts, (self._number_of, self._requests.run_of)
+            self._runner = Runner(
+                release,
+                self._config,
+                Hooks(
+                    self._notice,
+                    lambda flight: self._events.extend(facts.launched(flight)),
+                    lambda flight: self._events.extend(flight.completed(facts.is_used)),
+                    *numbers,
+                ),
+            )
+            facts.walk(self._config, self._built, self._runner, self._watched())
+        after = replace(self._facts.snapshot(), step=step)
         return after if before is None else sharing(before, after)
-
-    def _launched(self, flight: VllmPass) -> None:
-        if self._runner is not None:
-            self._events.extend(launch_events(flight, self._runner))
-
-    def _completed(self, flight: VllmPass) -> None:
-        self._events.extend(flight.completed(partial(self._requests.counts, flight)))
 
     def _begin_input(self) -> None:
         """A client calls between two steps: end the step before."""
@@ -283,7 +293,7 @@ class VllmAttachment(Attachment):
 
     def _settle(self) -> None:
         if self._runner is not None and self._moves is not None:
-            self._moves.settle()
+            self._events.extend(self._moves.settle())
 
     def _take_events(self) -> Iterable[NamedTuple]:
         self._settle()

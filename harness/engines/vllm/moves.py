@@ -1,7 +1,7 @@
 """The blocks that the release's pool hands out, takes back and evicts, with their owners."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,12 +55,12 @@ class Moves:
     def __init__(
         self,
         built: "BuiltCore",
-        notice: Callable[[NamedTuple], None],
+        report: Callable[[Iterable[NamedTuple]], None],
         owner: Callable[[int], Owner],
         held: Callable[[], Iterable[HeldBlock]] = tuple,
     ) -> None:
         """Blocks in copies are `held`."""
-        self._built, self._notice, self._owner, self._held = built, notice, owner, held
+        self._built, self._report, self._owner, self._held = built, report, owner, held
         self._beside: Moves | None = None
         self._name = POOL if built.manager is not None else HOST_POOL
         self._owners = Owners(self._name, {block.block_id: FREE for block in built.pool.blocks[1:]})
@@ -152,12 +152,12 @@ class Moves:
             fences.append(Fence(launch, units, [block.block_id for block in deferred if block not in last]))
         return fences
 
-    def settle(self) -> None:
-        """Report the blocks that changed hands without a take or a free."""
+    def settle(self) -> Iterator[NamedTuple]:
+        """The events of the blocks that changed hands without a take or a free."""
         now = {unit: owner for unit, facts in self.facts().items() if (owner := facts.owner) is not None}
-        self._report(self._owners.settle(now))
+        yield from self._owners.settle(now)
         if self._beside is not None:
-            self._beside.settle()
+            yield from self._beside.settle()
 
     def facts(self) -> Mapping[int, UnitFacts]:
         """The facts of each block, from the tables and the pool; a block has a holder for each place in a table.
@@ -181,10 +181,6 @@ class Moves:
             )
             for block in self._built.pool.blocks[1:]
         }
-
-    def _report(self, events: Iterable[NamedTuple]) -> None:
-        for event in events:
-            self._notice(event)
 
     def _for_a_request(self, original: Callable[..., Any], request: Any, *args: Any, **kwargs: Any) -> Any:
         before, self._request = self._request, self._built.number_of(request.request_id)

@@ -17,7 +17,7 @@ class LinkedVllmEngine(VllmEngine):
     def __init__(self, release: VllmRelease, config: VllmConfig, link: VllmLink, sides: list[PairSide]) -> None:
         super().__init__(release, config)
         self.side = PairSide(self, link, sides)
-        self.parts.append(self.side)
+        self.parts = [*self.parts, self.side]
 
     def awaits_another(self) -> bool:
         return self.side.awaits_another()

@@ -1,6 +1,6 @@
 """The passes that a scheduler launches."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import LayerGroup
 from swarden.harness.kit.passes import Pass
+from swarden.invariants.view import LaunchView
 
 PLACEHOLDER = -1  # a draft that is not proposed yet
+REWOUND = -2  # the run of an entry whose request the scheduler takes back to a position before that of the pass
 
 
 class BlockLoad(NamedTuple):
@@ -58,7 +60,7 @@ class Columns(NamedTuple):
 class VllmEntry(NamedTuple):
     """A request of a pass: positions [start, end), and the block table of each group when it was scheduled.
 
-    The last positions are those of the `drafts`.
+    The last positions are those of the `drafts`.  The result is used while the request has the same `run`.
     """
 
     request: int
@@ -67,6 +69,7 @@ class VllmEntry(NamedTuple):
     tables: Sequence[Sequence[int]]
     drafts: Sequence[int] = ()
     columns: Columns = Columns()
+    run: int = -1
 
     @property
     def ids(self) -> tuple[int, int, int]:
@@ -108,10 +111,14 @@ class VllmPass(Pass[VllmEntry]):
     lens: dict[int, int] = field(default_factory=dict)
     output: Any = None
 
-    @property
-    def rewound(self) -> Sequence[int]:
-        """The requests that the scheduler takes back to a position before that of this pass."""
-        return [entry.request for entry in self.entries if self.reads_unwritten(entry)]
+    def view(self, *args: Any, **kwargs: Any) -> LaunchView:
+        rewound = [entry.request for entry in self.entries if entry.run == REWOUND]
+        return super().view(*args, **kwargs, are_delivered=True)._replace(rewound=rewound)
 
-    def reads_unwritten(self, entry: VllmEntry) -> bool:
-        return bool(self.unwritten) and not self.unwritten.isdisjoint(chain.from_iterable(entry.tables))
+    def rewind(self, unwritten: Iterable[int]) -> None:
+        """Results of entries that read blocks of a failed load are not used."""
+        self.unwritten.update(unwritten)
+        self.entries = [
+            entry if self.unwritten.isdisjoint(chain.from_iterable(entry.tables)) else entry._replace(run=REWOUND)
+            for entry in self.entries
+        ]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from swarden.harness.core.port import Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.front import VllmFront, number_of
-from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, FinishReason, Owner
 from swarden.invariants.kinds import Place
@@ -30,15 +29,12 @@ REASONS = {
 class VllmRequest(ClientRequest):
     """A request that has not ended.
 
-    Results of passes up to launch `dropped` are not used: the request was preempted by a reset since.
     `cached_len` are the tokens of its prompt that the release says were cached.  While it `is_linked` it waits at the
     router of a pair for the prefill side.  If it `is_cut`, a prefill side with states computes its prompt without the
     last token, and its answer has no token.  A turn of a `session` has the request of its session, and what is `queued`
     until the turn before it ends.  One of several sequences has the number of the first one as its `parent`.
     """
 
-    dropped: int = 0
-    cached_len: int = 0
     is_linked: bool = False
     is_cut: bool = False
     session: int = 0
@@ -77,11 +73,6 @@ class VllmRequests(Clients[VllmRequest]):
             return Owner(SESSION_KIND, self.sessions[number])
         ended = HANDOVER_KIND if self.is_handed_over(number) else LOAD_KIND
         return Owner(REQUEST_KIND if number in self.live else ended, number)
-
-    def counts(self, flight: VllmPass, entry: VllmEntry) -> bool:
-        """Will the result of a pass in flight for this request be used?"""
-        request = self.live.get(entry.request)
-        return request is not None and flight.launch > request.dropped and not flight.reads_unwritten(entry)
 
     @cached_property
     def _front(self) -> VllmFront:

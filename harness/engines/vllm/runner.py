@@ -3,7 +3,7 @@
 A pass is computed when its result is asked for, which is as late as possible; passes are computed in launch order.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -12,7 +12,7 @@ from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.connector import ConnectorWorker
 from swarden.harness.engines.vllm.device import UNKNOWN, Device
 from swarden.harness.engines.vllm.layers import POOL
-from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.passes import PLACEHOLDER, REWOUND, Columns, VllmEntry, VllmPass
 
 
 class ResultFuture(NamedTuple):
@@ -28,7 +28,7 @@ class ResultFuture(NamedTuple):
 class Hooks(NamedTuple):
     """The functions that a runner calls: `notice` with each event, the next two with each pass that computes.
 
-    `number_of` numbers the requests by their ids.
+    `number_of` numbers the requests by their ids; `run_of` returns the run of a request that begins or goes on.
 
     The start of an entry behind drafts is known when these are verified; a pass with such entries counts as launched
     from then on.
@@ -38,6 +38,7 @@ class Hooks(NamedTuple):
     launched: Callable[[VllmPass], None]
     completed: Callable[[VllmPass], None]
     number_of: Callable[[str], int]
+    run_of: Callable[[int], int]
 
 
 class Runner:
@@ -164,7 +165,7 @@ class Runner:
             tables = [tuple(table) for table in self.tables[request]]
             start, end = starts[request], starts[request] + count
             columns = states.columns(request, start, end, len(drafts)) if states.groups else Columns()
-            entry = VllmEntry(request, start, end, tables, drafts, columns)
+            entry = VllmEntry(request, start, end, tables, drafts, columns, self._hooks.run_of(request))
             before = in_flight.get(request) if request not in admitted else None
             if before is not None and (before.drafts or drafts):
                 waiting.add(request)
@@ -212,11 +213,11 @@ class Runner:
         """
         blocks = {block for load in one.failed for block in load.blocks(self.device.groups)}
         for behind in (one, *self._queue):
-            behind.unwritten |= blocks
+            behind.rewind(blocks)
         starts = {load.request: load.start for load in one.failed}
         begun = {request for behind in self._queue for request in behind.admitted}
-        for entry in filter(one.reads_unwritten, one.entries):
-            if entry.request not in begun:
+        for entry in one.entries:
+            if entry.run == REWOUND and entry.request not in begun:
                 length = starts.get(entry.request, entry.start)
                 self._hooks.notice(seen.Loaded(entry.request, length, entry.tables[0]))
 
@@ -248,24 +249,3 @@ class Runner:
                 later.waiting -= known
                 if not later.waiting:
                     self._hooks.launched(later)
-
-
-def launch_events(flight: VllmPass, runner: Runner) -> Iterator[NamedTuple]:
-    """The admissions, the launch, and what the pass is going to write."""
-    device = runner.device
-    for entry in flight.entries:
-        if entry.request in flight.admitted:
-            yield seen.Admitted(entry.request, entry.start, entry.end, (), ())
-    yield flight.launched()
-    for entry in flight.entries:
-        request, start, end, tables, drafts, _ = entry
-        if drafts:
-            yield seen.Proposed(flight.launch, request, drafts)
-        new = start + device.repeated_len(flight, entry) if runner.loads.writes_blocks else start
-        for component, (table, group) in enumerate(zip(tables, device.groups, strict=True)):
-            if group.has_states:
-                pages = device.states.blocks(entry, component)
-                yield seen.Written(flight.launch, request, POOL, start, end, pages, component)
-            elif new < end:
-                pages = tuple(filter(None, table[new // group.block_len : -(-end // group.block_len)]))
-                yield seen.Written(flight.launch, request, POOL, new, end, pages, component)

@@ -20,8 +20,9 @@ from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm_cpu.memory import TOLERANCE, FirstKV
 from swarden.harness.engines.vllm_cpu.model import RealModel
+from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.tags import ReadTags, chain
-from swarden.invariants.reference import Reference, namespace_tag
+from swarden.invariants.reference import namespace_tag
 
 OF_LOGPROBS = 2e-3  # tolerance, in float32; measured differences are below 1e-5
 
@@ -102,16 +103,15 @@ class Answer(NamedTuple):
 
 
 class RealEngine(VllmEngine):
-    """The engine core; each answer is compared with the model without a cache."""
+    """The engine core; each answer is compared with the model without a cache, and none is predicted."""
+
+    reported = REPORTED | names_of([seen.Compared, seen.KVCompared])
+    vocabulary = 0
 
     def __init__(self, release: VllmRelease, config: VllmConfig, model: RealModel) -> None:
         self._model = model
         self._answers: dict[int, Answer] = {}
         super().__init__(release, config)
-
-    def reference(self) -> Reference:
-        """It predicts no outputs: each answer is compared when it ends."""
-        return Reference(0, self.runner.device.windows)
 
     def submit(self, submission: Submission) -> int:
         number = super().submit(submission)
@@ -132,11 +132,7 @@ class RealEngine(VllmEngine):
             self._answers[number].logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
         super().take(number, output)
 
-    @property
-    def _reported(self) -> frozenset[str]:
-        return REPORTED | {seen.Compared.__name__, seen.KVCompared.__name__}
-
-    def _make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
+    def make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
         return RealRunner(release, self.config, hooks, self._model)
 
     def _judge(self, request: int, answer: Answer) -> None:

@@ -139,7 +139,7 @@ class BlockCopies(Part):
         side.may_be_awaited = not is_lazy  # a request may wait for lazy copies alone
         self._connector = connector = engine.built.scheduler.connector
         host = msgspec.structs.replace(engine.built, manager=None, pool=connector.scheduler_manager.cpu_block_pool)
-        beside = Moves(host, engine.log.notice, engine.requests.owner, partial(held_blocks, connector, CPU))
+        beside = Moves(host, engine.report, engine.requests.owner, partial(held_blocks, connector, CPU))
         engine.moves.hold_copies(partial(held_blocks, connector), beside)
 
     def views(self, snapshot: Snapshot) -> Snapshot:

@@ -1,12 +1,15 @@
 """Pauses, sleeps and resets of the caches."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated, Any
 
 from swarden.harness.engines.vllm.parts.part import VllmEngine
+from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, PartSettings
 from swarden.invariants.events import Paused, Resumed
+from swarden.invariants.view import Snapshot
 
 AWAKE: dict[str, Sequence[Any]] = {"sleeps": (False,)}
 
@@ -29,7 +32,7 @@ class PauseProgress(Enum):
     COMPLETE = 2
 
 
-class Pausing:
+class Pausing(Part):
     """The pauses and the resets of an engine core, which are refused during a load."""
 
     def __init__(self, engine: VllmEngine) -> None:
@@ -48,6 +51,9 @@ class Pausing:
     def is_paused(self) -> bool:
         """Whether the release is paused; for a client, a pause that waits for passes has not begun yet."""
         return not self.has_begun and bool(self._built.scheduler.pause_state != self._states.UNPAUSED)
+
+    def views(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, is_paused=self.is_paused)
 
     def flush(self) -> bool:
         """reset_prefix_cache, which does nothing while a request has blocks, unless it preempts all of them."""
@@ -94,7 +100,7 @@ class Pausing:
         if resets_running:
             for request in self._engine.requests.live.values():
                 if any(request.req is req for req in scheduler.running):
-                    request.dropped = self._engine.runner.last_launch
+                    request.run += 1  # the results of passes in flight are not used
         try:
             return bool(self._built.core.reset_prefix_cache(resets_running, resets_connector))
         except RuntimeError:
