@@ -1,11 +1,15 @@
 """The admission of op-logs: the header of a log is for an installed engine, which takes its settings."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.limits import MAX_OPLOG_BYTES
 from swarden.harness.core.oplog import UNKNOWN_REMEDY, Header, NumberedLine, OpLog, OpLogError, OpLogText
+from swarden.harness.core.ops import Inject, Op
 from swarden.harness.core.registry import UnknownEngine, target_for, target_of
 from swarden.harness.core.target import Target
 from swarden.harness.core.target_fault import blamed_on
@@ -44,8 +48,8 @@ def parse_log(content: bytes, path: Path, *, engine: str | None = None, model: s
             known = ", ".join(target.faults) or "none"
             what = f"the header: unknown fault {fault}, {header.engine} knows {known}"
             raise text.first.error(what, UNKNOWN_REMEDY)
-    _check_configs(text.first, header, target)
-    log = text.log(header, target.machines[header.machine].refusal)
+    configs = _checked_configs(text.first, header, target)
+    log = text.log(header, partial(_refusal, target, header, configs))
     return log if model is None else OpLog(header, log.ops)
 
 
@@ -61,8 +65,18 @@ def _check_machine(line: NumberedLine, header: Header, target: Target) -> None:
         raise line.error(what, UNKNOWN_REMEDY)
 
 
-def _check_configs(line: NumberedLine, header: Header, target: Target) -> None:
-    """Check that each configuration is valid, and that the engines have the roles of the machine."""
+def _refusal(target: Target, header: Header, configs: Sequence[Any], op: Op) -> str:
+    """Why a log with this header cannot have this op; "" if it can."""
+    if isinstance(op, Inject) and op.rank is not None:
+        with blamed_on(target.name, "shape"):
+            ranks = target.shape(configs[0]).ranks
+        if op.rank >= ranks:
+            return f"has no rank {op.rank} with these configurations, the last rank of an engine is {ranks - 1}"
+    return target.machines[header.machine].refusal(op)
+
+
+def _checked_configs(line: NumberedLine, header: Header, target: Target) -> Sequence[Any]:
+    """The configurations, which are valid, and have the roles of the machine."""
     decoded = []
     for index, config in enumerate(header.configs):
         try:
@@ -81,3 +95,4 @@ def _check_configs(line: NumberedLine, header: Header, target: Target) -> None:
             target.check_linked(decoded)
         except InvalidConfig as error:
             raise line.error(f"the engines: {error}", "correct the configurations") from error
+    return decoded

@@ -29,8 +29,8 @@ from swarden.invariants.transition import Transition
 ValueT = TypeVar("ValueT")
 
 _prepared: list["Target"] = []
-# The machine that drives a prefill and a decode engine, and that of ranks of one engine; ENGINE drives a whole engine.
-PAIR, RANKS = "pd", "tp"
+# The machines that drive a prefill and a decode engine, ranks of one engine, and both; ENGINE drives a whole engine.
+PAIR, RANKS, RANKS_OF_PAIR = "pd", "tp", "pd-tp"
 TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
 

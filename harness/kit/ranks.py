@@ -76,9 +76,9 @@ class Ranks:
         self._errors: list[Exception] = []  # of the ranks' own
 
     @classmethod
-    def is_further(cls) -> bool:
-        """Whether a rank runs that is not the first."""
-        return cls.current is not None and cls.current.rank > 0
+    def running(cls) -> int:
+        """The rank that runs; 0 in an engine that has one."""
+        return 0 if cls.current is None else cls.current.rank
 
     def run(self, acts: Sequence[Callable[[], ResultT]]) -> list[Callable[[], ResultT]]:
         """Let each rank act; returns what gives the result of each, or raises its error.
@@ -238,10 +238,14 @@ def _raise(error: Exception) -> Any:
 
 
 class Group(NamedTuple):
-    """A stand-in for a process group of all ranks."""
+    """A stand-in for a process group, of all ranks or of one alone."""
 
     name: str
     size: int
+
+    def meet(self, name: str, form: str, data: Any) -> list[Any]:
+        """The data of all ranks of the group, when all have entered the collective."""
+        return [data] if self.size == 1 else _ranks().meet(self.name, name, form, data)
 
 
 def replace_collectives(distributed: Any) -> None:
@@ -252,7 +256,7 @@ def replace_collectives(distributed: Any) -> None:
         "broadcast_object_list": _broadcast_object_list,
         "barrier": _barrier,
         "get_world_size": lambda group: group.size,
-        "get_rank": lambda group: _ranks().rank,
+        "get_rank": lambda group: Ranks.running(),
         "get_process_group_ranks": lambda group: [*range(group.size)],
     }
     for name, stand_in in stand_ins.items():
@@ -271,7 +275,7 @@ def _ranks() -> Ranks:
 
 def _all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
     kind = str(op).rpartition(".")[2].lower()
-    data = _ranks().meet(group.name, f"all_reduce {kind}", f"{tensor.dtype} {list(tensor.shape)}", tensor.clone())
+    data = group.meet(f"all_reduce {kind}", f"{tensor.dtype} {list(tensor.shape)}", tensor.clone())
     reduced = data[0].clone()
     for other in data[1:]:
         reduced = REDUCE[kind](reduced, other)
@@ -286,12 +290,12 @@ REDUCE: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _all_gather_object(gathered: list[Any], own: Any, group: Any = None) -> None:
-    gathered[:] = _ranks().meet(group.name, "all_gather_object", "", own)
+    gathered[:] = group.meet("all_gather_object", "", own)
 
 
 def _broadcast_object_list(objects: list[Any], src: int | None = None, group: Any = None, **_: Any) -> None:
-    objects[:] = _ranks().meet(group.name, "broadcast_object_list", f"[{len(objects)}]", objects)[src or 0]
+    objects[:] = group.meet("broadcast_object_list", f"[{len(objects)}]", objects)[src or 0]
 
 
 def _barrier(group: Any = None, **_: Any) -> None:
-    _ranks().meet(group.name, "barrier", "", None)
+    group.meet("barrier", "", None)

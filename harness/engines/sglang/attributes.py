@@ -26,6 +26,7 @@ def attributes(
     on_message: Callable[..., None],
 ) -> dict[str, Any]:
     sender = SimpleNamespace(send_output=on_message)
+    ranks = {**ONE_RANK, **merged(one.parallel for one in config.terms)}
     return {
         "req_to_token_pool": memory.rows,
         "token_to_kv_pool_allocator": memory.allocator,
@@ -34,8 +35,9 @@ def attributes(
         "ipc_channels": SimpleNamespace(send_to_tokenizer=sender),
         **settings_of(release, config),
         **_initial_state(release),
-        **ONE_RANK,
+        **ranks,
         **_beside_the_scheduler(),
+        "ps": SimpleNamespace(**ranks, dp_rank=0),
         "tp_worker": SimpleNamespace(is_hybrid_swa=config.has_window, model_runner=_model_runner(release, config)),
         **merged(one.attributes for one in config.terms),
     }
@@ -89,7 +91,6 @@ def _beside_the_scheduler() -> dict[str, Any]:
         "_war_barrier_enabled": True,  # as with CUDA
         "model_worker": SimpleNamespace(war_fastpath_runner=runner, last_shared_read_runner=runner),
         "swarden_runner": runner,
-        "ps": SimpleNamespace(**ONE_RANK, dp_rank=0),
         "dp_attn_adapter": SimpleNamespace(
             maybe_prepare_mlp_sync_batch=_same,
             maybe_convert_decode_to_extend=_same,

@@ -34,6 +34,7 @@ class LinkedSglangEngine(SglangEngine):
 
     def __init__(self, release: SglangRelease, config: SglangConfig, link: SglangLink) -> None:
         self._link = link
+        SglangLink.current = None
         super().__init__(release, config)
         has_contexts = release.code("use_context") is not None
         self._context = copy(release.code("get_context")()) if has_contexts else None  # with the published arguments
@@ -64,11 +65,12 @@ class LinkedSglangEngine(SglangEngine):
         if not self.config.side.is_decode:
             return snapshot
         scheduler = self.scheduler
+        takes_over = not scheduler.disagg_decode_prealloc_queue.retracted_queue
         for transfer in scheduler.disagg_decode_transfer_queue.queue:
             room, number = self._link.rooms[transfer.req.bootstrap_room], transfer.req.swarden.id
             if room.wanted is not None:
                 awaited[number] = room.wanted[: len(snapshot.components)]
-                if self._link.has_all(room) and not scheduler.disagg_decode_prealloc_queue.retracted_queue:
+                if takes_over and self._link.has_all(transfer.req.bootstrap_room):
                     due.add(number)
         return replace(snapshot, awaited=awaited, due_transfers=frozenset(due))
 
@@ -121,9 +123,9 @@ class LinkedSglangEngine(SglangEngine):
         A release without contexts publishes them, which takes milliseconds, so a side that is current does not do it.
         """
         release = self.release
-        if self._link.current != self.config.side:
+        if SglangLink.current is not self.config:
             set_environment(self.config)
-            self._link.current = self.config.side
+            SglangLink.current = self.config
             if self._context is None:
                 release.code("publish_server_args")(self.scheduler.server_args)
         return nullcontext() if self._context is None else release.code("use_context")(self._context)
@@ -136,11 +138,16 @@ class LinkedSglangSystem(LinkedSystem):
         return super().prefill_of(submission)._replace(stop=())
 
 
-def side_systems(release: SglangRelease, configs: Sequence[SglangConfig]) -> list[LinkedSystem]:
-    """The two linked sides of a pair: prefill, then decode; raises InvalidConfig if the release has no such sides."""
+def side_systems(
+    release: SglangRelease, configs: Sequence[SglangConfig], links: list[SglangLink] | None = None
+) -> Sequence[LinkedSystem]:
+    """The two linked sides of a pair: prefill, then decode; raises InvalidConfig if the release has no such sides.
+
+    Their link is added to those of the other ranks.
+    """
     if absent := [name for name in NEEDED if release.code(name) is None]:
         raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
-    link, sides = SglangLink(configs[0].page_size), list[LinkedSystem]()
+    link, sides = SglangLink(configs[0].page_size, links), list[LinkedSystem]()
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
     return sides

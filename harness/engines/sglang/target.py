@@ -12,7 +12,7 @@ from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import HTTP, PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import System
-from swarden.harness.core.target import ENGINE, PAIR, RANKS, Draw, MachineSpec, Pool, Shape
+from swarden.harness.core.target import ENGINE, PAIR, RANKS, RANKS_OF_PAIR, Draw, MachineSpec, Pool, Shape
 from swarden.harness.engines.sglang import scheduler_program
 from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
@@ -52,7 +52,9 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode)),
         RANKS: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), pauses=tuple(PauseMode)),
-        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,)),
+        **dict.fromkeys(
+            (PAIR, RANKS_OF_PAIR), MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,))
+        ),
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
     kept = (*off(Side),)
@@ -68,6 +70,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         release = self.booted()
         if machine == PAIR:
             return pair_configs(draw, release.has)
+        if machine == RANKS_OF_PAIR:
+            return [replaced(config, ranks=2) for config in pair_configs(draw, release.has)]
         config = random_config(draw, load, release.has)
         return [config if machine == ENGINE else replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 4)))]
 
@@ -93,21 +97,19 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         return shaped
 
     def check_linked(self, configs: Sequence[Any]) -> None:
-        for name in ("page_size", "sliding_window"):
+        for name in ("page_size", "sliding_window", "ranks"):
             first, *others = [flat(config)[name] for config in configs]
             if others != [first] * len(others):
                 raise InvalidConfig(f"{name} is {first} on one side and {others[-1]} on the other; make them equal")
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
-        if machine == PAIR:
-            for config in configs:
-                release = self.booted_for(config)
-            return side_systems(release, configs)
-        [config] = configs
-        if config.group.is_on:
-            of_ranks: Sequence[System] = config.group.systems(self.booted_for(config), partial(self.build, config))
-            return of_ranks
-        return super().systems(machine, configs, model)
+        for config in configs:
+            release = self.booted_for(config)
+        build: Callable[[], Sequence[System]] = partial(super().systems, machine, configs, model)
+        if len(configs) > 1:
+            build = partial(side_systems, release, configs, [])
+        ranks = configs[0].group
+        return ranks.systems(release, build) if ranks.is_on else build()
 
     def booted_for(self, config: Any) -> SglangRelease:
         release = super().booted_for(config)

@@ -1,6 +1,6 @@
 """Hypothesis strategies for ops: recipes, faults and small numbers. The simplest choice comes first."""
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache, lru_cache
 from typing import TypeVar
 
@@ -10,6 +10,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from swarden.harness.core.limits import MAX_CHOICES, MAX_STEPS_PER_OP, MAX_STRETCH
 from swarden.harness.core.ops import Accept, Heal, Inject, Op, Recipe, Step
+from swarden.harness.core.target import Shape
 
 PRESSURE_PAGES = (0, 1, 3, 10)
 BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly 0, so that prompts share long prefixes
@@ -112,11 +113,11 @@ def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
 
 
 @st.composite
-def with_ranks(draw: DrawFn, ops: Sequence[Op], ranks: int, differing: Collection[str]) -> list[Op]:
-    """The ops; most of the faults in `differing` come to one rank alone."""
+def with_ranks(draw: DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
+    """The ops; most of the faults that may differ between ranks come to one rank alone."""
     return [
-        msgspec.structs.replace(op, rank=draw(one_option(*range(ranks), None)))
-        if isinstance(op, Inject) and op.fault in differing
+        msgspec.structs.replace(op, rank=draw(one_option(*range(shape.ranks), None)))
+        if isinstance(op, Inject) and op.fault in shape.differing
         else op
         for op in ops
     ]

@@ -1,6 +1,6 @@
 """Random traffic for a prefill engine, a decode engine and the link between them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 from hypothesis import strategies as st
@@ -8,7 +8,14 @@ from hypothesis.stateful import initialize, rule
 
 from swarden.harness.core.ops import Abort, AdvanceClock, Inject, Op, Recipe, Step, Submit
 from swarden.harness.core.target import PAIR
-from swarden.harness.search.traffic.draws import acceptances, fault_sets, long_recipe, one_option, ordinals
+from swarden.harness.search.traffic.draws import (
+    acceptances,
+    fault_sets,
+    long_recipe,
+    one_option,
+    ordinals,
+    with_ranks,
+)
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS, Kinds, Load
 from swarden.harness.search.traffic.machine import Machine
 from swarden.harness.search.traffic.scenes import pauses, submissions
@@ -63,13 +70,16 @@ class PairTraffic(Machine):
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
         kind, side = data.draw(one_option(*KINDS)), data.draw(one_option(DECODE, PREFILL))
+        ops: Sequence[Op]
         if kind in OF_BOTH:
-            self.apply_all(self.supported(data.draw(ops_of_both(kind, self))))
-            return
-        ops: tuple[Op, ...] = data.draw(ops_of(kind if kind in self.kinds[side] else "step", self.sides[side]))
-        if isinstance(ops[0], AdvanceClock):
-            ops = (AdvanceClock(ms=data.draw(one_option(*CLOCK_JUMPS_MS))),)
-        self.apply_all(self.supported(msgspec.structs.replace(op, engine=side) for op in ops))
+            ops = data.draw(ops_of_both(kind, self))
+        else:
+            ops = data.draw(ops_of(kind if kind in self.kinds[side] else "step", self.sides[side]))
+            if isinstance(ops[0], AdvanceClock):
+                ops = (AdvanceClock(ms=data.draw(one_option(*CLOCK_JUMPS_MS))),)
+            ops = [msgspec.structs.replace(op, engine=side) for op in ops]
+        shape = self.sides[side].shape
+        self.apply_all(self.supported(data.draw(with_ranks(ops, shape)) if shape.ranks > 1 else ops))
 
 
 @st.composite

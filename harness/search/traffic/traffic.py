@@ -170,7 +170,7 @@ class EngineTraffic(Machine):
         ops = [op for op in self.supported(drawn) if name_of(op) not in self.requests.shape.unused]
         ops = data.draw(with_options(ops, self.requests.shape.options)) if self.has_options else ops
         if (shape := self.requests.shape).ranks > 1:
-            ops = data.draw(with_ranks(ops, shape.ranks, shape.differing))
+            ops = data.draw(with_ranks(ops, shape))
         if (share := self.spec.one_step_of) > 1:
             ops = [op for op in ops if not isinstance(op, Step) or not data.draw(st.integers(0, share - 1))]
         self.apply_all(data.draw(with_seeds(ops)) if self.requests.shape.samples else ops)

@@ -2,11 +2,14 @@
 
 import pytest
 
-from swarden.harness.core.driver import Checking, Driver
-from swarden.harness.core.ops import Drain, Inject, Op, Step, Submit
-from swarden.harness.core.registry import target_of
-from swarden.harness.core.target import RANKS
+from swarden.harness.core import replay
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Abort, Drain, Inject, Op, Step, Submit
+from swarden.harness.core.target import RANKS, RANKS_OF_PAIR
 from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HOST_SLOW
+from swarden.harness.engines.sglang.parts.link import LINK_DELAY, LINK_DROP, LINK_FAILS, LINK_LATE
+from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.engines.sglang.parts.storage import STORAGE_PARTIAL, STORAGE_SLOW
 from swarden.harness.engines.sglang.target import SglangTarget
 from tests.engines.sglang.conftest import RELEASES
@@ -15,12 +18,13 @@ RELEASE = RELEASES[-1]
 PREFIX = tuple(range(1, 33))
 HOST = {"sliding_window": None, "full_pages": 80, "host_ratio": 1.0, "load_back_threshold": 1}
 STORED = {**HOST, "storage_policy": "wait_complete"}
+PAIR_OF_RANKS = {"sliding_window": None, "full_pages": 80, "ranks": 2}
 
 
-def driver_of(settings, *ops: Op) -> Driver:
-    target = target_of(f"sglang=={RELEASE}")
-    systems = target.systems(RANKS, [target.decode(settings)], "")
-    driver = Driver(systems, checking=Checking(engines=1))
+def driver_of(settings, *ops: Op, roles=("null",)) -> Driver:
+    machine = RANKS if len(roles) == 1 else RANKS_OF_PAIR
+    configs = [{**settings, "role": role} for role in roles]
+    driver = replay.driver_of(Header(engine=f"sglang=={RELEASE}", machine=machine, configs=configs))
     for op in ops:
         driver.apply(op)
     return driver
@@ -64,3 +68,31 @@ def test_rank_that_leaves_out_a_collective_is_waited_for(monkeypatch):
 
     assert failure is not None
     assert "waits for ever" in str(failure.error) or failure.fingerprints[0].startswith("ranks_have_equal")
+
+
+def transfers(*faults):
+    """A prompt for a pair, these faults of its transfer in the second rank, and steps of both sides."""
+    begin = Submit(tokens=PREFIX, max_new_tokens=2), *slow_in(1, *faults)
+    return *begin, *(Step(engine=1), Step(), Step()) * 6, Abort(engine=1), *(Step(engine=1), Step()) * 4
+
+
+@pytest.mark.parametrize("faults", [[LINK_DELAY], [LINK_LATE], [LINK_DROP], [LINK_LATE, LINK_FAILS]], ids="+".join)
+def test_ranks_of_a_pair_agree_whichever_transfer_is_late(faults):
+    ops = *transfers(*faults), *transfers(), Drain()
+
+    runs = [driver_of(PAIR_OF_RANKS, *ops, roles=(PREFILL, DECODE)) for _ in range(2)]
+
+    assert [run.failure for run in runs] == [None, None]
+    assert runs[0].digests == runs[1].digests
+    assert len(runs[0].systems) == 4
+
+
+def test_rank_that_releases_an_aborted_transfer_alone_is_found(monkeypatch):
+    """The acknowledgement of an abort comes to each rank at another time; fixed in 0.5.23."""
+    queue = SglangTarget(RELEASE).booted().code("DecodeReqToTokenPool").__module__
+    monkeypatch.setattr(f"{queue}.all_reduce_flags", lambda flags, **_: flags)
+
+    failure = driver_of(PAIR_OF_RANKS, *transfers(LINK_LATE), *transfers(), roles=(PREFILL, DECODE)).failure
+
+    assert failure is not None
+    assert failure.fingerprints[0].startswith(("ranks_have_equal", "CollectiveFailed"))

@@ -234,6 +234,11 @@ BROKEN_OPS = [
     ("text for a number", '{"op":"abort","request":"1"}', f'abort: request is "1", want int; {CORRECT}'),
     ("float for an int", '{"op":"abort","request":1.5}', f"abort: request is 1.5, want int; {CORRECT}"),
     ("flag for an int", '{"op":"abort","request":true}', f"abort: request is true, want int; {CORRECT}"),
+    (
+        "no such rank",
+        '{"op":"inject","rank":1}',
+        "inject: machine engine has no rank 1 with these configurations, the last rank of an engine is 0; " + CORRECT,
+    ),
     ("element", '{"op":"accept","lengths":[1,null]}', f"accept: lengths[1] is null, want int; {CORRECT}"),
     (
         "element within",

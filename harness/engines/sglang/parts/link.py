@@ -4,17 +4,17 @@ A release asks its transfer backend only for the state of each room.  Here both 
 the tags are copied as late as possible: at the poll that first reports the success.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from itertools import chain
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.kit.ranks import Group, Ranks
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import TagMemory
 
@@ -29,7 +29,7 @@ TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the ot
 DELAY_POLLS = 3
 LATE_STEPS = 16  # steps of the decode side by which a late chunk is delayed
 POOLS = ("full", "swa")
-RANK = 0  # the only rank of the prefill side
+RANK = 0  # of the prefill side, of which each rank of the decode side has one
 HELD_UNTIL_DRAINED = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"
 OF_ACKNOWLEDGEMENTS = (  # methods of the release's manager: which aborted transfers the prefill side writes no more
     "register_deferred_abort_room",
@@ -98,14 +98,20 @@ class Room:
 
 
 class SglangLink:
-    """The rooms of two engines with equal pages; `prefill` and `decode` are set once both are built."""
+    """The rooms of two engines, or of one rank of each; `prefill` and `decode` are set once both are built.
 
-    def __init__(self, page_size: int) -> None:
-        self._page_size = page_size
+    `links` are those of all ranks of the two engines, this one included.  `current` is the configuration of the side
+    whose server arguments are those of the process.
+    """
+
+    current: ClassVar[Any] = None
+
+    def __init__(self, page_size: int, links: "list[SglangLink] | None" = None) -> None:
+        self._page_size, self._links = page_size, [] if links is None else links
+        self._links.append(self)
         self.rooms: dict[int, Room] = {}
         self.prefill: TransferMemory | None = None
         self.decode: TransferMemory | None = None
-        self.current: Any = None  # the side whose server arguments are the current ones
         self._steps = 0  # the steps of the decode side so far
         self._late: list[Room] = []  # aborted transfers with chunks in flight
         self._last_due = 0
@@ -149,8 +155,11 @@ class SglangLink:
             self._copy(room, room.chunks)
         return True
 
-    def has_all(self, room: Room) -> bool:
-        """Whether the next poll of the decode side reports that all pages have arrived."""
+    def has_all(self, number: int) -> bool:
+        """Whether the next poll of the decode side reports that all pages of a room have arrived, in each rank."""
+        return all(link._has_all(link.rooms[number]) for link in self._links)
+
+    def _has_all(self, room: Room) -> bool:
         is_late = room.delay or self._steps < room.due
         return room.is_sent and not (room.has_failed or room.is_silent or is_late)
 
@@ -162,6 +171,7 @@ class SglangLink:
 
     def acknowledge(self, room: Room, drained: Callable[[], None]) -> None:
         """Call `drained` once nothing more will be written for an aborted transfer."""
+        self.abort(room)  # it may have ended in another rank alone
         if room in self._late:
             room.acknowledge = drained
         else:
@@ -227,7 +237,7 @@ def _manager(release: SglangRelease) -> type:
     of_release = {name: vars(common)[name] for name in OF_ACKNOWLEDGEMENTS if name in vars(common)}
 
     class Manager(release.code("FakeKVManager")):  # type: ignore[misc]  # the release has no types here
-        """One engine's end; the prefill server is known and has one rank."""
+        """One engine's end; the prefill server is known, and has as many ranks."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
@@ -355,35 +365,23 @@ def _numbers(indices: Any) -> list[int]:
     return numbers
 
 
-def replace_network(release: SglangRelease) -> None:
-    """Let both queues of a release use this link, and be the only rank of their groups."""
-    ranks = SimpleNamespace(
-        all_reduce=_unchanged, get_world_size=_one, ReduceOp=release.torch.distributed.ReduceOp, ProcessGroup=object
+def replace_network(release: SglangRelease, group: Group) -> None:
+    """Let both queues of a release use this link, in an engine whose ranks are the group."""
+    parallel = Missing(
+        **dict.fromkeys(("dp_rank", "pp_rank"), 0),
+        **dict.fromkeys(("tp_rank", "attn_tp_rank"), Ranks.running()),
+        **dict.fromkeys(("tp_size", "attn_tp_size"), group.size),
+        **dict.fromkeys(("dp_size", "pp_size"), 1),
+        pp_group=Missing(is_last_rank=True, is_first_rank=True),
+        attn_tp_group=Missing(cpu_group=group),
     )
-    replacements = {
+    replacements: Mapping[str, Callable[..., Any]] = {
         "get_kv_class": backend(release),
-        "dist": ranks,
-        "get_attention_tp_size": _one,
-        "get_parallel": lambda: ONE_RANK,
+        "get_attention_tp_size": lambda *_: group.size,
+        "get_parallel": lambda: parallel,
     }
     for name in ("prefill", "decode", "utils"):
         module = import_module(f"sglang.srt.disaggregation.{name}")
         for attribute, value in replacements.items():
             if hasattr(module, attribute):
                 setattr(module, attribute, value)
-
-
-ONE_RANK = Missing(
-    **dict.fromkeys(("tp_rank", "attn_tp_rank", "dp_rank", "pp_rank"), 0),
-    **dict.fromkeys(("tp_size", "attn_tp_size", "dp_size", "pp_size"), 1),
-    pp_group=Missing(is_last_rank=True, is_first_rank=True),
-    attn_tp_group=Missing(),
-)
-
-
-def _unchanged(*args: Any, **kwargs: Any) -> None:
-    return None
-
-
-def _one(*args: Any) -> int:
-    return 1

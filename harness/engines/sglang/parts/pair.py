@@ -9,12 +9,14 @@ from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, SglangCapability, Table, Terms
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, replace_network
+from swarden.harness.kit.ranks import Group
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, within
 from swarden.invariants.kinds import Place
 
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
 OF_DECODE = {"role": (DECODE,)}
+GROUPS = ("attn_cp_cpu_group", "attn_tp_cpu_group", "tp_cpu_group")  # of a scheduler
 BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
 PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
 
@@ -57,7 +59,7 @@ class Side(SglangCapability, frozen=True):
             "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
             "num_reserved_decode_tokens": self.reserved_decode_tokens,
         }
-        return Terms(server_args=args)
+        return Terms(server_args=args, attributes=dict.fromkeys(GROUPS, Group(self.role, 1)))
 
     def table(self, release: SglangRelease, config: Any) -> Table | None:
         more = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
@@ -65,7 +67,7 @@ class Side(SglangCapability, frozen=True):
 
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
         scheduler.disaggregation_mode = release.code("DisaggregationMode")(self.role)
-        replace_network(release)
+        replace_network(release, scheduler.attn_tp_cpu_group)
         scheduler.init_disaggregation()
 
 

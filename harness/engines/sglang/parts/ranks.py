@@ -10,23 +10,25 @@ from importlib import import_module
 from inspect import isclass
 from typing import Annotated, Any
 
-from swarden.harness.core.port import EnginePort
-from swarden.harness.core.system import EngineSystem, System
+from swarden.harness.core.system import System
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SglangCapability, Terms
 from swarden.harness.engines.sglang.parts import host_tier, storage
+from swarden.harness.engines.sglang.parts.link import LINK_FAULTS
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
 from swarden.harness.kit.part import off
 from swarden.harness.kit.ranks import Group, Ranks, in_lockstep
 from swarden.harness.kit.settings import Needs, within
 from swarden.harness.kit.streams import Devices
 
-OF_RANKS = ("sglang.srt.mem_cache.", "sglang.srt.managers.", "sglang.srt.session.", "sglang.srt.utils.")
+OF_RANKS = tuple([f"sglang.srt.{name}." for name in ("mem_cache", "managers", "session", "utils", "disaggregation")])
+GROUPS, RANKS_OF_TENSORS = ("attn_tp_cpu_group", "tp_cpu_group"), ("tp_rank", "attn_tp_rank")  # of a scheduler
+SIZES = ("tp_size", "attn_tp_size", "moe_tp_size")
 COUNTER = "counter"
 
 
 class RankGroup(SglangCapability, frozen=True):
-    """`ranks` are --tp-size: so many schedulers, each with the same requests."""
+    """`ranks` are --tp-size: so many schedulers of an engine or of a side of a pair, each with the same requests."""
 
     ranks: Annotated[int, within(2, 8)] | None = None
 
@@ -36,25 +38,31 @@ class RankGroup(SglangCapability, frozen=True):
 
     def terms(self, config: Any) -> Terms:
         assert self.ranks is not None, "asked only if there are several"
-        group, rank = Group("tp", self.ranks), 0 if Ranks.current is None else Ranks.current.rank
+        group, rank = Group(config.side.role if config.side.is_on else "tp", self.ranks), Ranks.running()
         return Terms(
             cache_params={"tp_cache_group": group, "attn_tp_cache_group": group},
-            parallel={"tp_rank": rank, "attn_tp_rank": rank, "tp_size": self.ranks, "attn_tp_size": self.ranks},
+            attributes=dict.fromkeys(GROUPS, group),
+            parallel={**dict.fromkeys(RANKS_OF_TENSORS, rank), **dict.fromkeys(SIZES, self.ranks)},
         )
 
     def shape(self, config: Any) -> Mapping[str, Any]:
-        return {"ranks": self.ranks, "differing": (*host_tier.FAULTS, *storage.FAULTS)}
+        return {"ranks": self.ranks, "differing": (*host_tier.FAULTS, *storage.FAULTS, *LINK_FAULTS)}
 
-    def systems(self, release: SglangRelease, build: Callable[[], EnginePort]) -> Sequence[System]:
-        """The ranks of an engine; what a release counts in its classes and modules, each rank counts for itself."""
+    def systems(self, release: SglangRelease, build: Callable[[], Sequence[System]]) -> Sequence[System]:
+        """The ranks of the engines that `build` makes, which are one, or the sides of a pair.
+
+        What a release counts in its classes and modules, each rank counts for itself.
+        """
         assert self.ranks is not None, "asked only if there are several"
         held, of_parallel = [(Devices, "current"), *_counters()], release.code("get_parallel")
-        held += [] if of_parallel is None else [(of_parallel(), "_overrides")]
+        if of_parallel is not None:
+            held += [(of_parallel(), "_overrides"), (sys.modules[of_parallel.__module__], "_CONTEXT")]
         ranks = Ranks(self.ranks, held)
         parallel = vars(import_module("sglang.srt.distributed.parallel_state"))
         parallel["create_custom_parallel_group"] = lambda group_ranks, backend="gloo": ranks.new_group()
-        engines = ranks.run([lambda: EngineSystem(build())] * self.ranks)
-        return in_lockstep(ranks, [one() for one in engines])
+        of_ranks = [engines() for engines in ranks.run([build] * self.ranks)]
+        of_engines = [in_lockstep(ranks, of_engine) for of_engine in zip(*of_ranks, strict=True)]
+        return [system for of_rank in zip(*of_engines, strict=True) for system in of_rank]
 
 
 def _counters() -> Iterator[tuple[Any, str]]:

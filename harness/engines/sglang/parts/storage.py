@@ -94,7 +94,7 @@ def storage_args(policy: str | None = POLICIES[0], threshold: int = 1) -> dict[s
 
 def make_storage(release: SglangRelease) -> None:
     """Let the release make a storage in memory, and end the threads of the engine before this one."""
-    if not Ranks.is_further():
+    if Ranks.running() == 0:
         LockstepThread.end_all()
     storage = _storage_class(release)
     release.code("StorageBackendFactory").create_backend = staticmethod(lambda *_args, **_options: storage())
