@@ -152,6 +152,12 @@ def test_story_in_a_page_is_the_one_that_its_command_prints(path):
     assert pages.with_stories(path.read_text()) == path.read_text()
 
 
+def test_table_of_capabilities_in_a_page_is_that_of_their_docstrings():
+    """If not: `python -m docs.make.pages` writes it again."""
+    for path in [path for path in PAGES if pages.CAPABILITIES.search(path.read_text())]:
+        assert pages.with_capabilities(path.read_text()) == path.read_text()
+
+
 def test_message_and_comment_of_the_product_names_files_that_exist():
     named = {(path, one) for path in PRODUCT for one in NAMED.findall(path.read_text())}
 

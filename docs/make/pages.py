@@ -16,11 +16,14 @@ from html.parser import HTMLParser
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.backtest import table as backtest_table
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.registry import bugs_by_engine, target_of
+from swarden.harness.kit.part import Capability
+from swarden.harness.kit.settings import flat
 from swarden.harness.releases.backtest_results import Outcome, cost_of
 from swarden.harness.report.known_bug import Row, document, rows_of
 
@@ -30,6 +33,8 @@ HASH = re.compile(r"-[0-9a-f]{8}\.oplog")  # of the sources
 STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^<!-- (findings|further bugs) of ([\w-]+) -->\n(?:(?:[|-]|  ).*\n)*", re.MULTILINE)
 BACKTEST = re.compile(r"^<!-- backtest of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
+CAPABILITIES = re.compile(r"^<!-- capabilities of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
+DRIVEN = re.compile(r"Real: (.*)\. Stand-in: (.*)\. Shows: (.*)\.$")  # the end of the docstring of a capability
 BACKTESTS = re.compile(r"^\| .*\(docs/releases\.md#what-was-found-before-its-fix\) \|$", re.MULTILINE)  # a row
 COUNTED: Mapping[str, Callable[[KnownBug], object]] = {  # the words behind a number, and the bugs that it counts
     r" bugs in releases of | bugs\*\* have a row|, the cause was read": lambda bug: bug,
@@ -120,6 +125,27 @@ def with_backtests(page: str) -> str:
         return "\n".join([found[0].splitlines()[0], *rows, ""])
 
     return BACKTESTS.sub(backtests_row(), BACKTEST.sub(written, page))
+
+
+def with_capabilities(page: str) -> str:
+    """The page with the table of the capabilities of an engine, as their docstrings and settings have it."""
+
+    def written(found: re.Match[str]) -> str:
+        target: Any = target_of(found[1])
+        parts = [getattr(target.config_type(), name) for name in target.config_type.__struct_fields__]
+        heads = ("capability", "real", "stand-in", "what it shows", "settings")
+        rows = [heads, ("---",) * len(heads), *[capability_row(part) for part in parts if isinstance(part, Capability)]]
+        return "\n".join([found[0].splitlines()[0], *[f"| {' | '.join(row)} |" for row in rows], ""])
+
+    return CAPABILITIES.sub(written, page)
+
+
+def capability_row(part: Capability) -> tuple[str, ...]:
+    path = "/".join(type(part).__module__.split(".")[1:]) + ".py"
+    driven = DRIVEN.search(" ".join((part.__doc__ or "").split()))
+    assert driven is not None, f"{path}: the docstring of {type(part).__name__} does not end with Real, Stand-in, Shows"
+    settings = ", ".join(f"`{name}`" for name in flat(part))
+    return f"{part.server_need} ([{Path(path).name}](../{path}))", *driven.groups(), settings
 
 
 def backtests_row() -> str:
@@ -228,7 +254,7 @@ def draw(page: str) -> None:
 
 if __name__ == "__main__":
     for path in PAGES:
-        path.write_text(with_tables(with_counts(with_backtests(with_stories(path.read_text())))))
+        path.write_text(with_tables(with_counts(with_backtests(with_capabilities(with_stories(path.read_text()))))))
     for path, text in documents().items():
         if path.stem in kept():
             path.write_text(text)

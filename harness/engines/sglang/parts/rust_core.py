@@ -26,7 +26,11 @@ class CoresDifferError(Exception):
 
 
 class RustCore(SglangCapability, frozen=True):
-    """`rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error."""
+    """`rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error.
+
+    Real: from 0.5.22: each call goes to both cores; the Python core serves the engine.  Stand-in: none.  Shows: another
+    answer is `CoresDifferError`.
+    """
 
     rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
 
