@@ -28,8 +28,8 @@ class Side(SglangCapability, frozen=True):
 
     Real: both event loops in both variants; bootstrap, prealloc, transfer and in-flight queues; reserved tokens,
     retraction.  Stand-in: the fake backend of the release, made to copy tags when a side first learns that the transfer
-    is complete.  Faults: `link.fails`, `link.drop`, `link.delay`, `link.late` (also after an abort).  Shows: pages freed
-    before they are sent, writes into pages of others.
+    is complete.  Faults: `link.fails`, `link.drop`, `link.delay`, `link.late` (also after an abort).  Shows: pages
+    freed before they are sent, writes into pages of others.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH

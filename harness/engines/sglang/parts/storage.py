@@ -45,8 +45,8 @@ class Storage(SglangCapability, frozen=True):
 
     Fewer than `prefetch_threshold` tokens are not fetched from it.
 
-    Real: from 0.5.17: `prefetch_from_storage` with three policies, revocation, write-back, the controller's four threads
-    (in lock-step), `HiCacheFile.batch_exists_v2`.  Stand-in: a `dynamic` backend that keeps pages in memory; an
+    Real: from 0.5.17: `prefetch_from_storage` with three policies, revocation, write-back, the controller's four
+    threads (in lock-step), `HiCacheFile.batch_exists_v2`.  Stand-in: a `dynamic` backend that keeps pages in memory; an
     operation has two pages instead of 128.  Faults: `storage.fails`, `storage.slow`, `storage.partial`.  Shows: host
     pages freed during a prefetch.
     """
