@@ -42,7 +42,7 @@ class Adapted(EnginePort):
     def __init__(self, faults: Iterable[str] = CLIENT_FAULTS) -> None:
         self.log = EventLog(code=self.code)
         self.faults = FaultPlan(faults, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
-        self.passes = Passes[TableEntry]()
+        self.passes = Passes[Any]()
         self._steps = 0
         self._last: Snapshot | None = None
 
@@ -80,6 +80,10 @@ class Adapted(EnginePort):
         """The units that an entry of a pass in flight reads or writes, per component."""
         return tuple(entry.units)
 
+    def session_of(self, entry: Any) -> int:
+        """The session of which an entry of a pass computes a turn; 0: none."""
+        return 0
+
     # --- the port
 
     def reference(self) -> Reference:
@@ -112,7 +116,8 @@ class Adapted(EnginePort):
     def snapshot(self) -> Snapshot:
         """The facts; a subclass that has more of them adds or finds them here."""
         records, counted = self.records(), self.counted()
-        launches = [one.view(self.units_in_use, self.is_used) for one in self.in_flight]
+        passes = [(one, [*map(self.session_of, one.entries)]) for one in self.in_flight]
+        launches = [one.view(self.units_in_use, self.is_used, sessions=turns) for one, turns in passes]
         return Snapshot(
             self._steps,
             self.limits,
@@ -162,7 +167,7 @@ class Adapted(EnginePort):
         tags = read.tags[: entry.start - read.first] if of_layers.has_states else read.tags
         flight.reports.append(seen.Read(flight.launch, entry.request, of_layers.pool, read.first, tags, component))
 
-    def complete(self, flight: Pass[TableEntry]) -> None:
+    def complete(self, flight: Pass[Any]) -> None:
         self.report(self.passes.complete(flight).completed(self.is_used))
 
     def entry(self, number: int, start: int, end: int, units: Sequence[Sequence[int]], req: Any = None) -> TableEntry:

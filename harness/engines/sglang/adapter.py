@@ -8,11 +8,10 @@ from swarden.harness.core.ops import ResetCause
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import SglangPart
-from swarden.harness.engines.sglang.capture import SglangCapture
+from swarden.harness.engines.sglang.capture import SglangFacts
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.forks import SglangForks
-from swarden.harness.engines.sglang.forward import SglangPass, TagForward
+from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.moves import NodeLocks, with_owners
 from swarden.harness.engines.sglang.options import max_request_len
 from swarden.harness.engines.sglang.parts.resets import SglangResets
@@ -20,10 +19,8 @@ from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, cause_of, is_rejected, rid_of
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn
 from swarden.harness.kit import drafts, tags
-from swarden.harness.kit.adapted import Adapted
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
 from swarden.harness.kit.stand_ins import Missing
-from swarden.invariants.view import Snapshot
 
 DECISIONS = (  # the modules and methods with these names in any release
     "sglang.srt.managers.schedule_policy.PrefillAdder",
@@ -44,7 +41,7 @@ OF_SESSIONS = (seen.Lent, seen.Kept, seen.GivenUp, seen.TurnRefused)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_SCHEDULER, *OF_SESSIONS])
 
 
-class SglangEngine(Adapted):
+class SglangEngine(SglangFacts):
     """One scheduler; a step is one iteration of its event loop.
 
     `decode` computes a batch of decodes; `submit_turn` sends a turn of a session, if there are sessions.
@@ -52,22 +49,20 @@ class SglangEngine(Adapted):
 
     code = CODE
     reported = REPORTED
-    vocabulary = tags.VOCABULARY
     has_uncached = True
     forks = True
-    parts: Sequence[SglangPart]
-    requests: SglangRequests
     submit_turn: Callable[[Submission], int]
 
     def __init__(self, release: SglangRelease, config: SglangConfig) -> None:
         super().__init__(config.faults)
-        self.release, self.config, self.components = release, config, config.components
+        self.release, self.config = release, config
         release.code("Req").__hash__ = lambda req: int(req.rid)  # no address: a set of preempted ones is put back
         max_len = max_request_len(release, config)
         self.requests = SglangRequests(release, self._notice, max_len=max_len, have_priorities=config.has_priorities)
         self._forks = SglangForks(self.requests)
         self.forward = TagForward(release, config.shape, [one.pool for one in config.components], self._notice)
         self.decode = self.forward.launch
+        self.passes = self.forward.passes
         self.built = build(
             release,
             config,
@@ -81,13 +76,9 @@ class SglangEngine(Adapted):
         self.equip(config.capabilities, config, release)
         self.resets = SglangResets(self)
         self.parts = (*self.parts, self.resets)
-        self._capture = SglangCapture(release, config, self.built, self.unreported, self.parts)
-        self.log.when_traced = lambda: self._capture.watch_locks(lambda *moved: self._notice(NodeLocks(*moved)))
+        self.walk(release, config, self.built)
+        self.log.when_traced = lambda: self.watch_locks(lambda *moved: self._notice(NodeLocks(*moved)))
         self._before = self.capture()
-
-    @property
-    def in_flight(self) -> Sequence[SglangPass]:
-        return self.forward.passes.in_flight
 
     def submit(self, submission: Submission) -> int:
         if submission.session:
@@ -149,9 +140,6 @@ class SglangEngine(Adapted):
     def reset(self, cause: ResetCause) -> bool:
         return self.resets.reset(cause)
 
-    def snapshot(self) -> Snapshot:
-        return self._capture.capture(self._steps, self.requests.unfinished, self.in_flight)
-
     def take_events(self) -> list[NamedTuple]:
         """The events, with the owners of moved units inferred from the last snapshots before and after them."""
         self.requests.report_changes()
@@ -175,7 +163,7 @@ class SglangEngine(Adapted):
         if result.swarden_pass is None:  # it has been verified in its launch
             return
         self.requests.report_changes()
-        self.forward.complete(result, self.requests.unfinished)
+        self.complete(result.swarden_pass)
         for part in self.parts:
             part.completed(result)
 

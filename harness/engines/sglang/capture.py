@@ -7,23 +7,24 @@ from typing import Any, NamedTuple
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SglangPart
 from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass
+from swarden.harness.engines.sglang.forward import SglangEntry
 from swarden.harness.engines.sglang.moves import free_units
 from swarden.harness.engines.sglang.nodes import MambaNodes, Nodes, RadixNodes, SwaNodes, TreeWalk, UnifiedNodes
 from swarden.harness.engines.sglang.options import limits_of
 from swarden.harness.engines.sglang.parts.pair import TransferQueues
 from swarden.harness.engines.sglang.parts.rust_core import core_of, uncompared
 from swarden.harness.engines.sglang.pools import BuiltScheduler
-from swarden.harness.engines.sglang.requests import SglangRequest, held
+from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held
 from swarden.harness.engines.sglang.states import slot_of, slots_of
+from swarden.harness.kit.adapted import Adapted
 from swarden.harness.kit.locks import LockMove, watch_locks
+from swarden.harness.kit.tags import VOCABULARY
 from swarden.invariants.events import BACKUP_KIND, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.view import (
     ComponentView,
     Counters,
     Holding,
-    LaunchView,
     PeerMap,
     PoolView,
     ReceiptView,
@@ -36,51 +37,45 @@ MILLION = 1_000_000
 SESSION_RECEIPTS = 1 << 32  # added to the id of a session for that of its lock
 
 
-class SglangCapture:
-    """Walks one scheduler between two steps; nodes are numbered in the order in which they are first seen."""
+class SglangFacts(Adapted):
+    """Walks one scheduler between two steps, from `walk` on.
 
-    def __init__(
-        self,
-        release: SglangRelease,
-        config: SglangConfig,
-        built: BuiltScheduler,
-        unreported: frozenset[str],
-        parts: Sequence[SglangPart],
-    ) -> None:
-        self._release, self._built, self._parts = release, built, parts
-        self._host = next((part for part in parts if part.host_pools), SglangPart())
-        self._known = Snapshot(
-            0,
-            limits_of(release, config),
-            config.components,
-            pools=(),
-            host_pools=self._host.host_pools,
-            unreported=unreported,
-        )
-        self._page_size, self._components, self._sizes = config.page_size, config.components, config.sizes
-        self._stateful = [component for component in self._components if component.has_states]
-        self._queues = TransferQueues(built.scheduler)
-        self._tree = nodes_of(release, self._components, built.memory.tree)
-        self._walk = TreeWalk(self._tree, self._page_size, built.namespace_of, self._host)
+    Nodes are numbered in the order in which they are first seen.
+    """
 
-    def capture(self, step: int, live: Mapping[int, SglangRequest], in_flight: Sequence[SglangPass]) -> Snapshot:
-        memory = self._built.memory
-        mapping = [] if memory.mapping is None else memory.mapping[:-1].tolist()
+    vocabulary = VOCABULARY
+    parts: Sequence[SglangPart]
+    requests: SglangRequests
+
+    def walk(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
+        """The scheduler has been built, and has its parts."""
+        self.release, self.built, (self.scheduler, self.memory, *_) = release, built, built
+        self.components, self.limits = config.components, limits_of(release, config)
+        self._host = next((part for part in self.parts if part.host_pools), SglangPart())
+        self._sizes = config.sizes
+        self._stateful = [component for component in self.components if component.has_states]
+        self._queues = TransferQueues(self.scheduler)
+        self._tree = nodes_of(release, self.components, self.memory.tree)
+        self._walk = TreeWalk(self._tree, self.limits.page_size, built.namespace_of, self._host)
+
+    def snapshot(self) -> Snapshot:
+        mapping = [] if self.memory.mapping is None else self.memory.mapping[:-1].tolist()
         walked = self._walk.walk(self._root, mapping)
         nodes = [known.view for known in walked]
+        live = self.requests.unfinished
         held_by_pool: list[list[Holding]] = [
             [holding for known in walked if (holding := known.holdings[index]) is not None]
-            for index in range(len(self._components))
+            for index in range(len(self.components))
         ]
-        held_rows, records, receipts = [], [], list(self._copy_receipts())
-        places = self._places(live)
+        held_rows, receipts = list[Holding](), list(self._copy_receipts())
+        places, self._records = self._places(live), list[RecordView]()
         for holder in self._holders(live, places):
-            record, receipt = self._record(holder, mapping, in_flight)
-            records.append(record)
+            record, receipt = self._record(holder, mapping)
+            self._records.append(record)
             receipts.append(receipt)
-            for component, holdings, units in zip(self._components, held_by_pool, record.units, strict=True):
+            for component, holdings, units in zip(self.components, held_by_pool, record.units, strict=True):
                 if not component.has_states:
-                    private = units[-(-record.protected_len // self._page_size) :]
+                    private = units[-(-record.protected_len // component.page_size) :]
                     holdings.append(Holding(record.owner, [unit for unit in private if unit], False))
             held_rows.append(Holding(record.owner, (record.row,), False))
         for _ in self._stateful:  # a request has a state before it has a row, too
@@ -88,54 +83,65 @@ class SglangCapture:
             held_by_pool[-1] += [
                 Holding(Owner(REQUEST_KIND, number), of_one, False) for number, of_one in slots if of_one
             ]
-        pools = (*self._pools(held_by_pool), self._rows(held_rows), *self._host.pools(nodes))
-        with uncompared(core_of(self._built.memory.tree)):  # a difference is a failure of the turn that made it
+        self._pools = (*self._pool_views(held_by_pool), self._rows(held_rows), *self._host.pools(nodes))
+        with uncompared(core_of(self.memory.tree)):  # a difference is a failure of the turn that made it
             counters = self._counters()
         return replace(
-            self._known,
-            step=step,
-            pools=pools,
-            peer_maps=(PeerMap("full", "swa", mapping, self._page_size),) if mapping else (),
+            super().snapshot(),
+            host_pools=self._host.host_pools,
+            peer_maps=(PeerMap("full", "swa", mapping, self.limits.page_size),) if mapping else (),
             nodes=tuple(nodes),
             receipts=tuple(receipts),
-            records=tuple(records),
             requests=tuple([self._request(request, places[request.id]) for request in live.values()]),
             counters=counters,
-            launches=tuple([self._launch(one, live) for one in in_flight]),
-            is_paused=bool(self._built.scheduler._engine_paused),
+            is_paused=bool(self.scheduler._engine_paused),
         )
+
+    def pools(self) -> Sequence[PoolView]:
+        return self._pools
+
+    def records(self) -> Sequence[RecordView]:
+        return self._records
+
+    def session_of(self, entry: SglangEntry) -> int:
+        return entry.request.session
+
+    def units_in_use(self, entry: SglangEntry) -> tuple[Sequence[int], ...]:
+        page = self.limits.page_size
+        of_kv = [tuple(dict.fromkeys(slot // page for slot in slots if slot)) for slots in entry.slots]
+        return (*of_kv, *[tuple(entry.states) for _ in self._stateful])
 
     def watch_locks(self, notice: Callable[[int, list[LockMove]], None]) -> None:
         """Report each change of the numbers of locks on nodes from now on."""
-        tree, pools = self._built.memory.tree, [component.pool for component in self._components]
+        tree, pools = self.memory.tree, [component.pool for component in self.components]
         parts = [part for part in (tree, getattr(tree, "inner", None), core_of(tree)) if part is not None]
         watch_locks(parts, lambda: self._walk.locks(self._root, pools), notice)
 
-    def _pools(self, holdings: Sequence[Sequence[Holding]]) -> Iterator[PoolView]:
+    def _pool_views(self, holdings: Sequence[Sequence[Holding]]) -> Iterator[PoolView]:
         """The pool of each component; `holdings` are those of each."""
-        allocators = self._built.memory.allocators
-        for component, size, one, of_pool in zip(self._components, self._sizes, allocators, holdings, strict=True):
+        allocators = self.memory.allocators
+        for component, size, one, of_pool in zip(self.components, self._sizes, allocators, holdings, strict=True):
             yield PoolView(
                 component.pool, "slot" if component.has_states else "page", size, free_units(one), (), of_pool
             )
 
     def _rows(self, holdings: Sequence[Holding]) -> PoolView:
-        rows = self._built.memory.rows
+        rows = self.memory.rows
         free = [self._row(row) for row in _listed(rows.free_slots)]
         return PoolView("rows", "row", rows.size + getattr(rows, "pre_alloc_size", 0), free, (), holdings)
 
     def _row(self, row: Any) -> int:
         """The number of a row, from 1 on."""
-        return int(row) + (not self._release.has("first_row_is_padding"))
+        return int(row) + (not self.release.has("first_row_is_padding"))
 
     def _counters(self) -> Counters:
-        (_, _, tree), scheduler, page = self._built.memory, self._built.scheduler, self._page_size
-        has_tracker = self._release.code("NewTokenRatioTracker") is not None
+        (_, _, tree), scheduler, page = self.memory, self.scheduler, self.limits.page_size
+        has_tracker = self.release.code("NewTokenRatioTracker") is not None
         ratio = scheduler.new_token_ratio_tracker.current if has_tracker else scheduler.new_token_ratio
-        names = [component.pool for component in self._components]
+        names = [component.pool for component in self.components]
         available = [
             int(pool.available_size()) // (1 if component.has_states else page)
-            for component, pool in zip(self._components, self._built.memory.allocators, strict=True)
+            for component, pool in zip(self.components, self.memory.allocators, strict=True)
         ]
         counters = self._tree.counters
         return Counters(
@@ -148,11 +154,11 @@ class SglangCapture:
     @property
     def _root(self) -> Any:
         """The root of the tree; None on a decode side, which caches no prefixes."""
-        return getattr(self._built.memory.tree, "root_node", None)
+        return getattr(self.memory.tree, "root_node", None)
 
     def _holders(self, live: Mapping[int, SglangRequest], places: Mapping[int, Place]) -> Iterator["Holder"]:
         """The holders of rows. A turn holds the row of its session from its admission until it ends or is retracted."""
-        slots = {held(one.slot, "req_pool_idx"): one for part in self._parts for one in part.slots}
+        slots = {held(one.slot, "req_pool_idx"): one for part in self.parts for one in part.slots}
         for request in live.values():
             row = held(request.req, "req_pool_idx")
             if row is None or (row in slots and places[request.id] == Place.WAITING):
@@ -160,26 +166,24 @@ class SglangCapture:
             slot = slots.pop(row).slot if row in slots else request.req
             kind = HANDOVER_KIND if self._queues.is_arriving(request.req) else REQUEST_KIND
             yield Holder(Owner(kind, request.id), request.id, request.req, slot)
-        for req in [req for part in self._parts for req in part.ended()]:
+        for req in [req for part in self.parts for req in part.ended()]:
             yield Holder(Owner(BACKUP_KIND, req.swarden.id), req.swarden.id, req, req)
         for req in self._queues.held:
             yield Holder(Owner(HANDOVER_KIND, req.swarden.id), req.swarden.id, req, req)
         for session, slot in slots.values():
             yield Holder(Owner(SESSION_KIND, session), SESSION_RECEIPTS + session, slot, slot)
 
-    def _record(
-        self, holder: "Holder", mapping: Sequence[int], in_flight: Sequence[SglangPass]
-    ) -> tuple[RecordView, ReceiptView]:
+    def _record(self, holder: "Holder", mapping: Sequence[int]) -> tuple[RecordView, ReceiptView]:
         """A record; the release counts the tokens of a pass as committed when it launches the pass."""
         owner, receipt, kv, locker = holder
-        page, tree = self._page_size, self._built.memory.tree
+        page, tree = self.limits.page_size, self.memory.tree
         row, protected = held(kv, "req_pool_idx"), held(kv, "cache_protected_len")
         launched, allocated = held(kv, "kv_committed_len"), held(kv, "kv_allocated_len")
         if owner.kind == HANDOVER_KIND:
             launched = protected
-        passes = in_flight if owner.kind != BACKUP_KIND else ()  # that of a request that has ended is given up
+        passes = self.in_flight if owner.kind != BACKUP_KIND else ()  # that of a request that has ended is given up
         flying = [entry for one in passes for entry in one.entries if entry.request.req is kv]
-        slots = self._built.memory.rows.req_to_token[row, :allocated].tolist()
+        slots = self.memory.rows.req_to_token[row, :allocated].tolist()
         full = [slot // page for slot in slots[::page]]
         units = [full]
         if mapping:
@@ -200,7 +204,7 @@ class SglangCapture:
             committed_len=min([entry.start for entry in flying], default=launched),
             launched_len=launched,
             allocated_len=allocated,
-            frontiers=[0 if one.window is None or one.has_states else frontier for one in self._components],
+            frontiers=[0 if one.window is None or one.has_states else frontier for one in self.components],
             units=tuple(units),
             table=full,
             receipt=receipt,
@@ -215,7 +219,7 @@ class SglangCapture:
 
         Its own is that after the last token.  While all tokens are shared it is a copy, and has no page here.
         """
-        states, page = [0] * count, self._page_size
+        states, page = [0] * count, self.limits.page_size
         if node is not None and protected:
             states[(protected - 1) // page] = next(iter(self._tree.state(node)), 0)
         if launched > protected:
@@ -246,7 +250,7 @@ class SglangCapture:
                 swa.append(number)
             is_windowed = is_windowed and not (mark and self._tree.mark(node) == mark)
             node = node.parent
-        return (full, swa)[: len(self._components) - len(self._stateful)]
+        return (full, swa)[: len(self.components) - len(self._stateful)]
 
     def _request(self, request: SglangRequest, place: Place) -> RequestView:
         req = request.req
@@ -263,7 +267,7 @@ class SglangCapture:
 
     def _places(self, live: Mapping[int, SglangRequest]) -> dict[int, Place]:
         """The place of each request, by its id."""
-        scheduler = self._built.scheduler
+        scheduler = self.scheduler
         places: dict[int, Place] = {}  # by the identity of the release's object
         for batch in [one for one in (scheduler.last_batch, scheduler.running_batch) if one is not None]:
             places.update(dict.fromkeys(map(id, batch.reqs), Place.RUNNING))
@@ -275,16 +279,6 @@ class SglangCapture:
             number: places.get(id(live[number].req), Place.LOST) if place is None else place
             for number, place in linked.items()
         }
-
-    def _launch(self, one: SglangPass, live: Mapping[int, SglangRequest]) -> LaunchView:
-        sessions = [entry.request.session for entry in one.entries]
-        return one.view(self._units, lambda entry: entry.is_held_by(live), sessions=sessions)
-
-    def _units(self, entry: SglangEntry) -> tuple[Sequence[int], ...]:
-        """The units that a pass reads or writes for an entry, in each pool."""
-        page = self._page_size
-        of_kv = [tuple(dict.fromkeys(slot // page for slot in slots if slot)) for slots in entry.slots]
-        return (*of_kv, *[tuple(entry.states) for _ in self._stateful])
 
 
 def nodes_of(release: SglangRelease, components: Sequence[ComponentView], tree: Any) -> Nodes:

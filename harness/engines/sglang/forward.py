@@ -8,7 +8,7 @@ import swarden.invariants.events as seen
 from swarden.harness.core.target import Shape
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.pools import SglangMemory
-from swarden.harness.engines.sglang.requests import SglangRequest, held
+from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
 from swarden.harness.kit.passes import Pass, Passes
 from swarden.harness.kit.stand_ins import Missing, Silent
@@ -33,10 +33,6 @@ class SglangEntry(NamedTuple):
     def written(self, component: int) -> Sequence[int]:
         """The slots that the entry writes in a pool."""
         return self.slots[component][self.start :] if component < len(self.slots) else self.states
-
-    def is_held_by(self, live: Mapping[int, SglangRequest]) -> bool:
-        """Whether the request still has the row that the pass was launched for."""
-        return self.request.id in live and held(self.request.req, "req_pool_idx") == self.row
 
     @property
     def ids(self) -> tuple[int, int, int]:
@@ -91,12 +87,6 @@ class TagForward:
             copy_done=Silent(),
             swarden_pass=launched,
         )
-
-    def complete(self, result: Any, unfinished: Mapping[int, SglangRequest]) -> None:
-        """The scheduler begins to process a result."""
-        done = self.passes.complete(result.swarden_pass)
-        for event in done.completed(lambda entry: entry.is_held_by(unfinished)):
-            self._notice(event)
 
     def _write(self, launch: int, entry: SglangEntry, states: SglangStates | None) -> "array[int] | None":
         """Write the tags of an entry; returns the tag of its state before the pass and those after each token."""

@@ -4,6 +4,7 @@ An iteration is one pass through the event loop: it takes inputs, launches a bat
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -13,11 +14,11 @@ import swarden.invariants.events as seen
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Op, Pause, Resume, Submit
-from swarden.harness.engines.sglang.adapter import REPORTED
+from swarden.harness.engines.sglang.adapter import CODE, REPORTED
 from swarden.harness.engines.sglang.audited import AuditedRecords
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capture import SglangCapture
-from swarden.harness.engines.sglang.forward import SglangEntry, entries_of
+from swarden.harness.engines.sglang.capture import SglangFacts
+from swarden.harness.engines.sglang.forward import entries_of
 from swarden.harness.engines.sglang.moves import AllocatorMove, with_owners
 from swarden.harness.engines.sglang.options import max_request_len
 from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held, is_rejected
@@ -30,7 +31,6 @@ from swarden.harness.engines.sglang.running import (
     sessions_of,
 )
 from swarden.harness.kit.calls import Wrap, intercept
-from swarden.harness.kit.passes import Passes
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import flat
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
@@ -39,7 +39,6 @@ from swarden.harness.strict.live import Compare, Live
 from swarden.harness.strict.owners import OwnerTable
 from swarden.harness.strict.recording import RecordedSubmit
 from swarden.invariants.events import FinishReason
-from swarden.invariants.reuse import sharing
 from swarden.invariants.view import Snapshot
 
 RETRACT = "retract"
@@ -48,41 +47,36 @@ OF_THE_PORT = (
     *(seen.Fired, seen.GivenUp, seen.Kept, seen.Lent, seen.Paused),
     *(seen.Read, seen.Rejected, seen.Resumed, seen.TurnRefused, seen.Written),
 )
-UNREPORTED = seen.ALL_EVENTS - (REPORTED - names_of(OF_THE_PORT))
 
 
-class SglangState:
-    """The state for a census: follows the passes in flight, and the turns of sessions."""
+class LiveFacts(SglangFacts):
+    """The facts of a running scheduler, which a server calls, for a census; with its sessions, if it serves any."""
+
+    code = CODE
+    reported = REPORTED - names_of(OF_THE_PORT)
+    submit: Any = None
+    abort: Any = None
+    step: Any = None
 
     def __init__(self, release: SglangRelease, memory: LiveMemory, requests: SglangRequests) -> None:
-        self._built, self._requests = memory.built, requests
-        self._sessions = sessions_of(self._built.scheduler, self._built.memory.tree)
-        self._passes = Passes[SglangEntry]()
-        parts = [] if self._sessions is None else [self._sessions]
-        self._capture = SglangCapture(release, memory.config, self._built, UNREPORTED, parts)
+        super().__init__()
+        self.requests = requests
+        self.open_sessions = sessions_of(memory.built.scheduler, memory.built.memory.tree)
+        self.parts = [] if self.open_sessions is None else [self.open_sessions]
+        self.walk(release, memory.config, memory.built)
 
     def added(self, request: SglangRequest) -> None:
         session = getattr(request.req, "session", None)
-        if self._sessions is not None and session is not None and session.streaming:
-            request.session = self._sessions.number_of(session.session_id)
+        if self.open_sessions is not None and session is not None and session.streaming:
+            request.session = self.open_sessions.number_of(session.session_id)
             request.is_hidden = is_rejected(request.req)
 
-    def launched(self, batch: Any) -> seen.Launched:
-        return self._passes.launch(entries_of(batch, self._built.memory)).launched()
-
-    def completed(self) -> Iterable[NamedTuple]:
-        if not self._passes.in_flight:
-            return ()
-        done, live = self._passes.complete(self._passes.in_flight[0]), self._requests.unfinished
-        return done.completed(lambda entry: entry.is_held_by(live))
-
-    def capture(self, step: int) -> Snapshot:
+    def capture(self) -> Snapshot:
         try:
-            found = self._capture.capture(step, self._requests.unfinished, self._passes.in_flight)
+            return super().capture()
         except NotImplementedError as error:
             remedy = "set SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python, or choose level audit"
             raise UnknownScheduler(f"its tree shows no nodes; {remedy}") from error
-        return found if self._sessions is None else self._sessions.views(found)
 
 
 class SglangAttachment(Attachment):
@@ -103,7 +97,7 @@ class SglangAttachment(Attachment):
         )
         self._is_busy = self._is_watched = False
         self._records: AuditedRecords | None = None  # for an audit
-        self._state: SglangState | None = None  # for a census
+        self._state: LiveFacts | None = None  # for a census
         configs = [msgspec.to_builtins(flat(self._config))]
         self.live = Live(
             handlers={},
@@ -176,13 +170,14 @@ class SglangAttachment(Attachment):
         """A pass is about to be launched."""
         self._requests.report_changes()
         if self._state is not None:
-            self._notice(self._state.launched(batch))
+            self._notice(self._state.passes.launch(entries_of(batch, self._built.memory)).launched())
 
     def completing(self) -> None:
         """The result of a pass is about to be processed."""
         self._requests.report_changes()
-        if self._state is not None:
-            self._events.extend(self._state.completed())
+        if self._state is not None and self._state.in_flight:
+            done = self._state.passes.complete(self._state.in_flight[0])
+            self._events.extend(done.completed(self._state.is_used))
 
     def commanded(self, command: Op | str) -> None:
         """A client has given a command: an op to record, or a text for a command that op-logs do not have."""
@@ -207,9 +202,8 @@ class SglangAttachment(Attachment):
     def _capture(self, step: int, before: Snapshot | None) -> Snapshot:
         self._watch()
         if before is None or self._state is None:
-            self._state = SglangState(self._release, self._memory, self._requests)
-            return self._state.capture(step)
-        return sharing(before, self._state.capture(step))
+            self._state = LiveFacts(self._release, self._memory, self._requests)
+        return replace(self._state.capture(), step=step)
 
     def _watch(self) -> None:
         if not self._is_watched:

@@ -70,11 +70,14 @@ class SglangRequests(Clients[SglangRequest]):
     @property
     def unfinished(self) -> dict[int, SglangRequest]:
         """The requests that the scheduler has not ended, although their clients may not know it yet."""
-        return {
-            number: request
-            for number, request in self.live.items()
-            if number not in self._aborted and not request.req.finished()
-        }
+        return {number: request for number, request in self.live.items() if self._is_unfinished(number)}
+
+    def _is_unfinished(self, number: int) -> bool:
+        return number in self.live and number not in self._aborted and not self.live[number].req.finished()
+
+    def is_used(self, entry: Any) -> bool:
+        """Does the request still have the row for which a pass was launched?"""
+        return self._is_unfinished(entry.request.id) and held(entry.request.req, "req_pool_idx") == entry.row
 
     def new(self, submission: Submission) -> tuple[int, Any]:
         """The id of a new request, and the release's object for it; None if the prompt is too long for a release."""

@@ -76,6 +76,9 @@ class VllmFacts(Adapted):
             is_loading=has_loaded or self.runner.loads.is_awaited,
         )
 
+    def session_of(self, entry: VllmEntry) -> int:
+        return self.requests.sessions.get(entry.request, 0)
+
     def settle(self) -> Iterator[NamedTuple]:
         return self.moves.settle()
 

@@ -97,7 +97,7 @@ class SglangSpeculation(SglangPart):
             algorithm, rows = scheduler.spec_algorithm, engine.memory.rows
             scheduler.future_map = self._futures = engine.release.code("FutureMap")("cpu", algorithm, rows)
         _replace_kernels(engine.release)
-        engine.decode = self.launch
+        engine.decode, self._complete = self.launch, engine.complete
         engine.drafts = self.script = DraftScript()  # how many drafts are right; none if the op-log does not say it
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:
@@ -120,7 +120,7 @@ class SglangSpeculation(SglangPart):
         computed = [self._compute(flight, entry, states) for entry in entries]
         flight.entries = [entry._replace(drafts=ids[1:]) for entry, (ids, *_) in zip(entries, computed, strict=True)]
         if self._verifies_in_launch:  # it frees the slots of rejected drafts
-            self._forward.complete(Missing(swarden_pass=flight), {entry.request.id: entry.request for entry in entries})
+            self._complete(flight)
         ids, sampled, of_states = zip(*computed, strict=True)
         drafts, samples = self._release.torch.tensor(ids), self._release.torch.tensor(sampled)
         if states is not None:

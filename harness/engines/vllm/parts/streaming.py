@@ -19,7 +19,7 @@ from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
 from swarden.invariants.events import FinishReason
-from swarden.invariants.view import LaunchView, SessionView, Snapshot
+from swarden.invariants.view import SessionView, Snapshot
 
 END_OF_INPUT = Submission((0,), 1, (), 0, 0)
 
@@ -72,11 +72,7 @@ class VllmSessions(Part, SessionPort):
                 intercept(manager, name, self._free)
 
     def views(self, snapshot: Snapshot) -> Snapshot:
-        sessions, launches = self._requests.sessions, list[LaunchView]()
-        for launch in snapshot.launches or ():
-            turns = [sessions.get(request, 0) for request, *_ in launch.entries]
-            launches.append(launch._replace(sessions=turns if any(turns) else ()))
-        return replace(snapshot, sessions=tuple(self._views()), launches=tuple(launches))
+        return replace(snapshot, sessions=tuple(self._views()))
 
     def open_session(self, *, namespace: int = 0) -> int:
         self._last_id += 1
