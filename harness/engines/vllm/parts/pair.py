@@ -169,7 +169,7 @@ class PairSide(Part):
             and req.status.name == WAITS_FOR_LOAD
             and req.request_id not in scheduler.finished_recving_kv_req_ids
         }
-        due = frozenset([number for number, count in steps if count >= engine.config.most_launches])
+        due = frozenset([number for number, count in steps if count >= engine.limits.most_launches])
         return replace(snapshot, awaited=awaited, due_transfers=due)
 
     def awaits_another(self) -> bool:

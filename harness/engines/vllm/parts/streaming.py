@@ -58,7 +58,8 @@ class VllmSessions(Part, SessionPort):
 
     def __init__(self, engine: VllmEngine) -> None:
         self._built, self._requests, self._notice = engine.built, engine.requests, engine.log.notice
-        self._max_context_len, self._namespaces = engine.config.max_context_len, engine.runner.device.namespaces
+        self._longest, self._namespaces = engine.built.scheduler.max_model_len, engine.runner.device.namespaces
+        self._block_len = engine.config.groups[0].block_len
         self._streams: dict[int, Stream] = {}
         self._last_id = 0
         engine.sessions, engine.queues_turns = self, True
@@ -120,7 +121,7 @@ class VllmSessions(Part, SessionPort):
             known = 0
         before = stream.most_tokens if is_busy else 0
         most_tokens = before + len(submission.tokens) + submission.max_new_tokens
-        if most_tokens > self._max_context_len:
+        if most_tokens > self._longest:
             requests.reject(number, submission, "too long")
             return number
         stream.most_tokens = most_tokens
@@ -187,9 +188,8 @@ class VllmSessions(Part, SessionPort):
         stream.turn = self._requests.turns[stream.req.request_id] = number
         self._requests.sessions[number] = session
         if length:
-            size = self._built.tables[0].block_size
             blocks = self._built.tables[0].req_to_blocks.get(stream.req.request_id, ())
-            pages = tuple([block.block_id for block in blocks[: -(-length // size)]])
+            pages = tuple([block.block_id for block in blocks[: -(-length // self._block_len)]])
             self._notice(seen.Lent(session, number, length, pages))
 
     def _end_input(self, stream: Stream) -> None:
