@@ -181,6 +181,14 @@ def test_counts_of_known_bugs_in_the_pages_are_those_of_the_files():
         assert pages.with_counts(page.read_text()) == page.read_text()
 
 
+def test_tables_of_capabilities_are_those_of_the_parts_of_their_engines():
+    """`python -m docs.make.pages` writes them."""
+    tables = [page for page in PAGES if pages.PARTS.search(page.read_text())]
+
+    assert tables
+    assert [page.name for page in tables if pages.with_parts(page.read_text()) != page.read_text()] == []
+
+
 def test_backtests_in_the_pages_are_those_that_ship():
     readme, releases = (pages.ROOT / name for name in ("README.md", "docs/releases.md"))
 

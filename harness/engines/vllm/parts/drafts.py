@@ -1,4 +1,10 @@
-"""Speculative decoding."""
+"""Speculative decoding: passes that compute drafts of the next tokens, too.
+
+Real: slots ahead, the dropped last block of a hit (`eagle`), the next pass of the `AsyncScheduler` scheduled as if all
+drafts were right.
+Stand-in: the proposer: the operation `accept` says how many drafts are right.
+Shows: writes beyond the allocation, KV of rejected drafts.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any

@@ -1,4 +1,11 @@
-"""Offloading to CPU memory by a connector of the release: both of its sides are real, the copies are not."""
+"""Offloading: CPU memory behind the device, by a connector of the release.
+
+Real: from 0.26.0: both sides of the `OffloadingConnector`, CPU memory with LRU or ARC, flushes, reset; Mamba states as
+chunks; with `external_len` both sides of the `MultiConnector` over this connector and a store.
+Stand-in: an `OffloadingWorker` (`copies.py`) that copies tags, ordered with the passes as the streams are. Faults:
+`load.late`, `store.late`; `store.fails` only in op-logs, because every release dies of it (pull 52838).
+Shows: a wrong chunk is read, a store that still reads the blocks of a load.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

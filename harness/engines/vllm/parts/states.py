@@ -1,4 +1,8 @@
-"""The recurrent states of Mamba layers: where a pass reads and writes them, and the copies that the worker makes.
+"""Mamba layers: where a pass reads and writes their recurrent states, and the copies that the worker makes.
+
+Real: `MambaManager` in mode "align", "none" without a prefix cache, or "all" (to 0.28.0).
+Stand-in: one tag per state, moved, copied and zeroed as in `v1/worker/mamba_utils.py`.
+Shows: the state of another prefix.
 
 As in v1/worker/mamba_utils.py and v1/attention/backends/mamba_attn.py of the releases.  A block of a state table holds
 the state after the last token that was computed in it.  In mode "align" the running state moves to another block by a

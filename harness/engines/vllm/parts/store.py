@@ -1,4 +1,11 @@
-"""A KV connector whose store outside of the engine has the first tokens of every prompt, and the loads from it."""
+"""KV connector: a store outside of the engine has the first tokens of every prompt.
+
+Real: factory, look-ups, loads within a step or in the background, `kv_load_failure_policy` "recompute" and "fail"
+(`recomputes_loads`), blocks kept for a save.
+Stand-in: the store, also of what was saved. Every second load in the background is written at once, the others at their
+end; none waits for a pass. Faults: `load.fails`, `load.late`, `store.late`.
+Shows: blocks that are read before they are loaded, or freed before they are saved.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

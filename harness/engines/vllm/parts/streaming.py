@@ -1,5 +1,9 @@
 """Streaming input: a session is a resumable request of the release, and each turn further input for it.
 
+Real: resumable requests, inputs queued while the one before runs, end of the input, a client that cancels.
+Stand-in: none.
+Shows: tokens of an earlier turn, stuck sessions.
+
 A release drops the last output token of a turn before it appends the next input.  A client that wants to keep it sends
 it again.  A turn that does not begin with the tokens of its session is the first of another resumable request.
 """
