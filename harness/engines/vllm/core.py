@@ -4,7 +4,7 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -20,13 +20,6 @@ Arguments = Mapping[str, dict[str, Any]]
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
 QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # the queues of waiting requests, in any release
 LAYER = {"num_kv_heads": 1, "head_size": 1, "use_mla": False}
-
-
-class BlockSizes(NamedTuple):
-    """The tokens to which the scheduler aligns what is computed, and those of a block hash."""
-
-    scheduled: int
-    hashed: int
 
 
 class BuiltCore(msgspec.Struct, frozen=True):
@@ -66,9 +59,11 @@ def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
     transfers = transfer_config(release, config, arguments["KVTransferConfig"])
     vllm_config = _vllm_config(release, arguments, transfers)
     groups = _groups(release, config, arguments)
-    sizes = BlockSizes(*release.code("resolve_kv_cache_block_sizes")(groups, vllm_config))
+    scheduled, hashed = release.code("resolve_kv_cache_block_sizes")(groups, vllm_config)  # tokens
     vllm_config.cache_config.block_size = min(group.block_len for group in config.groups)
-    scheduler = _scheduler(release, vllm_config, groups, sizes)
+    scheduler = _scheduler(
+        release, vllm_config=vllm_config, kv_cache_config=groups, block_size=scheduled, hash_block_size=hashed
+    )
     core = type("Core", (release.code("EngineCore"),), {"__init__": lambda core: None})()
     has_drafts = vllm_config.speculative_config is not None
     vars(core).update(
@@ -85,7 +80,7 @@ def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
         **dict.fromkeys(SILENT_CONTEXTS, _silent),
     )
     has_hashes = vllm_config.cache_config.enable_prefix_caching or any(part.hashes_blocks for part in config.parts)
-    hasher = _hasher(release, sizes, vllm_config) if has_hashes else None
+    hasher = _hasher(release, hashed, vllm_config) if has_hashes else None
     manager = scheduler.kv_cache_manager
     return BuiltCore(core, scheduler, manager, manager.block_pool, hasher, runner.number_of)
 
@@ -101,12 +96,12 @@ NOT_DRIVEN = {
 }
 
 
-def _hasher(release: VllmRelease, sizes: BlockSizes, vllm_config: Any) -> Callable[[Any], Any]:
+def _hasher(release: VllmRelease, block_len: int, vllm_config: Any) -> Callable[[Any], Any]:
     """The function that hashes the blocks of a request, as EngineCore.__init__ makes it."""
     make = release.code("get_request_block_hasher")
     lookahead = {"num_hash_lookahead_tokens": getattr(vllm_config, "num_hash_lookahead_tokens", 0)}
     more = {name: value for name, value in lookahead.items() if name in parameters(make)}
-    hasher: Callable[[Any], Any] = make(sizes.hashed, release.code("sha256"), **more)
+    hasher: Callable[[Any], Any] = make(block_len, release.code("sha256"), **more)
     return hasher
 
 
@@ -128,16 +123,10 @@ def _vllm_config(release: VllmRelease, arguments: Arguments, transfers: Any) -> 
     return whole
 
 
-def _scheduler(release: VllmRelease, vllm_config: Any, groups: Any, sizes: BlockSizes) -> Any:
+def _scheduler(release: VllmRelease, *, vllm_config: Any, **arguments: Any) -> Any:
     kind = release.code("AsyncScheduler" if vllm_config.scheduler_config.async_scheduling else "Scheduler")
-    wanted = {
-        "vllm_config": vllm_config,
-        "kv_cache_config": groups,
-        "structured_output_manager": release.code("StructuredOutputManager")(vllm_config),
-        "block_size": sizes.scheduled,
-        "hash_block_size": sizes.hashed,
-        "log_stats": False,
-    }
+    outputs = release.code("StructuredOutputManager")(vllm_config)
+    wanted = {"vllm_config": vllm_config, "structured_output_manager": outputs, "log_stats": False, **arguments}
     return kind(**known(wanted, release.code("Scheduler")))
 
 
