@@ -3,6 +3,7 @@
 With --picture it draws the picture, too.
 """
 
+import importlib
 import json
 import os
 import re
@@ -11,19 +12,17 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html.parser import HTMLParser
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.backtest import table as backtest_table
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.registry import bugs_by_engine, target_of
-from swarden.harness.kit.part import Capability
-from swarden.harness.kit.settings import flat
+from swarden.harness.kit.settings import PartSettings, default_of
 from swarden.harness.releases.backtest_results import Outcome, cost_of
 from swarden.harness.report.known_bug import Row, document, rows_of
 
@@ -32,9 +31,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HASH = re.compile(r"-[0-9a-f]{8}\.oplog")  # of the sources
 STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^<!-- (findings|further bugs) of ([\w-]+) -->\n(?:(?:[|-]|  ).*\n)*", re.MULTILINE)
+PARTS = re.compile(r"^<!-- parts of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
+PART = re.compile(r"\n(?=(?:Stand-in|Shows|Settings): )")  # of a docstring, behind "Real: "
 BACKTEST = re.compile(r"^<!-- backtest of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
-CAPABILITIES = re.compile(r"^<!-- capabilities of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
-DRIVEN = re.compile(r"Real: (.*)\. Stand-in: (.*)\. Shows: (.*)\.$")  # the end of the docstring of a capability
 BACKTESTS = re.compile(r"^\| .*\(docs/releases\.md#what-was-found-before-its-fix\) \|$", re.MULTILINE)  # a row
 COUNTED: Mapping[str, Callable[[KnownBug], object]] = {  # the words behind a number, and the bugs that it counts
     r" bugs in releases of | bugs\*\* have a row|, the cause was read": lambda bug: bug,
@@ -85,6 +84,40 @@ def with_tables(page: str) -> str:
     return TABLE.sub(written, page)
 
 
+def with_parts(page: str) -> str:
+    """The page with the table of an engine's capabilities, from the docstrings and the settings of its parts."""
+
+    def written(found: re.Match[str]) -> str:
+        head = ("capability", "real", "stand-in", "what it shows", "settings")
+        rows = [head, ("---",) * len(head), *part_rows(found[1])]
+        return "\n".join([found[0].splitlines()[0], *[f"| {' | '.join(row)} |" for row in rows], ""])
+
+    return PARTS.sub(written, page)
+
+
+def part_rows(engine: str) -> Iterator[Sequence[str]]:
+    folder = ROOT / "harness/engines" / engine
+
+    def linked(found: re.Match[str]) -> str:
+        path = next(path for path in (folder / "parts" / found[1], folder / found[1]) if path.exists())
+        return f"[{found[1]}](../{path.relative_to(ROOT)})"
+
+    for path in sorted((folder / "parts").glob("*.py")):
+        module = importlib.import_module(f"swarden.harness.engines.{engine}.parts.{path.stem}")
+        title, _, text = (module.__doc__ or "").partition("\n\nReal: ")
+        if text:
+            cells = PART.split(f"Real: {text}".split("\n\n")[0].strip())
+            known = {
+                name: " ".join(cell.split()).rstrip(".") for name, _, cell in (one.partition(": ") for one in cells)
+            }
+            kinds = [one for one in vars(module).values() if getattr(one, "__module__", "") == module.__name__]
+            settings = [one for one in kinds if isinstance(one, type) and issubclass(one, PartSettings)]
+            names = ", ".join(f"`{name}`" for kind in settings for name in default_of(kind))
+            row = (known["Real"], known["Stand-in"], known["Shows"], known.get("Settings", names))
+            label = f"{title.partition(':')[0]} (`{path.name}`)"
+            yield [re.sub(r"`(\w+\.py)`", linked, cell) for cell in (label, *row)]
+
+
 def with_counts(page: str) -> str:
     """The page with the numbers of known bugs with a document."""
     documented = [bug for engine in ENGINES for bug in own_bugs(engine) if bug.document is not None]
@@ -125,27 +158,6 @@ def with_backtests(page: str) -> str:
         return "\n".join([found[0].splitlines()[0], *rows, ""])
 
     return BACKTESTS.sub(backtests_row(), BACKTEST.sub(written, page))
-
-
-def with_capabilities(page: str) -> str:
-    """The page with the table of the capabilities of an engine, as their docstrings and settings have it."""
-
-    def written(found: re.Match[str]) -> str:
-        target: Any = target_of(found[1])
-        parts = [getattr(target.config_type(), name) for name in target.config_type.__struct_fields__]
-        heads = ("capability", "real", "stand-in", "what it shows", "settings")
-        rows = [heads, ("---",) * len(heads), *[capability_row(part) for part in parts if isinstance(part, Capability)]]
-        return "\n".join([found[0].splitlines()[0], *[f"| {' | '.join(row)} |" for row in rows], ""])
-
-    return CAPABILITIES.sub(written, page)
-
-
-def capability_row(part: Capability) -> tuple[str, ...]:
-    path = "/".join(type(part).__module__.split(".")[1:]) + ".py"
-    driven = DRIVEN.search(" ".join((part.__doc__ or "").split()))
-    assert driven is not None, f"{path}: the docstring of {type(part).__name__} does not end with Real, Stand-in, Shows"
-    settings = ", ".join(f"`{name}`" for name in flat(part))
-    return f"{part.server_need} ([{Path(path).name}](../{path}))", *driven.groups(), settings
 
 
 def backtests_row() -> str:
@@ -254,7 +266,7 @@ def draw(page: str) -> None:
 
 if __name__ == "__main__":
     for path in PAGES:
-        path.write_text(with_tables(with_counts(with_backtests(with_capabilities(with_stories(path.read_text()))))))
+        path.write_text(with_parts(with_tables(with_counts(with_backtests(with_stories(path.read_text()))))))
     for path, text in documents().items():
         if path.stem in kept():
             path.write_text(text)

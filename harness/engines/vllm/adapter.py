@@ -17,7 +17,7 @@ from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.parts.pause import Pausing
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequests
-from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.engines.vllm.runner import Runner
 from swarden.harness.kit import drafts, tags
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
@@ -63,8 +63,7 @@ class VllmEngine(VllmFacts):
     def __init__(self, release: VllmRelease, config: VllmConfig) -> None:
         super().__init__(faults_of(release, config))
         self.config, self.requests = config, VllmRequests(release, config, self.log.notice)
-        numbers = self.requests.number_of, self.requests.run_of
-        runner = self.make_runner(release, Hooks(self.log.notice, self._launched, self._completed, *numbers))
+        runner = self.make_runner(release)
         built = build(release, config, runner)
         self.walk(config, built, runner, Moves(built, self.report, self.requests.owner))
         self.log.when_traced = self.moves.watch_locks
@@ -76,8 +75,8 @@ class VllmEngine(VllmFacts):
             self.reported -= names_of([seen.Discarded])
         self.equip(config.parts, config, release)
 
-    def make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
-        return Runner(release, self.config, hooks)
+    def make_runner(self, release: VllmRelease) -> Runner:
+        return Runner(release, self.config, self)
 
     @property
     def has_work(self) -> bool:
@@ -154,12 +153,9 @@ class VllmEngine(VllmFacts):
         else:
             self.log.notice(seen.Retracted(number, req.num_output_tokens, ()))
 
-    def _launched(self, flight: VllmPass) -> None:
-        self.report(self.launched(flight))
-        self.report(self.moves.settle())
-
-    def _completed(self, flight: VllmPass) -> None:
-        self.report(flight.completed(self.is_used))
+    def launched(self, flight: VllmPass) -> None:
+        super().launched(flight)
+        self.report(self.settle())
 
 
 def faults_of(release: VllmRelease, config: VllmConfig) -> Mapping[str, str]:

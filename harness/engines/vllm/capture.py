@@ -52,16 +52,8 @@ class VllmFacts(Adapted):
         cache_key = runner.release.code("make_block_hash_with_group_id")
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(self._groups))
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
-        self.limits = Limits(
-            config.block_size,
-            config.max_running_requests,
-            config.max_context_len,
-            config.chunk_len,
-            most_launches=config.most_launches,
-            reuses_in_launch_order=not getattr(built.scheduler, "defer_block_free", False),
-            mixes_batches=True,
-            shares_prefixes=config.prefix_caching,
-        )._replace(**{name: limit for part in config.parts for name, limit in part.limits(config).items()})
+        is_deferred = getattr(built.scheduler, "defer_block_free", False)
+        self.limits = Limits(**config.limits, reuses_in_launch_order=not is_deferred)
 
     @property
     def in_flight(self) -> Sequence[VllmPass]:
@@ -88,7 +80,16 @@ class VllmFacts(Adapted):
     def counted(self) -> Mapping[str, int]:
         return {pool.view.name: pool.num_free for pool in self._pools}
 
-    def launched(self, flight: VllmPass) -> Iterator[NamedTuple]:
+    def number_of(self, rid: str) -> int:
+        return self.requests.number_of(rid)
+
+    def launched(self, flight: VllmPass) -> None:
+        self.report(self._launched(flight))
+
+    def completed(self, flight: VllmPass) -> None:
+        self.report(flight.completed(self.is_used))
+
+    def _launched(self, flight: VllmPass) -> Iterator[NamedTuple]:
         """The admissions, the launch, and what the pass is going to write."""
         device = self.runner.device
         for entry in flight.entries:

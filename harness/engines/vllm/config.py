@@ -1,14 +1,17 @@
-"""The configuration of a vLLM engine core, and its limits; imports nothing of vLLM."""
+"""The configuration of a vLLM engine core, with all that follows from its plain settings; imports nothing of vLLM."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.target import Pool, Shape
+from swarden.harness.core.target import Draw, Pool, Shape
+from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_FAULTS
-from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup
+from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup, pool_len, specs_of
 from swarden.harness.engines.vllm.parts import disk, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
 from swarden.harness.engines.vllm.parts.drafts import Drafts
@@ -21,9 +24,24 @@ from swarden.harness.engines.vllm.parts.states import States, num_blocks_of
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
 from swarden.harness.kit.part import merged, server_needs
-from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, within
+from swarden.harness.kit.settings import (
+    Drawn,
+    IfReleaseHas,
+    OneOf,
+    PartOf,
+    Settings,
+    default_of,
+    drawn,
+    made,
+    replaced,
+    within,
+)
+from swarden.harness.kit.tags import TagMemory
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
+SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
+ENOUGH: dict[str, Any] = {"num_blocks": 1 << 16}
+LARGE: Mapping[str, int] = {"num_blocks": 4096}
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 SEQUENCES = "sequences"
 MAX_WINDOWS = 8
@@ -81,11 +99,10 @@ class VllmConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_groups()
-        if self.chunk_len < self.max_running_requests:
-            raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
-        if max(self.num_blocks * self.largest_block_size, self.offload.num_blocks * self.block_size) > MAX_SLOTS:
+        self.check_chunk(self.max_running_requests, "at least max_running_requests")
+        if max(self.num_blocks * self.largest_block_len, self.offload.num_host_blocks * self.block_size) > MAX_SLOTS:
             raise InvalidConfig(f"num_blocks and cpu_chunks have more than {MAX_SLOTS} slots; make them smaller")
-        if self.num_blocks < (least := least_blocks(self)):
+        if self.num_blocks < (least := self.least_blocks):
             raise InvalidConfig(f"num_blocks is {self.num_blocks}, want at least {least} for one request")
 
     def _check_groups(self) -> None:
@@ -94,6 +111,20 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig(f"window_block_sizes has {len(self.window_block_sizes)} entries, want one per window")
         if max(sizes) % self.block_size or any(self.block_size % size and size % self.block_size for size in sizes):
             raise InvalidConfig(f"window_block_sizes is {list(self.window_block_sizes)}, want multiples of block_size")
+
+    def check_chunk(self, least: int, want: str) -> None:
+        if self.chunk_len < least:
+            raise InvalidConfig(f"chunk_len is {self.chunk_len}, want {want}")
+
+    def check_release(self, release: VllmRelease) -> None:
+        """Raise InvalidConfig if the release cannot be built with these settings."""
+        if release.has("partial_blocks") and any(group.block_len < self.block_size for group in self.groups):
+            raise InvalidConfig(
+                f"window_block_sizes is {list(self.window_block_sizes)}, want multiples of block_size "
+                f"{self.block_size}: vllm {release.text} would cache parts of blocks, which is not driven"
+            )
+        for part in self.parts:
+            part.check_release(self, release)
 
     @property
     def parts(self) -> Sequence[VllmPart]:
@@ -121,7 +152,7 @@ class VllmConfig(Settings, frozen=True):
         return (*groups, *self.states.layers(self.block_size if self.prefix_caching else self.max_context_len))
 
     @property
-    def largest_block_size(self) -> int:
+    def largest_block_len(self) -> int:
         """The tokens of the largest block that has KV of each token."""
         return max((self.block_size, *self.window_block_sizes))
 
@@ -130,17 +161,88 @@ class VllmConfig(Settings, frozen=True):
         return 2 if self.asynchronous else 1
 
     @property
+    def least_blocks(self) -> int:
+        """The blocks of the longest request; a release does not start with fewer."""
+        context, drafts = self.max_context_len, self.drafts.count
+        blocks = int(self.watermark * self.num_blocks)
+        for window, size, has_states in self.groups:
+            if has_states:
+                blocks += drafts + num_blocks_of(self.state_mode, context, size)
+            elif window is None:
+                blocks += -(-(context + self.drafts.lookahead_len) // size)
+            else:
+                kept = min(window - 1 + self.most_launches * self.chunk_len + 2 * drafts, context)
+                blocks += -(-kept // size) + 1
+        return blocks
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """Limits in the snapshots."""
+        limits = {
+            "page_size": self.block_size,
+            "max_running_requests": self.max_running_requests,
+            "max_context_len": self.max_context_len,
+            "chunk_len": self.chunk_len,
+            "most_launches": self.most_launches,
+            "mixes_batches": True,
+            "shares_prefixes": self.prefix_caching,
+        }
+        return limits | merged(part.limits(self) for part in self.parts)
+
+    def prepare(self, release: VllmRelease) -> None:
+        """Set what the release reads when it makes its configurations and the scheduler."""
+        os.environ[RUNNER_SWITCH] = str(int(self.second_runner))
+        release.model_config.max_model_len = self.max_context_len
+
+    def arguments(self, release: VllmRelease) -> dict[str, dict[str, Any]]:
+        """The arguments of the release's configurations, by the name of the class."""
+        cache = {"block_size": self.block_size, "enable_prefix_caching": self.prefix_caching, "cache_dtype": "auto"}
+        retention = {"prefix_cache_retention_interval": self.retention_interval}
+        scheduling = {
+            "max_num_seqs": self.max_running_requests,
+            "max_num_batched_tokens": self.chunk_len,
+            "max_model_len": self.max_context_len,
+            "enable_chunked_prefill": True,
+            "async_scheduling": self.asynchronous,
+            "is_encoder_decoder": False,
+            "policy": self.policy,
+            "watermark": self.watermark,
+        }
+        arguments = defaultdict[str, dict[str, Any]](
+            dict,
+            CacheConfig=cache,
+            SchedulerConfig=scheduling,
+            KVCacheConfig={"num_blocks": self.num_blocks + 1, "kv_cache_tensors": [], **retention},
+        )
+        for part in self.parts:
+            for name, further in part.arguments(self, release).items():
+                arguments[name].update(further)
+        return arguments
+
+    def tag_memory(self) -> TagMemory:
+        """The stand-in for the memory of the device."""
+        return TagMemory(self.num_blocks, self.largest_block_len)
+
+    def with_chunk(self, *lens: int) -> Mapping[str, int]:
+        """The setting with passes of at least so many tokens."""
+        return {"chunk_len": max(self.chunk_len, *lens)}
+
+    def for_drafts(self) -> Mapping[str, int]:
+        """The settings with drafts; beside states, with one pass in flight."""
+        chunk = self.with_chunk(2 * self.max_running_requests, 8)
+        return {**chunk, "asynchronous": self.asynchronous and not self.states.is_on}
+
+    @property
     def faults(self) -> Mapping[str, str]:
         """The faults of the KV connectors, each with its effect."""
         return merged(part.faults(self) for part in self.parts)
 
     @property
     def shape(self) -> Shape:
-        pools = [Pool(POOL, self.num_blocks, group.window, group.has_states) for group in self.groups]
         used = {name for part in self.parts for name in part.uses(self)}
-        sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         return Shape(
-            *sizes,
+            **{name: limit for name, limit in self.limits.items() if name in Shape._fields},
+            pools=[Pool(POOL, self.num_blocks, group.window, group.has_states) for group in self.groups],
             unused=[name for name in (*Drafts.ops, *Streaming.ops, *CONNECTOR_FAULTS) if name not in used],
             sessions_rewind=False,
             samples=self.seeds,
@@ -158,16 +260,77 @@ SERVER_NEEDS = {  # in the order of the documents
 }
 
 
-def least_blocks(config: VllmConfig) -> int:
-    """The blocks of the longest request; a release does not start with fewer."""
-    context, drafts = config.max_context_len, config.drafts.count
-    blocks = int(config.watermark * config.num_blocks)
-    for window, size, has_states in config.groups:
-        if has_states:
-            blocks += drafts + num_blocks_of(config.state_mode, context, size)
-        elif window is None:
-            blocks += -(-(context + config.drafts.lookahead_len) // size)
-        else:
-            kept = min(window - 1 + config.most_launches * config.chunk_len + 2 * drafts, context)
-            blocks += -(-kept // size) + 1
-    return blocks
+def running_config(release: VllmRelease, scheduler: Any) -> VllmConfig:
+    """That of a running scheduler, which has a group of full attention."""
+    further, full_attention = specs_of(scheduler), release.code("FullAttentionSpec")
+    whole_at = [*map(type, further)].index(full_attention)
+    whole = further.pop(whole_at)
+    return VllmConfig(
+        block_size=whole.block_size,
+        num_blocks=pool_len(scheduler),
+        windows=tuple([None if type(spec) is full_attention else spec.sliding_window for spec in further]),
+        window_block_sizes=tuple([spec.block_size for spec in further]),
+        windows_first=whole_at,
+        max_running_requests=scheduler.max_num_running_reqs,
+        max_context_len=scheduler.max_model_len,
+        chunk_len=scheduler.max_num_scheduled_tokens,
+        policy=scheduler.policy.value,
+        prefix_caching=scheduler.kv_cache_manager.enable_caching,
+        asynchronous=isinstance(scheduler, release.code("AsyncScheduler")),
+        second_runner=release.has("second_runner") and bool(scheduler.use_v2_model_runner),
+        retention_interval=getattr(scheduler.kv_cache_config, "prefix_cache_retention_interval", None),
+        watermark=getattr(scheduler.scheduler_config, "watermark", 0.0),
+    )
+
+
+def config_for(shape: Shape) -> Mapping[str, Any]:
+    """The settings for this shape: one pool for all groups."""
+    windowed = [pool.window for pool in shape.pools if pool.window is not None]
+    if len(shape.pools) != len(windowed) + 1:
+        raise InvalidConfig("want a full pool, and windowed ones beside it; an engine core of vllm has such groups")
+    return {
+        "block_size": shape.page_size,
+        "num_blocks": sum(pool.units for pool in shape.pools),
+        "windows": windowed,
+        "windows_first": shape.pools[0].window is not None,
+        "chunk_len": shape.chunk_len or default_of(VllmConfig)["chunk_len"],
+        "max_running_requests": shape.max_running_requests,
+        "max_context_len": shape.max_context_len,
+    }
+
+
+def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
+    """An engine core without a KV connector, states or drafts; its pool is not drawn yet."""
+    running = draw.one_of((4, 2, 3, 6))
+    window = draw.one_of((5, 4, 2, 8, 3, 16))
+    size = draw.one_of((4, 1, 2, 8))
+    windows = draw.one_of(((window,), (window, draw.one_of((4, 9, 3))), (), (window,) * 2))
+    runners = ("second_runner",) if has("second_runner") else ()
+    names = ("max_context_len", "chunk_len", "policy", "prefix_caching", "asynchronous", *runners)
+    values = drawn(draw, VllmConfig, *names) | drawn(draw, Pauses)
+    values["chunk_len"] = max(running, values["chunk_len"])
+    if has("retention_interval"):
+        values["retention_interval"] = draw.one_of((0, 0, None))  # servers have 0
+    values |= ENOUGH | {"block_size": size, "windows": windows, "max_running_requests": running}
+    if windows:
+        values["windows_first"] = draw.one_of((True, False))
+        values["window_block_sizes"] = (size * draw.one_of((1, 1, 2)),) * len(windows)
+    return made(VllmConfig, values)
+
+
+def decode_config(draw: Draw, prefill: VllmConfig) -> VllmConfig:
+    """The configuration of a prefill side, with another scheduler."""
+    running = draw.one_of((4, 2, 8, 1))
+    return replaced(
+        prefill,
+        max_running_requests=running,
+        **prefill.with_chunk(running),
+        asynchronous=draw.one_of((False, True)),
+        prefix_caching=prefill.prefix_caching if prefill.states.is_on else draw.one_of((True, True, False)),
+        recomputes_loads=draw.one_of((True, False)),
+    )
+
+
+def with_blocks(draw: Draw, config: VllmConfig) -> VllmConfig:
+    """The configuration with a small pool."""
+    return replaced(config, num_blocks=config.least_blocks + draw.one_of((0, 1, 2, 4, 8, 16, 40)))

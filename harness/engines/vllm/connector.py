@@ -48,6 +48,34 @@ class ConnectorWorker:
         return None
 
 
+class ReleasedSide(ConnectorWorker):
+    """The worker's side of a release's own connector: what it reports in a pass, the scheduler gets with the result."""
+
+    def __init__(self, release: VllmRelease, connector: Any) -> None:
+        super().__init__()
+        self._release, self._connector = release, connector
+        self._outputs: dict[int, Any] = {}
+
+    def __bool__(self) -> bool:
+        return any(output.finished_recving for output in self._outputs.values())
+
+    def report(self, *finished: Any) -> Any:
+        """The connector's output for the scheduler: the transfers that have ended."""
+        connector = self._connector
+        sent, received, failed = reported(connector, *finished)
+        return self._release.make(
+            "KVConnectorOutput",
+            finished_sending=sent,
+            finished_recving=received,
+            failed_recving=failed,
+            invalid_block_ids=connector.get_block_ids_with_load_errors(),
+            kv_connector_worker_meta=getattr(connector, "build_connector_worker_meta", lambda: None)(),
+        )
+
+    def computed(self, one: VllmPass) -> Any:
+        return self._outputs.pop(id(one))
+
+
 def reported(connector: Any, *args: Any) -> list[list[str]]:
     """The report of a connector's worker side: the requests that are sent, those received, those that failed.
 

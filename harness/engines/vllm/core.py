@@ -1,15 +1,14 @@
 """The release's engine core, built without its start: no process, no socket, no model."""
 
-import os
 import queue
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
+from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.connector import transfer_config
 from swarden.harness.kit.calls import Wrap, intercept
@@ -21,13 +20,6 @@ Arguments = Mapping[str, dict[str, Any]]
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
 QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # the queues of waiting requests, in any release
 LAYER = {"num_kv_heads": 1, "head_size": 1, "use_mla": False}
-
-
-class BlockSizes(NamedTuple):
-    """The tokens to which the scheduler aligns what is computed, and those of a block hash."""
-
-    scheduled: int
-    hashed: int
 
 
 class BuiltCore(msgspec.Struct, frozen=True):
@@ -61,26 +53,17 @@ class BuiltCore(msgspec.Struct, frozen=True):
         return Place.LOADING if has_blocks else Place.WAITING
 
 
-def _arguments(release: VllmRelease, config: VllmConfig) -> Arguments:
-    """The arguments of the release's configurations that parts add, by the name of the class."""
-    arguments = defaultdict[str, dict[str, Any]](dict)
-    for part in config.parts:
-        for name, further in part.arguments(config, release).items():
-            arguments[name].update(further)
-    return arguments
-
-
 def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
-    os.environ[RUNNER_SWITCH] = str(int(config.second_runner))
-    model = release.model_config
-    model.max_model_len = config.max_context_len
-    arguments = _arguments(release, config)
+    config.prepare(release)
+    arguments = config.arguments(release)
     transfers = transfer_config(release, config, arguments["KVTransferConfig"])
-    vllm_config = _vllm_config(release, config, arguments, transfers)
+    vllm_config = _vllm_config(release, arguments, transfers)
     groups = _groups(release, config, arguments)
-    sizes = BlockSizes(*release.code("resolve_kv_cache_block_sizes")(groups, vllm_config))
+    scheduled, hashed = release.code("resolve_kv_cache_block_sizes")(groups, vllm_config)  # tokens
     vllm_config.cache_config.block_size = min(group.block_len for group in config.groups)
-    scheduler = _scheduler(release, config, vllm_config, groups, sizes)
+    scheduler = _scheduler(
+        release, vllm_config=vllm_config, kv_cache_config=groups, block_size=scheduled, hash_block_size=hashed
+    )
     core = type("Core", (release.code("EngineCore"),), {"__init__": lambda core: None})()
     has_drafts = vllm_config.speculative_config is not None
     vars(core).update(
@@ -88,16 +71,16 @@ def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
         scheduler=scheduler,
         model_executor=runner,
         batch_queue_size=config.most_launches,
-        batch_queue=deque(maxlen=config.most_launches) if config.asynchronous else None,
-        async_scheduling=config.asynchronous,
+        batch_queue=deque(maxlen=config.most_launches) if config.most_launches > 1 else None,
+        async_scheduling=config.most_launches > 1,
         aborts_queue=queue.Queue(),
         use_spec_decode=has_drafts,
         check_for_draft_tokens=has_drafts,
         **NOT_DRIVEN,
         **dict.fromkeys(SILENT_CONTEXTS, _silent),
     )
-    has_hashes = config.prefix_caching or any(part.hashes_blocks for part in config.parts)
-    hasher = _hasher(release, sizes, vllm_config) if has_hashes else None
+    has_hashes = vllm_config.cache_config.enable_prefix_caching or any(part.hashes_blocks for part in config.parts)
+    hasher = _hasher(release, hashed, vllm_config) if has_hashes else None
     manager = scheduler.kv_cache_manager
     return BuiltCore(core, scheduler, manager, manager.block_pool, hasher, runner.number_of)
 
@@ -113,61 +96,37 @@ NOT_DRIVEN = {
 }
 
 
-def _hasher(release: VllmRelease, sizes: BlockSizes, vllm_config: Any) -> Callable[[Any], Any]:
+def _hasher(release: VllmRelease, block_len: int, vllm_config: Any) -> Callable[[Any], Any]:
     """The function that hashes the blocks of a request, as EngineCore.__init__ makes it."""
     make = release.code("get_request_block_hasher")
     lookahead = {"num_hash_lookahead_tokens": getattr(vllm_config, "num_hash_lookahead_tokens", 0)}
     more = {name: value for name, value in lookahead.items() if name in parameters(make)}
-    hasher: Callable[[Any], Any] = make(sizes.hashed, release.code("sha256"), **more)
+    hasher: Callable[[Any], Any] = make(block_len, release.code("sha256"), **more)
     return hasher
 
 
-def _vllm_config(release: VllmRelease, config: VllmConfig, arguments: Arguments, transfers: Any) -> Any:
-    model = release.model_config
-    scheduling = release.make(
-        "SchedulerConfig",
-        max_num_seqs=config.max_running_requests,
-        max_num_batched_tokens=config.chunk_len,
-        max_model_len=config.max_context_len,
-        enable_chunked_prefill=True,
-        async_scheduling=config.asynchronous,
-        is_encoder_decoder=False,
-        policy=config.policy,
-        watermark=config.watermark,
-    )
-    cache = release.make(
-        "CacheConfig",
-        block_size=config.block_size,
-        enable_prefix_caching=config.prefix_caching,
-        cache_dtype="auto",
-        **arguments["CacheConfig"],
-    )
+def _vllm_config(release: VllmRelease, arguments: Arguments, transfers: Any) -> Any:
+    scheduling = arguments["SchedulerConfig"]
     whole = release.make(
         "VllmConfig",
-        model_config=model,
-        scheduler_config=scheduling,
-        cache_config=cache,
+        model_config=release.model_config,
+        scheduler_config=release.make("SchedulerConfig", **scheduling),
+        cache_config=release.make("CacheConfig", **arguments["CacheConfig"]),
         device_config=release.make("DeviceConfig", device="cpu"),
         kv_transfer_config=transfers,
         **arguments["VllmConfig"],
     )
-    whole.scheduler_config.async_scheduling = config.asynchronous  # the CPU platform has switched it off
+    whole.scheduler_config.async_scheduling = scheduling["async_scheduling"]  # the CPU platform has switched it off
     whole.scheduler_config.disable_hybrid_kv_cache_manager = False
-    whole.model_config.max_model_len = config.max_context_len
-    whole.cache_config.num_gpu_blocks = config.num_blocks + 1
+    whole.model_config.max_model_len = scheduling["max_model_len"]
+    whole.cache_config.num_gpu_blocks = arguments["KVCacheConfig"]["num_blocks"]
     return whole
 
 
-def _scheduler(release: VllmRelease, config: VllmConfig, vllm_config: Any, groups: Any, sizes: BlockSizes) -> Any:
-    kind = release.code("AsyncScheduler" if config.asynchronous else "Scheduler")
-    wanted = {
-        "vllm_config": vllm_config,
-        "kv_cache_config": groups,
-        "structured_output_manager": release.code("StructuredOutputManager")(vllm_config),
-        "block_size": sizes.scheduled,
-        "hash_block_size": sizes.hashed,
-        "log_stats": False,
-    }
+def _scheduler(release: VllmRelease, *, vllm_config: Any, **arguments: Any) -> Any:
+    kind = release.code("AsyncScheduler" if vllm_config.scheduler_config.async_scheduling else "Scheduler")
+    outputs = release.code("StructuredOutputManager")(vllm_config)
+    wanted = {"vllm_config": vllm_config, "structured_output_manager": outputs, "log_stats": False, **arguments}
     return kind(**known(wanted, release.code("Scheduler")))
 
 
@@ -187,13 +146,7 @@ def _groups(release: VllmRelease, config: VllmConfig, arguments: Arguments) -> A
     groups = [
         release.make("KVCacheGroupSpec", layer_names=[f"{i}"], kv_cache_spec=spec) for i, spec in enumerate(specs)
     ]
-    wanted = {
-        "num_blocks": config.num_blocks + 1,
-        "kv_cache_tensors": [],
-        "kv_cache_groups": groups,
-        "prefix_cache_retention_interval": config.retention_interval,
-    }
-    return release.make("KVCacheConfig", **{**wanted, **arguments["KVCacheConfig"]})
+    return release.make("KVCacheConfig", kv_cache_groups=groups, **arguments["KVCacheConfig"])
 
 
 @contextmanager

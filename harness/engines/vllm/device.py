@@ -11,7 +11,7 @@ from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.parts.states import VllmStates
 from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmEntry, VllmPass
 from swarden.harness.kit.drafts import DraftScript, drafts_after
-from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, chain, slots_of, token_after
+from swarden.harness.kit.tags import VOCABULARY, ReadTags, chain, slots_of, token_after
 from swarden.invariants.reference import namespace_tag
 
 UNKNOWN = VOCABULARY  # a token that the scheduler has not sent to the runner, or a draft that was not proposed
@@ -29,7 +29,7 @@ class Device:
         self._tokens: dict[int, list[int]] = {}
         self._drafts: dict[int, Sequence[int]] = {}
         self._saved: dict[tuple[int, int], int] = {}
-        self.memory = TagMemory(config.num_blocks, config.largest_block_size)
+        self.memory = config.tag_memory()
         self.states = VllmStates(config.state_mode, self.groups, self.memory)
         self.script = DraftScript((self._num_drafts, 0, 1))
 

@@ -1,23 +1,20 @@
 """Random configurations of a vLLM engine core with small pools, alone or as the sides of a pair."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from swarden.harness.core.target import Draw
-from swarden.harness.engines.vllm.config import PRIORITY, VllmConfig, least_blocks
+from swarden.harness.engines.vllm.config import SETTINGS_FOR, VllmConfig, decode_config, plain_config, with_blocks
 from swarden.harness.engines.vllm.connector import LOAD_FAILS
 from swarden.harness.engines.vllm.layers import ALL
 from swarden.harness.engines.vllm.parts.drafts import with_drafts
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
 from swarden.harness.engines.vllm.parts.offload import with_offloading
 from swarden.harness.engines.vllm.parts.pair import DECODE, PREFILL, Pairing
-from swarden.harness.engines.vllm.parts.pause import Pauses
 from swarden.harness.engines.vllm.parts.states import with_states
 from swarden.harness.engines.vllm.parts.store import with_loads
 from swarden.harness.engines.vllm.parts.streaming import Streaming
-from swarden.harness.kit.settings import drawn, made, replaced
+from swarden.harness.kit.settings import drawn, replaced
 
-SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
 NEEDS_HOST = ("outlasting", "returning")
 
 
@@ -35,7 +32,7 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         if config.store.loads_within_a_step and LOAD_FAILS in config.faults:
             config = replaced(config, recomputes_loads=draw.one_of((True, True, False)))
     if kind == "offloading" and has("cpu_memory"):
-        config = with_offloading(draw, config, has=has)
+        config = with_offloading(draw, replaced(config, prefix_caching=True), has=has)
     can_have_drafts = (kind == "offloading" or config.states.is_on) and config.state_mode != ALL
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = with_drafts(draw, config, has=has)
@@ -46,50 +43,16 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
     return with_blocks(draw, config)
 
 
-def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
-    """An engine core without a KV connector, states or drafts; its pool is not drawn yet."""
-    running = draw.one_of((4, 2, 3, 6))
-    window = draw.one_of((5, 4, 2, 8, 3, 16))
-    size = draw.one_of((4, 1, 2, 8))
-    windows = draw.one_of(((window,), (window, draw.one_of((4, 9, 3))), (), (window,) * 2))
-    runners = ("second_runner",) if has("second_runner") else ()
-    names = ("max_context_len", "chunk_len", "policy", "prefix_caching", "asynchronous", *runners)
-    values = drawn(draw, VllmConfig, *names) | drawn(draw, Pauses)
-    values["chunk_len"] = max(running, values["chunk_len"])
-    if has("retention_interval"):
-        values["retention_interval"] = draw.one_of((0, 0, None))  # servers have 0
-    values |= {"block_size": size, "num_blocks": 1 << 20, "windows": windows, "max_running_requests": running}
-    if windows:
-        values["windows_first"] = draw.one_of((True, False))
-        values["window_block_sizes"] = (size * draw.one_of((1, 1, 2)),) * len(windows)
-    return made(VllmConfig, values)
-
-
 def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig, VllmConfig]:
     """One model, but other pools, batches and schedulers; sometimes the decode side has drafts."""
     roles = drawn(draw, Pairing, "has_both_roles", "local_len")
     first = replaced(plain_config(draw, has=has), sleeps=False, role=PREFILL, **roles)
     if draw.one_of((False, False, True)):
         first = with_states(draw, first, has=has)
-    running = draw.one_of((4, 2, 8, 1))
-    second = replaced(
-        first,
-        role=DECODE,
-        max_running_requests=running,
-        chunk_len=max(first.chunk_len, running),
-        asynchronous=draw.one_of((False, True)),
-        prefix_caching=first.prefix_caching if first.states.is_on else draw.one_of((True, True, False)),
-        recomputes_loads=draw.one_of((True, False)),
-    )
+    second = replaced(decode_config(draw, first), role=DECODE)
     if first.state_mode != ALL and draw.one_of((False, False, True)):
         second = with_drafts(draw, second, has=has)
     if has("pushes"):
         pushes = drawn(draw, Pairing, "push")
         first, second = replaced(first, **pushes), replaced(second, **pushes)
     return with_blocks(draw, first), with_blocks(draw, second)
-
-
-def with_blocks(draw: Draw, config: VllmConfig) -> VllmConfig:
-    """The configuration with a small pool."""
-    spare = draw.one_of((0, 1, 2, 4, 8, 16, 40))
-    return replaced(config, num_blocks=least_blocks(config) + spare)

@@ -1,6 +1,6 @@
 """The groups of layers of a model, and limits of settings."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 POOL = "blocks"
 WAITS_FOR_LOAD = "WAITING_FOR_REMOTE_KVS"  # the status of a request
@@ -14,3 +14,13 @@ class LayerGroup(NamedTuple):
     window: int | None
     block_len: int
     has_states: bool = False
+
+
+def specs_of(scheduler: Any) -> list[Any]:
+    """The release's description of each group."""
+    return [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
+
+
+def pool_len(scheduler: Any) -> int:
+    """The blocks of the pool, without the null block."""
+    return len(scheduler.kv_cache_manager.block_pool.blocks) - 1

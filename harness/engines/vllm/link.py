@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import ConnectorWorker, reported
+from swarden.harness.engines.vllm.connector import ReleasedSide
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
@@ -184,17 +184,15 @@ class Ranks(dict[Any, str]):
         return agent
 
 
-class WorkerSide(ConnectorWorker):
+class WorkerSide(ReleasedSide):
     """The worker's side of the connector of one side of a pair."""
 
     def __init__(self, release: VllmRelease, worker: Any, requests: Mapping[str, Any], *, receives: bool) -> None:
-        self._release, self._worker, self._requests = release, worker, requests
-        self.writes_blocks = receives
-        self._outputs: dict[int, Any] = {}
-        self.loading = {}
+        super().__init__(release, worker)
+        self._requests, self.writes_blocks = requests, receives
 
     def __bool__(self) -> bool:
-        return bool(self._worker._recving_metadata) or any(one.finished_recving for one in self._outputs.values())
+        return bool(self._connector._recving_metadata) or super().__bool__()
 
     def received(self, one: VllmPass, output: Any) -> None:
         """As execute_model: reads begin and end without regard to the passes."""
@@ -202,25 +200,14 @@ class WorkerSide(ConnectorWorker):
             if any(read.local_block_ids):
                 end = self._requests[rid].num_computed_tokens
                 self.loading[number_of(rid)] = BlockLoad(rid, 0, end, (), read.local_block_ids, is_late=True)
-        self._worker.start_load_kv(output.kv_connector_metadata)
+        self._connector.start_load_kv(output.kv_connector_metadata)
         self.write()
-        sent, received, failed = reported(self._worker)
-        self._outputs[id(one)] = self._release.make(
-            "KVConnectorOutput",
-            finished_sending=sent,
-            finished_recving=received,
-            failed_recving=failed,
-            invalid_block_ids=self._worker.get_block_ids_with_load_errors(),
-        )
+        self._outputs[id(one)] = self.report()
 
     def write(self) -> None:
         """A round of the thread that pushes, if there is one: it looks for registrations also in an idle core."""
-        if hasattr(self._worker, WRITER):
-            getattr(self._worker, WRITER)()
-
-    def computed(self, one: VllmPass) -> Any:
-        """A pass has been computed. Returns what the connector reported when the pass was launched."""
-        return self._outputs.pop(id(one))
+        if hasattr(self._connector, WRITER):
+            getattr(self._connector, WRITER)()
 
 
 @cache
@@ -295,35 +282,19 @@ def _raise(*args: Any) -> None:
 def _state() -> dict[str, Any]:
     """The attributes of a worker that do not depend on the configuration, as its start sets them."""
     dicts = (
-        "_recving_metadata",
-        "_reqs_to_send",
-        "_remote_registration_generations",
-        "_engine_last_active",
-        "_handshake_futures",
-        "_invalid_engine_backoff",
-        "_pending_recv_notifs",
+        *("_recving_metadata", "_reqs_to_send", "_remote_registration_generations", "_engine_last_active"),
+        *("_handshake_futures", "_invalid_engine_backoff", "_pending_recv_notifs"),
         "expected_consumer_notifications_by_req",
     )
     sets = (
-        "_reqs_to_process",
-        "_invalid_remote_engines",
-        "_failed_remote_engines",
-        "_recv_failures",
+        *("_reqs_to_process", "_invalid_remote_engines", "_failed_remote_engines", "_recv_failures"),
         "_replicated_pcp_done_sending",
     )
     queues = ("_ready_requests", "_failed_recv_reqs", "_invalid_block_ids")
     flags = (
-        "use_mla",
-        "use_host_buffer",
-        "enable_permute_local_kv",
-        "enable_heterogeneous_attn_post_process",
-        "_bidirectional_kv_xfer_enabled",
-        "_mixed_mem_types",
-        "_uses_region_group_mapping",
-        "_hb_handshake_notif_only",
-        "pcp_dcp_sharded",
-        "_is_csa_linear",
-        "_transfer_layer_group_ids",
+        *("use_mla", "use_host_buffer", "enable_permute_local_kv", "enable_heterogeneous_attn_post_process"),
+        *("_bidirectional_kv_xfer_enabled", "_mixed_mem_types", "_uses_region_group_mapping"),
+        *("_hb_handshake_notif_only", "pcp_dcp_sharded", "_is_csa_linear", "_transfer_layer_group_ids"),
     )
     return {
         **{name: {} for name in dicts},

@@ -1,6 +1,6 @@
 """The strict check of a scheduler that a server has built, and the calls by which it follows that scheduler."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
-from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.engines.vllm.runner import Runner
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.settings import flat
@@ -55,6 +55,16 @@ class LiveFacts(VllmFacts):
     submit: Any = None
     abort: Any = None
     step: Any = None
+
+    def __init__(self, events: deque[NamedTuple], numbers: RequestNumbers) -> None:
+        super().__init__()
+        self._events, self._numbers = events, numbers
+
+    def report(self, events: Iterable[NamedTuple]) -> None:
+        self._events.extend(events)
+
+    def number_of(self, rid: str) -> int:
+        return self._numbers(rid)
 
 
 class LiveBlocks:
@@ -117,7 +127,7 @@ class VllmAttachment(Attachment):
         self._number_of = RequestNumbers(scheduler.requests)
         self._built = built_of(release, scheduler, self._number_of, wrap)
         self._config = config_of(release, scheduler)
-        self._facts = LiveFacts()
+        self._facts = LiveFacts(self._events, self._number_of)
         self._facts.requests = self._requests = VllmRequests(release, self._config, self._notice)
         self._num_in_flight = 0
         self._is_in_core_step = False
@@ -229,7 +239,7 @@ class VllmAttachment(Attachment):
 
     def _watched(self) -> Moves:
         if self._moves is None:
-            self._moves = Moves(self._built, self._events.extend, self._requests.owner)
+            self._moves = Moves(self._built, self._facts.report, self._requests.owner)
         return self._moves
 
     def _audited(self, blocks: LiveBlocks, tables: Mapping[str, OwnerTable]) -> Compare:
@@ -238,18 +248,8 @@ class VllmAttachment(Attachment):
 
     def _capture(self, release: VllmRelease, step: int, before: Snapshot | None) -> Snapshot:
         if before is None:
-            facts, numbers = self._facts, (self._number_of, self._requests.run_of)
-            self._runner = Runner(
-                release,
-                self._config,
-                Hooks(
-                    self._notice,
-                    lambda flight: self._events.extend(facts.launched(flight)),
-                    lambda flight: self._events.extend(flight.completed(facts.is_used)),
-                    *numbers,
-                ),
-            )
-            facts.walk(self._config, self._built, self._runner, self._watched())
+            self._runner = Runner(release, self._config, self._facts)
+            self._facts.walk(self._config, self._built, self._runner, self._watched())
         after = replace(self._facts.snapshot(), step=step)
         return after if before is None else sharing(before, after)
 

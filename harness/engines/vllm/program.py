@@ -22,6 +22,7 @@ from swarden.harness.engines.vllm.link import LINK_DELAY, LINK_FAILS
 from swarden.harness.engines.vllm.parts.offload import CHUNKS
 from swarden.harness.engines.vllm.parts.pair import DECODE
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
+from swarden.harness.kit.settings import flat
 from swarden.harness.kit.symptoms import exception_of, is_of_caches, is_of_ends
 
 TEMPLATE = Path(__file__).with_name("program.py.j2")
@@ -159,28 +160,14 @@ def _settings(config: VllmConfig, release: VllmRelease) -> Mapping[str, Any]:
     else:
         connector = "store" if config.store.external_len else ""
     return {
-        "second_runner": str(int(config.second_runner)) if release.has("second_runner") else None,
+        **flat(config),
+        "has_runners": release.has("second_runner"),
         "connector": connector,
         "groups": [(0 if group.has_states else group.window, group.block_len) for group in config.groups],
-        "has_windows": bool(config.windows),
-        "has_states": config.states.is_on,
         "state_mode": config.state_mode,
-        "num_blocks": config.num_blocks + 1,
-        "max_model_len": config.max_context_len,
-        "external_len": config.store.external_len,
-        "is_late": config.store.late_loads,
         "draft_len": config.drafts.count,
-        "drafter": config.drafts.method(asynchronous=config.asynchronous),
-        "asynchronous": config.asynchronous,
+        "drafter": config.drafts.method(config),
         "waits_for_empty": release.has("failed_requests"),
-        "max_num_seqs": config.max_running_requests,
-        "max_num_batched_tokens": config.chunk_len,
-        "policy": config.policy,
-        "watermark": config.watermark,
-        "block_size": config.block_size,
-        "prefix_caching": config.prefix_caching,
-        "hashes": config.prefix_caching or bool(config.store.external_len),
         "failure_policy": config.failure_policy,
         "offloading": config.offload.extra_config,
-        "chunk_blocks": config.offload.chunk_blocks,
     }

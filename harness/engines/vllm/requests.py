@@ -51,7 +51,7 @@ class VllmRequests(Clients[VllmRequest]):
 
     def __init__(self, release: VllmRelease, config: "VllmConfig", notice: Callable[[NamedTuple], None]) -> None:
         super().__init__(notice)
-        self._release, self._config = release, config
+        self._release, self._options, self._longest = release, config.options, config.max_context_len
         self.suffix = ""
         self.is_handed_over: Callable[[int], bool] = lambda number: False
         self.turns: dict[str, int] = {}  # the last turn that has begun, by the id of the request of its open session
@@ -86,11 +86,11 @@ class VllmRequests(Clients[VllmRequest]):
         if submission.transfer_id:  # numbers the requests of both sides
             self._last_id = submission.transfer_id - 1
         numbers = [self.next_id() for _ in range(submission.sequences)]
-        if len(submission.tokens) + submission.max_new_tokens > self._config.max_context_len:
+        if len(submission.tokens) + submission.max_new_tokens > self._longest:
             for number in numbers:
                 self.reject(number, submission, "too long")
             return numbers[0], ()
-        has_adapter = submission.adapter and "adapter" in self._config.options
+        has_adapter = submission.adapter and "adapter" in self._options
         salt = submission.salt if has_adapter else submission.namespace
         lora = self._adapter(submission.adapter) if has_adapter else None
         values = self._values(
@@ -183,7 +183,7 @@ class VllmRequests(Clients[VllmRequest]):
             n=submission.sequences,
             output_kind=self._release.code("RequestOutputKind").DELTA,  # read by the front end alone: streams
             logprobs=None if seed is None else 0,  # that of the sampled token only
-            prompt_logprobs=1 if submission.prompt_logprobs and "prompt_logprobs" in self._config.options else None,
+            prompt_logprobs=1 if submission.prompt_logprobs and "prompt_logprobs" in self._options else None,
             detokenize=False,
         )
 

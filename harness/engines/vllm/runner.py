@@ -4,7 +4,7 @@ A pass is computed when its result is asked for, which is as late as possible; p
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.engines.vllm.boot import VllmRelease
@@ -13,6 +13,9 @@ from swarden.harness.engines.vllm.connector import ConnectorWorker
 from swarden.harness.engines.vllm.device import UNKNOWN, Device
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.passes import PLACEHOLDER, REWOUND, Columns, VllmEntry, VllmPass
+
+if TYPE_CHECKING:
+    from swarden.harness.engines.vllm.capture import VllmFacts
 
 
 class ResultFuture(NamedTuple):
@@ -25,29 +28,19 @@ class ResultFuture(NamedTuple):
         return self.get()
 
 
-class Hooks(NamedTuple):
-    """The functions that a runner calls: `notice` with each event, the next two with each pass that computes.
+class Runner:
+    """The executor of an engine core, with the block tables that its scheduler has sent.
 
-    `number_of` numbers the requests by their ids; `run_of` returns the run of a request that begins or goes on.
-
-    The start of an entry behind drafts is known when these are verified; a pass with such entries counts as launched
-    from then on.
+    It tells `facts` of each pass that computes.  The start of an entry behind drafts is known when these are verified;
+    a pass with such entries counts as launched from then on.
     """
 
-    notice: Callable[[NamedTuple], None]
-    launched: Callable[[VllmPass], None]
-    completed: Callable[[VllmPass], None]
-    number_of: Callable[[str], int]
-    run_of: Callable[[int], int]
-
-
-class Runner:
-    """The executor of an engine core, with the block tables that its scheduler has sent."""
-
-    def __init__(self, release: VllmRelease, config: VllmConfig, hooks: Hooks, device: Device | None = None) -> None:
-        self.release, self._hooks = release, hooks
+    def __init__(
+        self, release: VllmRelease, config: VllmConfig, facts: "VllmFacts", device: Device | None = None
+    ) -> None:
+        self.release, self._facts = release, facts
         self._dropped = ("finished_req_ids", *(["preempted_req_ids"] if config.second_runner else []))
-        self.number_of = hooks.number_of
+        self.number_of = facts.number_of
         self.tables: dict[int, list[list[int]]] = {}
         self.device = Device(config) if device is None else device
         self.loads = ConnectorWorker()
@@ -66,7 +59,8 @@ class Runner:
 
     def copied_in(self, blocks: Iterable[int], request: int = 0) -> None:
         """A copy begins that writes these blocks, for a request if it is known."""
-        self._hooks.notice(seen.CopiedIn(POOL, tuple(filter(None, blocks)), seen.Owner(seen.REQUEST_KIND, request)))
+        owner = seen.Owner(seen.REQUEST_KIND, request)
+        self._facts.report([seen.CopiedIn(POOL, tuple(filter(None, blocks)), owner)])
 
     def loaded_in_order(self, blocks: Sequence[int]) -> None:
         """A load begins behind what its pass does first: blocks are zeroed, and running states move."""
@@ -80,14 +74,14 @@ class Runner:
         one = self._received(output)
         self._queue.append(one)
         if one.entries and not one.waiting:
-            self._hooks.launched(one)
+            self._facts.launched(one)
         return one
 
     def land(self) -> None:
         """The oldest pass has been computed elsewhere."""
         one = self._queue.pop(0)
         if one.entries:
-            self._hooks.completed(one)
+            self._facts.completed(one)
 
     # The methods of an executor, as the engine core calls them.
 
@@ -165,7 +159,7 @@ class Runner:
             tables = [tuple(table) for table in self.tables[request]]
             start, end = starts[request], starts[request] + count
             columns = states.columns(request, start, end, len(drafts)) if states.groups else Columns()
-            entry = VllmEntry(request, start, end, tables, drafts, columns, self._hooks.run_of(request))
+            entry = VllmEntry(request, start, end, tables, drafts, columns, self._facts.requests.run_of(request))
             before = in_flight.get(request) if request not in admitted else None
             if before is not None and (before.drafts or drafts):
                 waiting.add(request)
@@ -203,7 +197,7 @@ class Runner:
         sampled = self.device.compute(one)
         one.output = self._output(one, sampled)
         if one.entries:
-            self._hooks.completed(one)
+            self._facts.completed(one)
         self._verified(one, sampled)
 
     def _fail(self, one: VllmPass) -> None:
@@ -219,7 +213,7 @@ class Runner:
         for entry in one.entries:
             if entry.run == REWOUND and entry.request not in begun:
                 length = starts.get(entry.request, entry.start)
-                self._hooks.notice(seen.Loaded(entry.request, length, entry.tables[0]))
+                self._facts.report([seen.Loaded(entry.request, length, entry.tables[0])])
 
     def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
         rids = list(one.rids)
@@ -248,4 +242,4 @@ class Runner:
                 ]
                 later.waiting -= known
                 if not later.waiting:
-                    self._hooks.launched(later)
+                    self._facts.launched(later)

@@ -5,8 +5,9 @@ from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.config import VllmConfig, running_config
 from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.engines.vllm.layers import pool_len, specs_of
 from swarden.harness.kit.calls import Wrap
 from swarden.harness.strict.follow import UnknownScheduler, numbering
 
@@ -33,39 +34,21 @@ REFUSALS: dict[str, Callable[[VllmRelease, Any], bool]] = {
     "it has context parallelism": lambda _, scheduler: scheduler.dcp_world_size * scheduler.pcp_world_size > 1,
     "it serves a pooling model": lambda _, scheduler: scheduler.vllm_config.model_config.runner_type == "pooling",
     "it has other layers than full attention and sliding windows": lambda release, scheduler: (
-        not {*map(type, _specs(scheduler))} <= {release.code("FullAttentionSpec"), release.code("SlidingWindowSpec")}
+        not {*map(type, specs_of(scheduler))} <= {release.code("FullAttentionSpec"), release.code("SlidingWindowSpec")}
     ),
     "it has no layers of full attention": lambda release, scheduler: (
-        release.code("FullAttentionSpec") not in map(type, _specs(scheduler))
+        release.code("FullAttentionSpec") not in map(type, specs_of(scheduler))
     ),
     "its blocks are in use already": lambda _, scheduler: (
-        scheduler.kv_cache_manager.block_pool.get_num_free_blocks() != _num_blocks(scheduler)
+        scheduler.kv_cache_manager.block_pool.get_num_free_blocks() != pool_len(scheduler)
     ),
 }
 
 
 def config_of(release: VllmRelease, scheduler: Any) -> VllmConfig:
     """The configuration with which the adapter builds such a scheduler; raises UnknownScheduler if it cannot."""
-    further, full_attention = _specs(scheduler), release.code("FullAttentionSpec")
-    whole_at = [*map(type, further)].index(full_attention)
-    whole = further.pop(whole_at)
     try:
-        return VllmConfig(
-            block_size=whole.block_size,
-            num_blocks=_num_blocks(scheduler),
-            windows=tuple([None if type(spec) is full_attention else spec.sliding_window for spec in further]),
-            window_block_sizes=tuple([spec.block_size for spec in further]),
-            windows_first=whole_at,
-            max_running_requests=scheduler.max_num_running_reqs,
-            max_context_len=scheduler.max_model_len,
-            chunk_len=scheduler.max_num_scheduled_tokens,
-            policy=scheduler.policy.value,
-            prefix_caching=scheduler.kv_cache_manager.enable_caching,
-            asynchronous=isinstance(scheduler, release.code("AsyncScheduler")),
-            second_runner=release.has("second_runner") and bool(scheduler.use_v2_model_runner),
-            retention_interval=getattr(scheduler.kv_cache_config, "prefix_cache_retention_interval", None),
-            watermark=getattr(scheduler.scheduler_config, "watermark", 0.0),
-        )
+        return running_config(release, scheduler)
     except InvalidConfig as error:
         raise UnknownScheduler(f"its configuration cannot be built again: {error}") from error
 
@@ -101,12 +84,3 @@ class RequestNumbers:
             self._numbers = {one: n for one, n in self._numbers.items() if n > oldest or one in self._live}
             self._most = len(self._numbers) + KEPT
         return self._last
-
-
-def _specs(scheduler: Any) -> list[Any]:
-    return [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
-
-
-def _num_blocks(scheduler: Any) -> int:
-    """The blocks of the pool, without the null block."""
-    return len(scheduler.kv_cache_manager.block_pool.blocks) - 1

@@ -13,7 +13,7 @@ from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import SERVER_NEEDS, VllmConfig
+from swarden.harness.engines.vllm.config import LARGE, SERVER_NEEDS, VllmConfig, config_for
 from swarden.harness.engines.vllm.draws import pair_configs, random_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
@@ -62,7 +62,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     load = boot
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
-    large_pools: Mapping[str, int] = {"num_blocks": 4096}
+    large_pools = LARGE
     needs = SERVER_NEEDS
 
     def __init__(self, release: str = "") -> None:
@@ -75,21 +75,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         return pair_configs(draw, has=has) if machine == PAIR else [random_config(draw, load, has=has)]
 
     def config_of(self, shape: Shape) -> VllmConfig:
-        whole = [pool for pool in shape.pools if pool.window is None]
-        windowed = [pool for pool in shape.pools if pool.window is not None]
-        if len(whole) != 1:
-            raise InvalidConfig("want a full pool, and windowed ones beside it; an engine core of vllm has such groups")
-        shaped: VllmConfig = self.decode(
-            {
-                "block_size": shape.page_size,
-                "num_blocks": sum(pool.units for pool in shape.pools),  # one pool for all groups
-                "windows": [pool.window for pool in windowed],
-                "windows_first": shape.pools[0].window is not None,
-                "chunk_len": shape.chunk_len or VllmConfig().chunk_len,
-                "max_running_requests": shape.max_running_requests,
-                "max_context_len": shape.max_context_len,
-            }
-        )
+        shaped: VllmConfig = self.decode(config_for(shape))
         return shaped
 
     def check_linked(self, configs: Sequence[Any]) -> None:
@@ -101,7 +87,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if machine == PAIR:
             for config in configs:
-                self._check(config)
+                config.check_release(self.booted_for(config))
             return side_systems(self.booted(), configs)
         return super().systems(machine, configs, model)
 
@@ -112,16 +98,6 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         return VllmAttachment(VllmRelease(self.version()), engine).live
 
     def build(self, config: Any) -> EnginePort:
-        self._check(config)
-        return VllmEngine(self.booted(), config)
-
-    def _check(self, config: VllmConfig) -> None:
-        """Raises InvalidConfig if the release cannot be built with this configuration."""
         release = self.booted_for(config)
-        if release.has("partial_blocks") and any(group.block_len < config.block_size for group in config.groups):
-            raise InvalidConfig(
-                f"window_block_sizes is {list(config.window_block_sizes)}, want multiples of block_size "
-                f"{config.block_size}: vllm {release.text} would cache parts of blocks, which is not driven"
-            )
-        for part in config.parts:
-            part.check_release(config, release)
+        config.check_release(release)
+        return VllmEngine(release, config)

@@ -102,9 +102,10 @@ MODELS: Mapping[str, Family] = {
         RECURRENT,
     ),
 }
-MOST = {  # that the worker is made for
-    "num_blocks": 511,
-    "max_running_requests": 16,
+MOST_BLOCKS, MOST_REQUESTS = 511, 16  # that the worker is made for
+MOST = {
+    "num_blocks": MOST_BLOCKS,
+    "max_running_requests": MOST_REQUESTS,
     "max_context_len": MAX_CONTEXT_LEN,
     "chunk_len": MAX_CONTEXT_LEN,
 }
@@ -117,7 +118,7 @@ class Layers(NamedTuple):
     """
 
     windows: Sequence[int | None]
-    block_size: int
+    block_len: int
     keeps_states: bool = False
     num_drafts: int = 0
 
@@ -135,8 +136,8 @@ def layers_of(config: VllmConfig, model: str) -> Layers:
     for name, most in MOST.items():
         if (value := settings[name]) > most:
             raise InvalidConfig(f"{name} is {value}, want at most {most} with a model")
-    windows = [STATE if group.has_states else group.window for group in config.groups]
-    return Layers(tuple(windows * REPEATS), config.block_size, config.state_mode != NONE, config.drafts.count)
+    windows = [STATE if group.has_states else group.window for group in config.groups] * REPEATS
+    return Layers(tuple(windows), config.largest_block_len, config.state_mode != NONE, config.drafts.count)
 
 
 def write(model: str, layers: Layers, folder: Path) -> Any:

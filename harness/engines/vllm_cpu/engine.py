@@ -12,12 +12,13 @@ import swarden.invariants.events as seen
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.vllm.adapter import REPORTED, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.capture import VllmFacts
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.device import UNKNOWN, Device
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
-from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.engines.vllm.runner import Runner
 from swarden.harness.engines.vllm_cpu.memory import TOLERANCE, FirstKV
 from swarden.harness.engines.vllm_cpu.model import RealModel
 from swarden.harness.kit.reported import names_of
@@ -77,9 +78,9 @@ class RealDevice(Device):
 class RealRunner(Runner):
     """The executor of a release, beside the stand-in that follows it."""
 
-    def __init__(self, release: VllmRelease, config: VllmConfig, hooks: Hooks, model: RealModel) -> None:
+    def __init__(self, release: VllmRelease, config: VllmConfig, facts: VllmFacts, model: RealModel) -> None:
         self._real = RealDevice(config, model)
-        super().__init__(release, config, hooks, self._real)
+        super().__init__(release, config, facts, self._real)
         self._model = model
         model.restart()
 
@@ -132,8 +133,8 @@ class RealEngine(VllmEngine):
             self._answers[number].logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
         super().take(number, output)
 
-    def make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
-        return RealRunner(release, self.config, hooks, self._model)
+    def make_runner(self, release: VllmRelease) -> Runner:
+        return RealRunner(release, self.config, self, self._model)
 
     def _judge(self, request: int, answer: Answer) -> None:
         """Compare an answer with the model without a cache; the event is of the first wrong token, or of the last.

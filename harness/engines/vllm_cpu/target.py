@@ -9,8 +9,16 @@ from swarden.harness.core.ops import Abort, Drain, Flush, Op, Pause, Resume, Ste
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec
-from swarden.harness.engines.vllm.config import SEQUENCES, BlockSize, VllmConfig, Window, Windows
-from swarden.harness.engines.vllm.draws import SETTINGS_FOR, with_blocks
+from swarden.harness.engines.vllm.config import (
+    ENOUGH,
+    SEQUENCES,
+    SETTINGS_FOR,
+    BlockSize,
+    VllmConfig,
+    Window,
+    Windows,
+    with_blocks,
+)
 from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN
 from swarden.harness.engines.vllm.target import VllmTarget
 from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, MODELS, layers_of
@@ -87,7 +95,7 @@ class VllmCpuTarget(VllmTarget):
 
 def random_config(draw: Draw, load: str) -> VllmConfig:
     """An engine core with a small pool for a load; a worker can serve all of them."""
-    config: VllmConfig = made(CpuConfig, {"num_blocks": 1 << 16, **drawn(draw, CpuConfig, *DRAWN)})
+    config: VllmConfig = made(CpuConfig, {**ENOUGH, **drawn(draw, CpuConfig, *DRAWN)})
     if draw.one_of((WITH_WINDOWS, WITH_WINDOWS, WITH_STATES)) == WITH_STATES:
         config = replaced(config, windows=(), state_groups=draw.one_of((1, 2)))
     if draw.one_of((False, False, False, True)):

@@ -3,29 +3,23 @@
 from unittest.mock import Mock
 
 from swarden.harness.core.port import Submission
-from swarden.harness.core.registry import target_of
+from tests.engines.vllm.some_requests import core_of, finish
 
 DEFERS = {"asynchronous": True, "external_len": 16, "late_loads": True}  # a newer release defers frees with this
 
 
-def engine_of(engine, settings):
-    target = target_of(engine)
-    return target.build(target.decode(settings))
-
-
 def flushes_around_a_request(engine):
-    built = engine_of(engine, {})
+    built = core_of(engine, {})
     built.submit(Submission(range(8), 2, (), 0, 0))
     built.step()
     running = built.flush()
-    while built.has_work:
-        built.step()
+    finish(built)
     return running, built.flush()
 
 
 def error_of_a_reset(engine):
     """The error that leaves a flush if the release's reset fails while no block waits for a pass."""
-    built = engine_of(engine, DEFERS)
+    built = core_of(engine, DEFERS)
     built.built.core.reset_prefix_cache = Mock(side_effect=RuntimeError("broken"))
     try:
         built.flush()

@@ -1,39 +1,30 @@
 """The release's offloading connector: a prefix that has left the device comes back from CPU memory."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Inject, Recipe, Step, Submit
-from swarden.harness.core.port import Submission
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.vllm.capture import LoadsWithinAStep
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.layers import WAITS_FOR_LOAD
 from swarden.harness.engines.vllm.parts.copies import STORE_FAILS
 from swarden.harness.engines.vllm.target import VllmTarget
 from swarden.harness.kit.settings import made
-from swarden.invariants.events import Admitted
+from tests.engines.vllm.some_requests import answer, core_of, starts
 
 NEWEST = "0.33.0"
-PROMPT, OUTPUT_LEN = [*range(1, 31)], 4
+LONG, OUTPUT_LEN = [*range(1, 31)], 4
 
 
 def served_after_a_flush(engine, changes):
     """The outputs of two equal requests with a flush of the device between them, and where each was admitted."""
-    target = target_of(engine)
-    built = target.build(target.decode({"windows": (), "cpu_chunks": 40, **changes}))
-    outputs: list[list[int]] = [[], []]
-    for output in outputs:
-        built.submit(Submission(PROMPT, OUTPUT_LEN, (), 0, 0))
-        while built.has_work:
-            for one in built.step():
-                output += one.token_ids
+    built = core_of(engine, {"windows": (), "cpu_chunks": 40, **changes})
+    outputs = []
+    for _ in range(2):
+        outputs.append(answer(built, LONG, OUTPUT_LEN))
         assert built.flush()
-    return outputs, [event.start for event in built.log.take() if isinstance(event, Admitted)]
+    return outputs, starts(built.log.take())
 
 
 @pytest.mark.parametrize(
@@ -102,42 +93,3 @@ def test_store_beside_cpu_memory_is_driven_with_loads_in_the_background_only():
 def test_store_saves_in_the_background_only():
     with pytest.raises(InvalidConfig, match="saves is true without late_loads, want false"):
         made(VllmConfig, {"external_len": 8, "saves": True})
-
-
-def scheduler_with(status, *, ended=(), running=()):
-    """A scheduler with the request "1"; it has noted the ends of the loads of these requests."""
-    requests = {"1": SimpleNamespace(request_id="1", status=SimpleNamespace(name=status))}
-    running = [requests[one] for one in running]
-    return SimpleNamespace(requests=requests, running=running, finished_recving_kv_req_ids={*ended})
-
-
-GONE = scheduler_with("WAITING", ended=["2"])
-LOADED = scheduler_with(WAITS_FOR_LOAD, ended=["1"])
-LOADING = scheduler_with(WAITS_FOR_LOAD)
-TAKEN_UP = scheduler_with("WAITING")
-RUNNING = scheduler_with("RUNNING", running=["1"])
-
-
-@pytest.mark.parametrize(
-    ("walks", "seen"),
-    [
-        ([LOADED, TAKEN_UP], [True, False]),
-        ([LOADED, LOADED, LOADED], [True, False, False]),
-        ([LOADED, TAKEN_UP, LOADED], [True, False, False]),
-        ([LOADED, RUNNING, LOADED], [True, False, True]),
-        ([LOADING, LOADED], [False, False]),
-        ([GONE, GONE], [False, False]),
-    ],
-    ids=[
-        "taken-up",
-        "never-taken-up",
-        "loaded-again",
-        "loaded-again-after-it-ran",
-        "not-within-the-step",
-        "request-is-gone",
-    ],
-)
-def test_load_within_a_step_counts_once_until_its_request_runs(walks, seen):
-    loads = LoadsWithinAStep()
-
-    assert [loads.note(scheduler) for scheduler in walks] == seen

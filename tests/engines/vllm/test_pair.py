@@ -12,7 +12,7 @@ from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.vllm.link import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmLink
+from swarden.harness.engines.vllm.link import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS
 from swarden.harness.engines.vllm.parts.pair import DECODE, PREFILL
 from swarden.invariants.events import Admitted, Finished, FinishReason, HandedOver, Launched, LetGo, Written
 
@@ -153,15 +153,6 @@ def test_either_side_reads_a_prompt_that_the_other_one_has_computed(on_release, 
     restarts, _, _ = on_release(NEWEST, served, (submitted, *fails), changes)
 
     assert (starts, restarts) == ([0, 13], [0, 0])
-
-
-def test_link_counts_the_steps_only_of_requests_that_still_load():
-    link = VllmLink()
-    link.steps_since_read = {DECODE: {1: 0, 2: 3}, PREFILL: {5: 1}}
-
-    link.pass_step(DECODE, loading={2, 4})
-
-    assert link.steps_since_read == {DECODE: {2: 4}, PREFILL: {5: 1}}
 
 
 def test_sides_with_different_windows_are_refused():

@@ -11,6 +11,7 @@ from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
 from swarden.invariants.events import FinishReason, Loaded
 from tests.engines.some_runs import events_of, served
+from tests.engines.vllm.some_requests import core_of
 
 THREE = Submit(recipe=Recipe(stretch=9), max_new_tokens=3, sequences=3)
 NEWEST = "0.33.0"
@@ -18,8 +19,7 @@ NEWEST = "0.33.0"
 
 def seeds(engine):
     """The seeds of the requests that reach the core, by the ids of the requests."""
-    target = target_of(engine)
-    engine_core: Any = target.build(target.decode({}))
+    engine_core = core_of(engine, {})
     EngineSystem(engine_core).do(msgspec.structs.replace(THREE, seed=5))
     return {rid: req.sampling_params.seed for rid, req in engine_core.built.scheduler.requests.items()}
 

@@ -4,38 +4,26 @@ import pytest
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Submission
-from swarden.harness.core.registry import target_of
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.kit.settings import made
-from swarden.invariants.events import Admitted
-from swarden.invariants.reference import Expectation
+from tests.engines.vllm.some_requests import PROMPT, core_of, finish, starts, wanted
 
 STATES = {"windows": (), "state_groups": 2}
-PROMPT = [*range(1, 15)]
 
 
 def served_twice(engine, changes):
-    """The outputs of two equal requests, in turn, the expected ones, and the tokens that each found cached.
+    """The outputs of two equal requests, in turn, the expected one, and the tokens that each found cached.
 
     The last are those of the admissions, and those that the clients get.
     """
-    target = target_of(engine)
-    built = target.build(target.decode({**STATES, **changes}))
-    outputs: list[list[int]] = [[], []]
-    told = [0, 0]
-    for index, output in enumerate(outputs):
+    built = core_of(engine, {**STATES, **changes})
+    streamed = []
+    for _ in range(2):
         built.submit(Submission(PROMPT, 5, (), 0, 0))
-        while built.has_work:
-            for one in built.step():
-                output += one.token_ids
-                told[index] = one.cached_tokens
-    cached = [event.start for event in built.log.take() if isinstance(event, Admitted)]
-    known = built.reference()
-    expected = Expectation(0, len(PROMPT), list(PROMPT))
-    while len(expected.tokens) < len(PROMPT) + 5:
-        position = len(expected.tokens)
-        expected.extend([expected.next_token(position, windows=known.windows, vocabulary=known.vocabulary)])
-    return outputs, expected.tokens[len(PROMPT) :], cached, told
+        streamed.append(finish(built))
+    outputs = [[token for one in answers for token in one.token_ids] for answers in streamed]
+    told = [answers[-1].cached_tokens for answers in streamed]
+    return outputs, wanted(built, PROMPT, 5), starts(built.log.take()), told
 
 
 @pytest.mark.parametrize(

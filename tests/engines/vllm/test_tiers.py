@@ -3,12 +3,11 @@
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.port import Submission
-from swarden.harness.core.registry import target_of
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.parts.disk import DISK_FAILS, DISK_FULL, DISK_LATE
 from swarden.harness.kit.settings import made
-from swarden.invariants.events import Admitted, Fired
+from swarden.invariants.events import Fired
+from tests.engines.vllm.some_requests import answer, core_of, starts
 
 NEWEST = "0.33.0"
 PROMPTS, OUTPUT_LEN = ([*range(1, 31)], [*range(31, 61)]), 4
@@ -20,19 +19,15 @@ def served_twice(engine, changes, fault):
     The CPU memory has chunks for one of them.  The device is flushed after each.  Writes fail from the first request
     on, another fault is armed after two.
     """
-    target = target_of(engine)
-    built = target.build(target.decode({"windows": (), "cpu_chunks": 8, "has_disk": True, **changes}))
-    outputs: list[list[int]] = [[] for _ in range(4)]
-    for number, output in enumerate(outputs):
-        built.submit(Submission(PROMPTS[number % 2], OUTPUT_LEN, (), 0, 0))
+    built = core_of(engine, {"windows": (), "cpu_chunks": 8, "has_disk": True, **changes})
+    outputs = []
+    for number in range(4):
         if fault and number == (0 if fault == DISK_FULL else 2):
             built.faults.arm(fault)
-        while built.has_work:
-            for one in built.step():
-                output += one.token_ids
+        outputs.append(answer(built, PROMPTS[number % 2], OUTPUT_LEN))
         assert built.flush()
     seen = built.log.take()
-    return outputs, [event.start for event in seen if isinstance(event, Admitted)], Fired(fault) in seen
+    return outputs, starts(seen), Fired(fault) in seen
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""KV that a decode side writes to the host and on to a storage: the release's manager and controller do it.
+"""Storage of a decode side: the release's manager and controller write KV to the host and on to a storage.
+
+Real: from 0.5.17, full attention: `DecodeKVCacheOffloadManager` with controller, host pool and backup thread.
+Stand-in: that of the storage.
+Shows: pages freed before their copy; two prefixes with one key.
 
 The manager takes the place of the tree in SglangHostTier and SglangStorage.
 """
@@ -30,15 +34,11 @@ class DecodeOffload(SglangCapability, frozen=True):
     """With `decode_offload`, which is --disaggregation-decode-enable-offload-kvcache, a decode side stores its outputs.
 
     It writes their KV to a storage, through a host pool as large as its own.
-
-    Real: from 0.5.17, full attention: `DecodeKVCacheOffloadManager` with controller, host pool and backup thread.
-    Stand-in: that of the storage.  Shows: pages freed before their copy; two prefixes with one key.
     """
 
     decode_offload: Annotated[bool, IfReleaseHas("decode_offload")] = False
 
     needs = (Needs("decode_offload", {**OF_DECODE, "sliding_window": (None,)}),)
-    server_need = "decode offload"
     events = (CopiedIn, PrefixesCompared)
 
     def faults(self, config: Any) -> Mapping[str, str]:

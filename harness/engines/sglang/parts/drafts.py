@@ -1,5 +1,10 @@
 """Speculative decoding: the release takes, keeps and frees the slots of drafts; drafts and kernels are not its own.
 
+Real: NGRAM: slots of drafts, their release, results of several tokens; from 0.5.14 with overlap and `FutureMap`; from
+0.5.17 with states.
+Stand-in: a chain of drafts, of which the operation `accept` says how many are right; kernels of the verification.
+Shows: KV of rejected drafts, double frees.
+
 Before 0.5.14 its NgramVerifyInput verifies inside the launch; since then each decode takes slots for two passes, and
 the overlap loop launches the next pass before it has the result.
 """
@@ -31,12 +36,7 @@ SPARE = 4  # entries of a row beside those for the tokens of a pass
 
 
 class Drafts(SglangCapability, frozen=True):
-    """`draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode.
-
-    Real: NGRAM: slots of drafts, their release, results of several tokens; from 0.5.14 with overlap and `FutureMap`;
-    from 0.5.17 with states.  Stand-in: a chain of drafts, of which the operation `accept` says how many are right;
-    kernels of the verification.  Shows: KV of rejected drafts, double frees.
-    """
+    """`draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode."""
 
     draft_len: Annotated[int, within(1, 16)] | None = None
 

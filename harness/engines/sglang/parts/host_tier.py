@@ -1,4 +1,11 @@
-"""The hierarchical cache: host pools, controller and tree are the release's; the copy kernels are stand-ins."""
+"""Hierarchical cache: host pools, controller and tree are the release's; the copy kernels are stand-ins.
+
+Real: from 0.5.12 (states: 0.5.17): `init_hicache`, `HybridCacheController` or `HiCacheController`, host pools,
+write-through, write-back, load-back, host eviction.
+Stand-in: copy kernels, CUDA streams and events: a backup is made when the release waits for it or asks, a load when its
+batch is launched at the latest. Faults: `host.fails`, `host.slow`.
+Shows: pages reused during a copy, wrong copies.
+"""
 
 import atexit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,11 +50,6 @@ class HostTier(SglangCapability, frozen=True):
     """`host_ratio` enables the hierarchical cache, and is the size of each host pool in units of its device pool.
 
     A load from the host with fewer than `load_back_threshold` tokens of full attention is not started.
-
-    Real: from 0.5.12 (states: 0.5.17): `init_hicache`, `HybridCacheController` or `HiCacheController`, host pools,
-    write-through, write-back, load-back, host eviction.  Stand-in: copy kernels, CUDA streams and events: a backup is
-    made when the release waits for it or asks, a load when its batch is launched at the latest.  Faults: `host.fails`,
-    `host.slow`.  Shows: pages reused during a copy, wrong copies.
     """
 
     host_ratio: Annotated[Annotated[float, msgspec.Meta(gt=0, le=16)] | None, IfReleaseHas(HOST_TIER)] = None

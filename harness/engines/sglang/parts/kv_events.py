@@ -1,4 +1,9 @@
-"""The KV events of a prefix tree, and the pages of full attention that its nodes hold, as a router knows them."""
+"""KV events: those of a prefix tree, and the pages of full attention that its nodes hold, as a router knows them.
+
+Real: `take_events` of the tree (not in 0.5.17).
+Stand-in: the router.
+Shows: a router that holds an evicted page for cached.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +24,7 @@ FULL = 0  # the only component with KV events
 
 
 class KvEvents(SglangCapability, frozen=True):
-    """`kv_events` publishes KV events, in the format that tells namespaces apart.
-
-    Real: `take_events` of the tree (not in 0.5.17).  Stand-in: the router.  Shows: a router that holds an evicted page
-    for cached.
-    """
+    """`kv_events` publishes KV events, in the format that tells namespaces apart."""
 
     kv_events: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("kv_event_namespaces")] = False
 

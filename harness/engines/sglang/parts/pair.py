@@ -1,4 +1,11 @@
-"""The settings of one side of a pair, its queues, and where a request is in them."""
+"""Prefill and decode, machine `pd`: the settings of one side, its queues, and where a request is in them.
+
+Real: both event loops in both variants; bootstrap, prealloc, transfer and in-flight queues; reserved tokens,
+retraction; the prefix tree of a decode side, with a window from 0.5.19.
+Stand-in: the fake backend of the release, made to copy tags when a side first learns that the transfer is complete.
+Faults: `link.fails`, `link.drop`, `link.delay`, `link.late` (also after an abort).
+Shows: pages freed before they are sent, writes into pages of others, a transfer that skips uncached pages.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
@@ -25,11 +32,6 @@ class Side(SglangCapability, frozen=True):
     """`role` is the disaggregation mode: a prefill side, a decode side, or both in one.
 
     A decode side reserves `reserved_decode_tokens` per request.
-
-    Real: both event loops in both variants; bootstrap, prealloc, transfer and in-flight queues; reserved tokens,
-    retraction.  Stand-in: the fake backend of the release, made to copy tags when a side first learns that the transfer
-    is complete.  Faults: `link.fails`, `link.drop`, `link.delay`, `link.late` (also after an abort).  Shows: pages
-    freed before they are sent, writes into pages of others.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
@@ -80,9 +82,6 @@ class DecodeTree(SglangCapability, frozen=True):
     """A decode side has a prefix tree only with `decode_tree`; then the pages that it has cached are not transferred.
 
     It is --disaggregation-decode-enable-radix-cache.
-
-    Real: in 0.5.12.post1 and later; with a window from 0.5.19.  Stand-in: as of the pair.  Shows: a transfer that skips
-    uncached pages.
     """
 
     decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False

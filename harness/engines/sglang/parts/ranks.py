@@ -1,4 +1,10 @@
-"""Tensor-parallel ranks in lock-step: each has its own scheduler, pools, tree, controller and clock.
+"""Tensor-parallel ranks, machines `tp` and `pd-tp`: each is a scheduler, and they run in lock-step.
+
+Real: so many schedulers, each with its own pools, tree, controller and storage; what they exchange on the host: the
+counts of the host tier and the storage, the polls of transfers, held pages of aborted ones.
+Stand-in: the process groups: ranks run one at a time, up to a collective that waits for another.
+Shows: a rank that waits for ever, with the place of each; batches, requests, trees or free units that differ; faults of
+the host tier, the storage and the transfer can come to one rank alone.
 
 What the ranks of a server exchange on the host (the counts of ended copies and prefetches) goes over stand-ins for
 their process groups.
@@ -28,14 +34,7 @@ COUNTER = "counter"
 
 
 class RankGroup(SglangCapability, frozen=True):
-    """`ranks` are --tp-size: so many schedulers of an engine or of a side of a pair, each with the same requests.
-
-    Real: so many schedulers, each with its own pools, tree, controller and storage; what they exchange on the host: the
-    counts of the host tier and the storage, the polls of transfers, held pages of aborted ones.  Stand-in: the process
-    groups: ranks run one at a time, up to a collective that waits for another.  Shows: a rank that waits for ever, with
-    the place of each; batches, requests, trees or free units that differ; faults of the host tier, the storage and the
-    transfer can come to one rank alone.
-    """
+    """`ranks` are --tp-size: so many schedulers of an engine or of a side of a pair, each with the same requests."""
 
     ranks: Annotated[int, within(2, 8)] | None = None
 

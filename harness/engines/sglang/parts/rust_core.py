@@ -1,4 +1,8 @@
-"""The Rust tree core of a release, beside its Python core: both must give the same answers.
+"""Rust core of the tree: it stands beside the Python core of the release, and both must give the same answers.
+
+Real: from 0.5.22: each call goes to both cores; the Python core serves the engine.
+Stand-in: none.
+Shows: another answer is `CoresDifferError`.
 
 The Rust core shows no nodes, so the Python core serves the engine and is captured.  The Rust core gets the same calls.
 """
@@ -26,11 +30,7 @@ class CoresDifferError(Exception):
 
 
 class RustCore(SglangCapability, frozen=True):
-    """`rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error.
-
-    Real: from 0.5.22: each call goes to both cores; the Python core serves the engine.  Stand-in: none.  Shows: another
-    answer is `CoresDifferError`.
-    """
+    """`rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error."""
 
     rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
 

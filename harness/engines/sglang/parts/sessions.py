@@ -1,4 +1,9 @@
-"""Streaming sessions: their controller and the KV that they keep are the release's; clients and the clock are not."""
+"""Streaming sessions: their controller and the KV that they keep are the release's; clients and the clock are not.
+
+Real: from 0.5.11: `SessionController`, `Session`, the KV that a session keeps, `handle_generate_request`.
+Stand-in: the client; a clock of 0.4 s a step.
+Shows: KV of a session that is lost, read by others, or never freed.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,11 +50,7 @@ Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_NUMBER)]
 
 
 class Sessions(SglangCapability, frozen=True):
-    """`streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
-
-    Real: from 0.5.11: `SessionController`, `Session`, the KV that a session keeps, `handle_generate_request`.
-    Stand-in: the client; a clock of 0.4 s a step.  Shows: KV of a session that is lost, read by others, or never freed.
-    """
+    """`streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`."""
 
     streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
     session_timeout_s: Annotated[Timeout | None, Drawn((None, None, 5.0))] = None

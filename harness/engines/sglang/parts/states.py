@@ -1,4 +1,10 @@
-"""The pool of recurrent states, which is the release's."""
+"""Recurrent states: their pool, which is the release's.
+
+Real: from 0.5.13: `HybridReqToTokenPool`, `MambaPool`, `MambaSlotAllocator`, `MambaRadixCache` or the component of
+`UnifiedRadixCache`; from 0.5.17 buffers.
+Stand-in: a tag of the whole prefix per slot; the copies that the model's kernels make to tracked slots.
+Shows: a state of another prefix, or one that was not cleared.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
@@ -34,10 +40,6 @@ class States(SglangCapability, frozen=True):
     `state_strategy` is --mamba-radix-cache-strategy: with buffers, each request keeps the states of its prefixes at
     multiples of `state_interval` (--mamba-track-interval) while it decodes, and in a prefill at multiples of
     `state_chunk_len`, the chunk of the model's kernels.
-
-    Real: from 0.5.13: `HybridReqToTokenPool`, `MambaPool`, `MambaSlotAllocator`, `MambaRadixCache` or the component of
-    `UnifiedRadixCache`; from 0.5.17 buffers.  Stand-in: a tag of the whole prefix per slot; the copies that the model's
-    kernels make to tracked slots.  Shows: a state of another prefix, or one that was not cleared.
     """
 
     state_slots: Annotated[Annotated[int, within(3, MAX_PAGES)] | None, IfReleaseHas("state_pool")] = None

@@ -1,4 +1,10 @@
-"""The third tier of the hierarchical cache: prefetch and write-back are the release's, the storage itself is not.
+"""Storage, L3: the third tier of the hierarchical cache, whose prefetch and write-back are the release's.
+
+Real: from 0.5.17: `prefetch_from_storage` with three policies, revocation, write-back, the controller's four threads
+(in lock-step), `HiCacheFile.batch_exists_v2`.
+Stand-in: a `dynamic` backend that keeps pages in memory; an operation has two pages instead of 128. Faults:
+`storage.fails`, `storage.slow`, `storage.partial`.
+Shows: host pages freed during a prefetch.
 
 The release's threads run in lock-step, before each iteration of its event loop: each as far as it comes, unless
 `storage.slow` stops it inside an operation of the storage.
@@ -44,11 +50,6 @@ class Storage(SglangCapability, frozen=True):
     """`storage_policy` enables a storage behind the host (L3), and is --hicache-storage-prefetch-policy.
 
     Fewer than `prefetch_threshold` tokens are not fetched from it.
-
-    Real: from 0.5.17: `prefetch_from_storage` with three policies, revocation, write-back, the controller's four
-    threads (in lock-step), `HiCacheFile.batch_exists_v2`.  Stand-in: a `dynamic` backend that keeps pages in memory; an
-    operation has two pages instead of 128.  Faults: `storage.fails`, `storage.slow`, `storage.partial`.  Shows: host
-    pages freed during a prefetch.
     """
 
     storage_policy: Annotated[

@@ -1,8 +1,13 @@
-"""Copies of single blocks by the release's SimpleCPUOffloadConnector: both of its sides are real, the copies are not.
+"""Copies of single blocks: blocks that leave the device go to CPU memory, by the SimpleCPUOffloadConnector.
 
-As in v1/simple_kv_offload/copy_backend.py of the releases: copies of one direction end in their order.  A copy to CPU
-memory begins after the passes that were launched before an event for which the worker lets it wait; without one, and to
-the device, it is not ordered with the passes.
+Real: both sides of the `SimpleCPUOffloadConnector`, with its CPU block pool.
+Stand-in: the copy backend, in order in each direction. A store waits for the passes that its worker names, a load for
+none.
+Shows: copies of blocks that were freed.
+Settings: `offloader` "eager" or "lazy".
+
+As in v1/simple_kv_offload/copy_backend.py of the releases, a store begins after the passes that were launched before an
+event for which the worker lets it wait; without one, and to the device, a copy is not ordered with the passes.
 """
 
 import sys

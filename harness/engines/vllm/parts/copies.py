@@ -11,7 +11,13 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import LOAD_LATE, STORE_LATE, ConnectorWorker, children_of, reported
+from swarden.harness.engines.vllm.connector import (
+    LOAD_LATE,
+    STORE_LATE,
+    ConnectorWorker,
+    ReleasedSide,
+    children_of,
+)
 from swarden.harness.engines.vllm.parts.disk import TagRows, Tiers
 from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import VllmPass
@@ -147,7 +153,7 @@ class Copier:
         return made
 
 
-class OffloadingSide(ConnectorWorker):
+class OffloadingSide(ReleasedSide):
     """The worker's side of the connector.
 
     With a store beside the CPU memory it is the release's MultiConnector over both, and `beside` has the loads from the
@@ -157,17 +163,15 @@ class OffloadingSide(ConnectorWorker):
     writes_blocks = True
 
     def __init__(self, release: VllmRelease, connector: Any, copier: Copier, beside: ConnectorWorker) -> None:
-        self._release, self._connector, self.copier, self._beside = release, connector, copier, beside
+        super().__init__(release, connector)
+        self.copier, self._beside, self.loading = copier, beside, beside.loading
         self.tiers: Tiers | None = None
         self.may_be_awaited = True
         for store_side in children_of(connector)[1:]:
             store_side.worker = beside
-        self._outputs: dict[int, Any] = {}
-        self.loading = beside.loading
 
     def __bool__(self) -> bool:
-        is_under_way = bool(self.copier or self._beside or self.tiers)
-        return is_under_way or any(output.finished_recving for output in self._outputs.values())
+        return bool(self.copier or self._beside or self.tiers) or super().__bool__()
 
     @property
     def is_awaited(self) -> bool:
@@ -196,20 +200,6 @@ class OffloadingSide(ConnectorWorker):
         self.copier.hurry()
         return self.report(())
 
-    def report(self, finished: Collection[str]) -> Any:
-        """The connector's output for the scheduler: the copies that have ended."""
-        connector = self._connector
-        sent, received, failed = reported(connector, finished)
-        return self._release.make(
-            "KVConnectorOutput",
-            finished_sending=sent,
-            finished_recving=received,
-            failed_recving=failed,
-            invalid_block_ids=connector.get_block_ids_with_load_errors(),
-            kv_connector_worker_meta=connector.build_connector_worker_meta(),
-        )
-
     def computed(self, one: VllmPass) -> Any:
-        """A pass has been computed. Returns what the connector reported when the pass was launched."""
         self.copier.advance(one.launch)
-        return self._outputs.pop(id(one))
+        return super().computed(one)

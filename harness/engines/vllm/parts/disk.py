@@ -1,8 +1,10 @@
-"""The second tier behind CPU memory: the release's TieringOffloadingSpec over its file system tier.
+"""Second tier: files behind the CPU memory of the offloading connector.
 
-The manager of both tiers, and the look-ups, jobs, queues, reads and writes of the file system tier are the release's
-own.  Stand-ins are the disk, the threads, whose work is done at the end of a step, and the memory that the processes of
-a server share.
+Real: from 0.26.0: `TieringOffloadingManager` over the file system tier, with its look-ups, jobs, queues, reads and
+writes.
+Stand-in: files in memory behind `os`; thread work is done at the end of a step. Faults: `disk.fails`, `disk.full`,
+`disk.late`.
+Shows: a wrong file, jobs that never end.
 """
 
 import errno

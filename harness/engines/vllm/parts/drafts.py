@@ -1,4 +1,10 @@
-"""Speculative decoding."""
+"""Speculative decoding: passes that compute drafts of the next tokens, too.
+
+Real: slots ahead, the dropped last block of a hit (`eagle`), the next pass of the `AsyncScheduler` scheduled as if all
+drafts were right.
+Stand-in: the proposer: the operation `accept` says how many drafts are right.
+Shows: writes beyond the allocation, KV of rejected drafts.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -40,9 +46,8 @@ class Drafts(VllmPart, frozen=True):
         return self.count if self.drafter == EAGLE else 0
 
     def check(self, config: VllmConfig) -> None:
-        if config.chunk_len <= self.count:
-            raise InvalidConfig(f"chunk_len is {config.chunk_len}, want more than draft_len {self.draft_len}")
-        if config.state_mode == ALIGN and self.count >= config.block_size:
+        config.check_chunk(self.count + 1, f"more than draft_len {self.draft_len}")
+        if config.state_mode == ALIGN and self.count >= config.shape.page_size:
             raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
 
     def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
@@ -52,8 +57,8 @@ class Drafts(VllmPart, frozen=True):
     def limits(self, config: VllmConfig) -> Mapping[str, Any]:
         return {"draft_len": self.count, "draft_row_len": self.lookahead_len}
 
-    def method(self, *, asynchronous: bool) -> str:
-        return NGRAM_GPU if asynchronous and self.drafter == NGRAM else self.drafter
+    def method(self, config: VllmConfig) -> str:
+        return NGRAM_GPU if config.most_launches > 1 and self.drafter == NGRAM else self.drafter
 
     def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
         """The SpeculativeConfig is checked as one of n-grams, and then gets its method, because Eagle needs a model."""
@@ -65,7 +70,7 @@ class Drafts(VllmPart, frozen=True):
             target_model_config=release.model_config,
             target_parallel_config=release.make("ParallelConfig"),
         )
-        speculative.method = self.method(asynchronous=config.asynchronous)
+        speculative.method = self.method(config)
         return {"VllmConfig": {"speculative_config": speculative}, "MambaSpec": {"num_speculative_blocks": self.count}}
 
     def attach(self, engine: VllmEngine) -> Sequence[Part]:
@@ -78,9 +83,8 @@ def with_drafts(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -
     draft_len = draw.one_of((3, 1, 5))
     config = replaced(
         config,
-        asynchronous=config.asynchronous and not config.states.is_on,
-        chunk_len=max(config.chunk_len, 2 * config.max_running_requests, 8),
-        draft_len=min(draft_len, config.block_size - 1) or None if config.state_mode == ALIGN else draft_len,
+        **config.for_drafts(),
+        draft_len=min(draft_len, config.shape.page_size - 1) or None if config.state_mode == ALIGN else draft_len,
         **drawn(draw, Drafts),
     )
     needs_eagle = config.second_runner and not has(SECOND_NGRAMS)

@@ -1,4 +1,9 @@
-"""KV events: what the pool of a release publishes, as a router reads it."""
+"""KV events: what the pool of a release publishes, as a router reads it.
+
+Real: `take_events` of the pool.
+Stand-in: the router.
+Shows: a router that holds an evicted block for cached.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,11 @@
-"""Offloading to CPU memory by a connector of the release: both of its sides are real, the copies are not."""
+"""Offloading: CPU memory behind the device, by a connector of the release.
+
+Real: from 0.26.0: both sides of the `OffloadingConnector`, CPU memory with LRU or ARC, flushes, reset; Mamba states as
+chunks; with `external_len` both sides of the `MultiConnector` over this connector and a store.
+Stand-in: an `OffloadingWorker` (`copies.py`) that copies tags, ordered with the passes as the streams are. Faults:
+`load.late`, `store.late`; `store.fails` only in op-logs, because every release dies of it (pull 52838).
+Shows: a wrong chunk is read, a store that still reads the blocks of a load.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -48,7 +55,7 @@ class Offload(VllmPart, frozen=True):
     events = (CopiedIn,)
 
     @property
-    def num_blocks(self) -> int:
+    def num_host_blocks(self) -> int:
         """The blocks of CPU memory."""
         return self.cpu_chunks * self.chunk_blocks
 
@@ -56,7 +63,7 @@ class Offload(VllmPart, frozen=True):
     def extra_config(self) -> dict[str, Any]:
         """The kv_connector_extra_config, so that CPU memory has `cpu_chunks` chunks."""
         return {
-            "cpu_bytes_to_use": self.num_blocks * BLOCK_BYTES,
+            "cpu_bytes_to_use": self.num_host_blocks * BLOCK_BYTES,
             "blocks_per_chunk": self.chunk_blocks,
             "eviction_policy": self.eviction,
             "sync_load_budget_bytes": ENOUGH_BYTES if self.sync_loads else 0,
@@ -127,11 +134,11 @@ class Chunks(Part):
 
 def with_offloading(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with CPU memory. A chunk has two tokens at least: a prompt of one is loaded forever."""
-    config = replaced(config, prefix_caching=True, cpu_chunks=draw.one_of((40, 10, 20, 80)))
+    config = replaced(config, cpu_chunks=draw.one_of((40, 10, 20, 80)))
     offloaders = (CHUNKS, CHUNKS, *((EAGER, LAZY) if has("simple_offload") else ()))
     if (offloader := draw.one_of(offloaders if has("offloading") else offloaders[2:])) != CHUNKS:
         return replaced(config, offloader=offloader)
-    chunk_blocks = draw.one_of((1, 1, 2)) if config.block_size > 1 else 2
+    chunk_blocks = draw.one_of((1, 1, 2)) if config.shape.page_size > 1 else 2
     config = replaced(config, chunk_blocks=chunk_blocks, **drawn(draw, Offload))
     if has("disk"):
         config = replaced(config, **drawn(draw, disk.SecondTier))

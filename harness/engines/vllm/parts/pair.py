@@ -1,4 +1,13 @@
-"""A side of a pair: which of them serves a request, and how the KV comes to the decode side."""
+"""Prefill and decode, machine `pd`: which side serves a request, and how the KV comes to the decode side.
+
+Real: from 0.22.0: two cores, scheduler and worker side of the `NixlConnector` that pulls: offered blocks, hits of the
+decode side, windows, Mamba states, leases, heartbeats, notifications, failed reads; with `push`, from 0.26.0, the
+`NixlPushConnector`: registrations, writes, leases.
+Stand-in: NIXL (`link.py`: copies of tags; every second one overtakes the passes in flight), the start of the worker,
+the proxy, the clock (one second a step). Faults: `link.fails`, `link.delay`, `link.drop`; of pushes, on the prefill
+side, the first two.
+Shows: blocks freed before they are read, read into the wrong place, or never freed.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -172,7 +181,7 @@ class PairSide(Part):
             and req.status.name == WAITS_FOR_LOAD
             and req.request_id not in scheduler.finished_recving_kv_req_ids
         }
-        due = frozenset([number for number, count in steps if count >= engine.config.most_launches])
+        due = frozenset([number for number, count in steps if count >= engine.limits.most_launches])
         return replace(snapshot, awaited=awaited, due_transfers=due)
 
     def awaits_another(self) -> bool:

@@ -1,4 +1,11 @@
-"""Pauses, sleeps and resets of the caches."""
+"""Pause, sleep: also the resets of the caches.
+
+Real: the parts of `pause_generation(mode="keep")` and of `sleep` at level 1, in order: passes and copies end, then
+`reset_prefix_cache` with running requests and connector.
+Stand-in: the process that composes them. A sleep discards all KV. No pause during a load, which a release does not
+support.
+Shows: KV that survives a sleep.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

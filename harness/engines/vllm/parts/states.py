@@ -1,4 +1,8 @@
-"""The recurrent states of Mamba layers: where a pass reads and writes them, and the copies that the worker makes.
+"""Mamba layers: where a pass reads and writes their recurrent states, and the copies that the worker makes.
+
+Real: `MambaManager` in mode "align", "none" without a prefix cache, or "all" (to 0.28.0).
+Stand-in: one tag per state, moved, copied and zeroed as in `v1/worker/mamba_utils.py`.
+Shows: the state of another prefix.
 
 As in v1/worker/mamba_utils.py and v1/attention/backends/mamba_attn.py of the releases.  A block of a state table holds
 the state after the last token that was computed in it.  In mode "align" the running state moves to another block by a
@@ -49,9 +53,9 @@ class States(VllmPart, frozen=True):
         sizes = {group.block_len for group in config.groups}
         if self.all_states and not self.is_on:
             raise InvalidConfig("all_states is true without state_groups, want false")
-        if self.all_states and sizes != {config.block_size}:
+        if self.all_states and len(sizes) > 1:
             raise InvalidConfig("window_block_sizes differ from block_size, which a release refuses with all_states")
-        if self.is_on and config.drafts.is_on and config.asynchronous:
+        if self.is_on and config.drafts.is_on and config.most_launches > 1:
             raise InvalidConfig("asynchronous and draft_len are set with state_groups: the three are not driven")
         if self.is_on and config.drafts.is_on and config.streaming.is_on:
             raise InvalidConfig("streaming_input and draft_len are set with state_groups: the three are not driven")
@@ -59,13 +63,11 @@ class States(VllmPart, frozen=True):
             raise InvalidConfig(
                 "late_loads is false with external_len and state_groups, want true, or prefix_caching false"
             )
-        if config.state_mode == ALIGN and config.chunk_len < max(sizes):
-            raise InvalidConfig(
-                f"chunk_len is {config.chunk_len}, want at least the tokens of a block with state_groups"
-            )
+        if config.state_mode == ALIGN:
+            config.check_chunk(max(sizes), "at least the tokens of a block with state_groups")
 
     def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
-        mode, block_len = config.state_mode, config.block_size
+        mode, [block_len] = config.state_mode, {group.block_len for group in config.groups if group.has_states}
         return {
             "CacheConfig": {"mamba_cache_mode": mode, "mamba_block_size": None if mode == NONE else block_len},
             "MambaSpec": {"mamba_cache_mode": mode},
@@ -85,7 +87,7 @@ def with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -
         config,
         state_groups=draw.one_of((1, 2)),
         all_states=can_keep_all and draw.one_of((False, True)),
-        chunk_len=max(config.chunk_len, *sizes),
+        **config.with_chunk(*sizes),
     )
 
 

@@ -1,4 +1,11 @@
-"""A KV connector whose store outside of the engine has the first tokens of every prompt, and the loads from it."""
+"""KV connector: a store outside of the engine has the first tokens of every prompt.
+
+Real: factory, look-ups, loads within a step or in the background, `kv_load_failure_policy` "recompute" and "fail"
+(`recomputes_loads`), blocks kept for a save.
+Stand-in: the store, also of what was saved. Every second load in the background is written at once, the others at their
+end; none waits for a pass. Faults: `load.fails`, `load.late`, `store.late`.
+Shows: blocks that are read before they are loaded, or freed before they are saved.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +71,7 @@ class Storing(VllmPart, frozen=True):
         return {
             NAME: {
                 "len": self.external_len,
-                "block_size": config.largest_block_size,
+                "block_len": config.largest_block_len,
                 "is_late": self.late_loads,
                 "has_states": config.states.is_on,
                 "saves": self.saves,
@@ -92,16 +99,19 @@ class EndedLoads(NamedTuple):
 
 @dataclass
 class _UnderWay:
-    load: BlockLoad
+    """A load or a save, and the number of passes until it ends."""
+
+    what: Any
     passes: int
-    is_written: bool
-    has_failed: bool
+    is_written: bool = False
+    has_failed: bool = False
 
 
-@dataclass
-class _SaveUnderWay:
-    save: BlockSave
-    passes: int
+def _after_a_pass(under_way: Sequence[_UnderWay]) -> tuple[list[_UnderWay], list[_UnderWay]]:
+    """Count a pass; returns those that have not ended, and those that have."""
+    for one in under_way:
+        one.passes -= 1
+    return [one for one in under_way if one.passes > 0], [one for one in under_way if one.passes <= 0]
 
 
 class LateLoads(ConnectorWorker, Part):
@@ -117,7 +127,7 @@ class LateLoads(ConnectorWorker, Part):
         self._engine, self._runner, self._faults = engine, engine.runner, engine.faults
         self._under_way: list[_UnderWay] = []
         self._begun = 0
-        self._saves: list[_SaveUnderWay] = []
+        self._saves: list[_UnderWay] = []
 
     def __bool__(self) -> bool:
         return bool(self._under_way or self._saves)
@@ -134,7 +144,7 @@ class LateLoads(ConnectorWorker, Part):
 
     def save(self, saves: Iterable[BlockSave]) -> None:
         """Begin to send the KV of requests that have ended to the store."""
-        self._saves += [_SaveUnderWay(save, self._passes(STORE_LATE)) for save in saves]
+        self._saves += [_UnderWay(save, self._passes(STORE_LATE)) for save in saves]
 
     def received(self, flight: VllmPass, output: Any) -> None:
         """Begin the loads of an output of the scheduler; those that are not late belong to its pass."""
@@ -183,28 +193,19 @@ class LateLoads(ConnectorWorker, Part):
 
     def end_pass(self) -> EndedLoads:
         """Count a pass; returns the loads and the saves that have ended with it."""
-        for saving in self._saves:
-            saving.passes -= 1
-        saved = [saving.save for saving in self._saves if saving.passes <= 0]
-        self._saves = [saving for saving in self._saves if saving.passes > 0]
-        for save in saved:
-            self._engine.log.notice(PrefixesCompared(0, POOL, self._runner.device.save(save)))
-        sent = {save.rid for save in saved}
-        ended = []
-        for under_way in self._under_way:
-            under_way.passes -= 1
-            if under_way.passes <= 0:
-                ended.append(under_way)
-                if not under_way.is_written and not under_way.has_failed:
-                    self._runner.device.load(under_way.load)
-        self._under_way = [under_way for under_way in self._under_way if under_way.passes > 0]
-        failed = [under_way.load for under_way in ended if under_way.has_failed]
-        rids = {under_way.load.rid for under_way in ended}
+        device = self._runner.device
+        self._saves, saved = _after_a_pass(self._saves)
+        for saving in saved:
+            self._engine.log.notice(PrefixesCompared(0, POOL, device.save(saving.what)))
+        self._under_way, ended = _after_a_pass(self._under_way)
+        for loading in ended:
+            if not loading.is_written and not loading.has_failed:
+                device.load(loading.what)
+        rids, failed = {one.what.rid for one in ended}, [one.what for one in ended if one.has_failed]
+        sent = {saving.what.rid for saving in saved}
         if self._runner.release.has("failed_requests"):
             return EndedLoads(rids, {load.rid for load in failed}, set(), sent)
-        return EndedLoads(
-            rids, set(), {block for load in failed for block in load.blocks(self._runner.device.groups)}, sent
-        )
+        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(device.groups)}, sent)
 
 
 class Store:
@@ -234,7 +235,7 @@ class Store:
         self._scheduled = set[str]()  # the requests that a pass has computed since they were admitted
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        known, length, size = request.num_prompt_tokens, self._extra["len"], self._extra["block_size"]
+        known, length, size = request.num_prompt_tokens, self._extra["len"], self._extra["block_len"]
         whole = min(length, known - 1) // size * size
         most = known if self._loads_whole and 1 < known <= length else whole
         count = max(0, most - num_computed_tokens)
@@ -300,7 +301,7 @@ class LoadMetadata(NamedTuple):
 
 def with_loads(draw: Draw, config: VllmConfig) -> VllmConfig:
     """The configuration with a store."""
-    external_len = config.block_size * draw.one_of((4, 2, 8))
+    external_len = config.shape.page_size * draw.one_of((4, 2, 8))
     late_loads = draw.one_of((False, True, True)) or config.state_mode == ALIGN
     saves = drawn(draw, Storing) if late_loads else {}
     return replaced(config, external_len=external_len, late_loads=late_loads, **saves)
@@ -308,5 +309,5 @@ def with_loads(draw: Draw, config: VllmConfig) -> VllmConfig:
 
 def beside_cpu_memory(draw: Draw, config: VllmConfig) -> VllmConfig:
     """The configuration, perhaps with a store."""
-    external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8))
+    external_len = config.shape.page_size * draw.one_of((0, 0, 4, 2, 8))
     return replaced(config, external_len=external_len, late_loads=external_len > 0)

@@ -1,5 +1,9 @@
 """Streaming input: a session is a resumable request of the release, and each turn further input for it.
 
+Real: resumable requests, inputs queued while the one before runs, end of the input, a client that cancels.
+Stand-in: none.
+Shows: tokens of an earlier turn, stuck sessions.
+
 A release drops the last output token of a turn before it appends the next input.  A client that wants to keep it sends
 it again.  A turn that does not begin with the tokens of its session is the first of another resumable request.
 """
@@ -59,7 +63,8 @@ class VllmSessions(Part, SessionPort):
 
     def __init__(self, engine: VllmEngine) -> None:
         self._built, self._requests, self._notice = engine.built, engine.requests, engine.log.notice
-        self._max_context_len, self._namespaces = engine.config.max_context_len, engine.runner.device.namespaces
+        self._longest, self._namespaces = engine.built.scheduler.max_model_len, engine.runner.device.namespaces
+        self._block_len = engine.config.groups[0].block_len
         self._streams: dict[int, Stream] = {}
         self._last_id = 0
         engine.sessions, engine.queues_turns = self, True
@@ -117,7 +122,7 @@ class VllmSessions(Part, SessionPort):
             known = 0
         before = stream.most_tokens if is_busy else 0
         most_tokens = before + len(submission.tokens) + submission.max_new_tokens
-        if most_tokens > self._max_context_len:
+        if most_tokens > self._longest:
             requests.reject(number, submission, "too long")
             return number
         stream.most_tokens = most_tokens
@@ -184,9 +189,8 @@ class VllmSessions(Part, SessionPort):
         stream.turn = self._requests.turns[stream.req.request_id] = number
         self._requests.sessions[number] = session
         if length:
-            size = self._built.tables[0].block_size
             blocks = self._built.tables[0].req_to_blocks.get(stream.req.request_id, ())
-            pages = tuple([block.block_id for block in blocks[: -(-length // size)]])
+            pages = tuple([block.block_id for block in blocks[: -(-length // self._block_len)]])
             self._notice(seen.Lent(session, number, length, pages))
 
     def _end_input(self, stream: Stream) -> None:
