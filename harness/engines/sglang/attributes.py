@@ -25,7 +25,14 @@ def attributes(
     memory: SglangMemory,
     on_message: Callable[..., None],
 ) -> dict[str, Any]:
-    sender = SimpleNamespace(send_output=on_message)
+    sender, settings = SimpleNamespace(send_output=on_message), settings_of(release, config)
+    runner = SimpleNamespace(
+        prefill_aware_swa=False,
+        attn_backend=Missing(),
+        kv_cache_dtype_str="auto",
+        swa_max_total_num_tokens=settings["swa_tokens_per_layer"],
+        **dict.fromkeys(POOL_LENS, max_pool_len(release, config)),
+    )
     ranks = {**ONE_RANK, **merged(one.parallel for one in config.terms)}
     return {
         "req_to_token_pool": memory.rows,
@@ -33,24 +40,14 @@ def attributes(
         "tree_cache": memory.tree,
         "send_to_tokenizer": sender,
         "ipc_channels": SimpleNamespace(send_to_tokenizer=sender),
-        **settings_of(release, config),
+        **settings,
         **_initial_state(release),
         **ranks,
         **_beside_the_scheduler(),
         "ps": SimpleNamespace(**ranks, dp_rank=0),
-        "tp_worker": SimpleNamespace(is_hybrid_swa=config.has_window, model_runner=_model_runner(release, config)),
+        "tp_worker": SimpleNamespace(is_hybrid_swa=config.has_window, model_runner=runner),
         **merged(one.attributes for one in config.terms),
     }
-
-
-def _model_runner(release: SglangRelease, config: SglangConfig) -> Any:
-    return SimpleNamespace(
-        prefill_aware_swa=False,
-        attn_backend=Missing(),
-        kv_cache_dtype_str="auto",
-        swa_max_total_num_tokens=config.swa_pages * config.page_size,
-        **dict.fromkeys(POOL_LENS, max_pool_len(release, config)),
-    )
 
 
 def _initial_state(release: SglangRelease) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class AuditedRecords:
     """
 
     def __init__(self, memory: LiveMemory, tables: Mapping[str, OwnerTable]) -> None:
-        self._memory, self._page = memory, memory.config.page_size
+        self._memory, self._page = memory, memory.page
         self._tables = tables["full"], tables["swa"]
         self._places: tuple[dict[int, PageHolder], dict[int, PageHolder]] = ({}, {})
         self._known: dict[Owner, AuditedRecord] = {}

@@ -114,7 +114,7 @@ class SglangCapability(Capability, frozen=True):
     def prepare(self, release: SglangRelease, server_args: Any) -> None:
         """Called before the memory is built."""
 
-    def table(self, release: SglangRelease, config: Any) -> Table | None:
+    def table(self, release: SglangRelease, config: Any, server_args: Any) -> Table | None:
         """The request table, if it is of another class."""
 
     def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:

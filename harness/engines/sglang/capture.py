@@ -135,21 +135,17 @@ class SglangFacts(Adapted):
         return int(row) + (not self.release.has("first_row_is_padding"))
 
     def _counters(self) -> Counters:
-        (_, _, tree), scheduler, page = self.memory, self.scheduler, self.limits.page_size
+        tree, scheduler, page = self.memory.tree, self.scheduler, self.limits.page_size
         has_tracker = self.release.code("NewTokenRatioTracker") is not None
         ratio = scheduler.new_token_ratio_tracker.current if has_tracker else scheduler.new_token_ratio
-        names = [component.pool for component in self.components]
-        available = [
-            int(pool.available_size()) // (1 if component.has_states else page)
+        of_pools = {
+            component.pool: int(pool.available_size()) // (1 if component.has_states else page)
             for component, pool in zip(self.components, self.memory.allocators, strict=True)
-        ]
-        counters = self._tree.counters
-        return Counters(
-            free=dict(zip(names, available, strict=True)),
-            evictable={name: counters[name].evictable_units(tree, page) for name in names},
-            protected={name: counters[name].protected_units(tree, page) for name in names},
-            new_token_ratio=int(ratio * MILLION),
-        )
+        }
+        counters = {name: self._tree.counters[name] for name in of_pools}
+        evictable = {name: one.evictable(tree, page) for name, one in counters.items()}
+        protected = {name: one.protected(tree, page) for name, one in counters.items()}
+        return Counters(of_pools, evictable, protected, new_token_ratio=int(ratio * MILLION))
 
     @property
     def _root(self) -> Any:

@@ -153,6 +153,11 @@ class SglangConfig(Settings, frozen=True):
         return self.sliding_window is not None
 
     @property
+    def most_launches(self) -> int:
+        """The passes that are in flight at once."""
+        return 2 if self.overlap else 1
+
+    @property
     def has_priorities(self) -> bool:
         return self.preemption_threshold is not None
 

@@ -25,18 +25,18 @@ def memory_of(
     release: SglangRelease, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]
 ) -> SglangMemory:
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
-    rows = _rows(release, config)
+    rows = _rows(release, config, server_args)
     memory = SglangMemory(rows, _allocator(release, config, rows), None)
     for component, pool in zip(config.components, memory.allocators, strict=True):
         watch(component.pool, pool, notice)
     return memory._replace(tree=_tree(release, config, server_args, rows, memory.allocator))
 
 
-def _rows(release: SglangRelease, config: SglangConfig) -> Any:
-    tables = filter(None, [one.table(release, config) for one in config.capabilities])
+def _rows(release: SglangRelease, config: SglangConfig, server_args: Any) -> Any:
+    tables = filter(None, [one.table(release, config, server_args) for one in config.capabilities])
     table = next(tables, Table("ReqToTokenPool"))
     kind = release.code(table.kind)
-    sizes = {"size": config.max_running_requests, "max_context_len": row_len(config)}
+    sizes = {"size": server_args.max_running_requests, "max_context_len": row_len(config)}
     return kind(**known({**sizes, "device": DEVICE, "enable_memory_saver": False, **table.more}, kind))
 
 

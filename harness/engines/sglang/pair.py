@@ -147,7 +147,7 @@ def side_systems(
     """
     if absent := [name for name in NEEDED if release.code(name) is None]:
         raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
-    link, sides = SglangLink(configs[0].page_size, links), list[LinkedSystem]()
+    link, sides = SglangLink(configs[0].shape.page_size, links), list[LinkedSystem]()
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
     return sides

@@ -1,6 +1,6 @@
 """A scheduler of a running server: its memory and its configuration, as far as they are known."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -156,21 +156,18 @@ class LiveMemory:
     """
 
     def __init__(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
-        self.config, self.built = config, built
+        self.config, self.built, self.page = config, built, built.memory.allocator.page_size
         self.nodes, self.holders = nodes_of(release, config.components, inner_tree(built.memory.tree)), Holders(built)
 
     def terms(self) -> Sequence[Terms]:
-        (rows, allocator, tree), config, page = self.built.memory, self.config, self.config.page_size
+        (rows, _, tree), found = self.built.memory, list[Terms]()
         private = [self._private(kv) for kv in self.holders.now().values()]
-        full, swa = sum([pages.full for pages in private]), sum([pages.swa for pages in private])
-        free = allocator.full_available_size() // page, allocator.swa_available_size() // page
-        in_full = int(tree.full_evictable_size()) // page, int(tree.full_protected_size()) // page, full
-        in_swa = int(tree.swa_evictable_size()) // page, int(tree.swa_protected_size()) // page, swa
-        return (
-            Terms("full", config.full_pages, free[0], *in_full),
-            Terms("swa", config.swa_pages, free[1], *in_swa),
-            Terms("rows", rows.size, len(rows.free_slots), uncached=len(private)),
-        )
+        for pool, units, allocator in self._pools:
+            counters = self.nodes.counters[pool]
+            evictable, protected = counters.evictable(tree, self.page), counters.protected(tree, self.page)
+            own = sum([getattr(one, pool) for one in private])
+            found.append(Terms(pool, units, FreePages(allocator, self.page).num_free, evictable, protected, own))
+        return *found, Terms("rows", rows.size, len(rows.free_slots), uncached=len(private))
 
     def uncached(self, pool: str) -> dict[Owner, int]:
         """The private pages, or the row, of each request and session."""
@@ -178,21 +175,22 @@ class LiveMemory:
 
     def pools(self) -> Sequence[LivePool]:
         """The pools whose moves are watched."""
-        allocator, config = self.built.memory.allocator, self.config
-        return (
-            LivePool("full", "page", config.full_pages, FreePages(allocator.full_attn_allocator, config.page_size)),
-            LivePool("swa", "page", config.swa_pages, FreePages(allocator.swa_attn_allocator, config.page_size)),
-        )
+        return [LivePool(pool, "page", units, FreePages(one, self.page)) for pool, units, one in self._pools]
 
     def watch(self, notice: Callable[[NamedTuple], None], wrap: Wrap) -> None:
         """Report the moves of pages from now on."""
-        allocator = self.built.memory.allocator
-        watch("full", allocator.full_attn_allocator, notice, wrap)
-        watch("swa", allocator.swa_attn_allocator, notice, wrap)
-        use_watched_methods(self.built.memory.tree, allocator)
+        for pool, _, allocator in self._pools:
+            watch(pool, allocator, notice, wrap)
+        use_watched_methods(self.built.memory.tree, self.built.memory.allocators)
+
+    @property
+    def _pools(self) -> Iterator[tuple[str, int, Any]]:
+        """The name, the size in pages and the allocator of each pool."""
+        names = [component.pool for component in self.config.components]
+        return zip(names, self.config.sizes, self.built.memory.allocators, strict=True)
 
     def _private(self, kv: Any) -> PrivatePages:
-        page = self.config.page_size
+        page = self.page
         pages, protected = -(-held(kv, "kv_allocated_len") // page), held(kv, "cache_protected_len")
         return PrivatePages(pages - protected // page, pages - max(protected, self.nodes.frontier(kv)) // page)
 
@@ -220,9 +218,8 @@ def _of_last_pass(scheduler: Any) -> list[Any]:
     return [*(() if last is None else last.reqs), *(() if chunked is None else (chunked,))]
 
 
-def use_watched_methods(tree: Any, allocator: Any) -> None:
+def use_watched_methods(tree: Any, pools: Collection[Any]) -> None:
     """Let the components of a tree call the watched methods of the allocators; some have kept the original ones."""
-    pools = (allocator.full_attn_allocator, allocator.swa_attn_allocator)
     components = getattr(inner_tree(tree), "components", {})
     for component in components.values() if isinstance(components, dict) else components:
         for name, value in list(vars(component).items()):

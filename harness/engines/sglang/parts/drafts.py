@@ -51,7 +51,7 @@ class Drafts(SglangCapability, frozen=True):
 
     def terms(self, config: Any) -> Terms:
         """The further entries of a row are as in get_req_to_token_extra_context_len."""
-        count, page = self.length + 1, config.page_size
+        count, page = self.length + 1, config.shape.page_size
         flags = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": count}
         return Terms(
             server_args={**flags, "speculative_eagle_topk": 1},  # drafts are a chain
@@ -69,7 +69,7 @@ class Drafts(SglangCapability, frozen=True):
     def check_release(self, config: Any, release: SglangRelease) -> None:
         if config.states.is_on and not release.has("states_after_drafts"):
             raise InvalidConfig(f"draft_len is set with state_slots, want null for sglang {release.text}")
-        if config.overlap and not release.has("overlapped_drafts"):
+        if config.most_launches > 1 and not release.has("overlapped_drafts"):
             raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
 
     def equip(self, release: SglangRelease, scheduler: Any) -> None:

@@ -68,8 +68,8 @@ class Side(SglangCapability, frozen=True):
         }
         return Terms(server_args=args, attributes=dict.fromkeys(GROUPS, Group(self.role, 1)))
 
-    def table(self, release: SglangRelease, config: Any) -> Table | None:
-        more = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
+    def table(self, release: SglangRelease, config: Any, server_args: Any) -> Table | None:
+        more = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * server_args.max_running_requests}
         return Table("DecodeReqToTokenPool", more) if self.is_decode else None
 
     def equip(self, release: SglangRelease, scheduler: Any) -> None:

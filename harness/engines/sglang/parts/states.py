@@ -70,7 +70,7 @@ class States(SglangCapability, frozen=True):
             self.state_strategy,
             self.state_chunk_len,
             self.state_interval,
-            config.page_size,
+            config.shape.page_size,
         )
         if self.state_slots is None:
             if self.have_buffers:
@@ -112,7 +112,7 @@ class States(SglangCapability, frozen=True):
     def view(self, page_size: int) -> ComponentView:
         return ComponentView(STATE_POOL, STATE_WINDOW, page_size, has_states=True)
 
-    def table(self, release: SglangRelease, config: Any) -> Table:
+    def table(self, release: SglangRelease, config: Any, server_args: Any) -> Table:
         """The table has the pool of states, which holds one int64 per slot.
 
         The states after drafts, which it keeps during a verification, are in `SglangSpeculation` instead.
@@ -124,10 +124,10 @@ class States(SglangCapability, frozen=True):
         dtype = release.code("StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
         more = {
             "mamba_size": self.state_slots,
-            "mamba_spec_state_size": config.max_running_requests,
+            "mamba_spec_state_size": server_args.max_running_requests,
             "cache_params": release.code("StateParams")(shape=shape, dtype=dtype, layers=layers),
             "mamba_layer_ids": layers,
-            "enable_overlap_schedule": config.overlap,
+            "enable_overlap_schedule": not server_args.disable_overlap_schedule,
             **self._buffers,
         }
         return Table("HybridReqToTokenPool", more)
