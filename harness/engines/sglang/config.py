@@ -52,8 +52,11 @@ SERVER_NEEDS = {  # by setting
     **server_needs(KvEvents, DecodeTree, RustCore, RankGroup),
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
-FAULTS = {**CLIENT_FAULTS, **HostTier.faults, **Storage.faults, **Side.faults}
-OPTIONAL = (*HostTier.faults, *Storage.faults, *Side.faults, *Sessions.uses, *Drafts.uses)  # faults and ops
+FAULTS = {**CLIENT_FAULTS, **HostTier.faults, **Storage.faults, **Side.faults, **RankGroup.faults}
+OPTIONAL = (  # faults and ops
+    *(*HostTier.faults, *Storage.faults, *Side.faults),
+    *(*RankGroup.faults, *Sessions.uses, *Drafts.uses),
+)
 
 
 class SglangConfig(Settings, frozen=True):
