@@ -8,7 +8,7 @@ from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.engines.sglang.capability import SglangCapability, Terms
-from swarden.harness.engines.sglang.parts import host_tier, storage
+from swarden.harness.engines.sglang.parts import host_tier, ranks, storage
 from swarden.harness.engines.sglang.parts.decode_offload import DecodeOffload
 from swarden.harness.engines.sglang.parts.drafts import Drafts
 from swarden.harness.engines.sglang.parts.host_tier import WRITE_BACK, HostTier
@@ -55,7 +55,7 @@ SERVER_NEEDS = {  # by setting
     **server_needs(KvEvents, DecodeTree, RustCore, RankGroup),
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
-OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS}
+OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS, **ranks.FAULTS}
 FAULTS = {**CLIENT_FAULTS, **OF_PARTS}
 OPTIONAL = (*OF_PARTS, *Sessions.ops, *Drafts.ops)  # faults and ops
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from operator import methodcaller
@@ -21,44 +21,22 @@ from swarden.harness.kit.released_code import known
 from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.streams import Devices
 
-# Methods of the scheduler that only inform others or measure; none of them moves KV.
-SILENT_METHODS = (
-    "stream_output",
-    "log_batch_result_stats",
-    "report_prefill_stats",
-    "report_decode_stats",
-    "log_prefill_stats",
-    "log_decode_stats",
-    "log_prefill_stats_late",
-    "maybe_collect_routed_experts",
-    "maybe_collect_indexer_topk",
-    "maybe_collect_customized_info",
-    "_maybe_update_reasoning_tokens",
-    "_maybe_clear_mm_inputs",
-    "maybe_send_health_check_signal",
-    "update_device_timer",
-    "_emit_forward_pass_metrics",
-    "_abort_on_waiting_timeout",
-    "_abort_on_running_timeout",
-    "update_spec_metrics",
-    "reset_metrics",
-    "_maybe_log_idle_metrics",
-    "_record_step_counters",
-    "publish_load_snapshot",
-    "cancel_bubble_timer",
-    "process_input_requests",
-    "launch_batch_sample_if_needed",
-    "_record_scheduler_state_for_paused_engine",
-)
-SILENT_PROCESSOR_METHODS = (
-    "_maybe_collect_routed_experts",
-    "_maybe_collect_indexer_topk",
-    "_maybe_collect_customized_info",
-    "_maybe_update_reasoning_tokens",
-    "_validate_pp_skip_output_comm",
-    "_get_prefill_hidden_capture_mode",
-    "materialize_sampling_mask_output",
-)
+SILENT: Mapping[str, str] = {  # methods by class that only inform others or measure; none of them moves KV
+    "Scheduler": (
+        "stream_output log_batch_result_stats report_prefill_stats report_decode_stats log_prefill_stats "
+        "log_decode_stats log_prefill_stats_late maybe_collect_routed_experts maybe_collect_indexer_topk "
+        "maybe_collect_customized_info _maybe_update_reasoning_tokens _maybe_clear_mm_inputs "
+        "maybe_send_health_check_signal update_device_timer _emit_forward_pass_metrics _abort_on_waiting_timeout "
+        "_abort_on_running_timeout update_spec_metrics reset_metrics _maybe_log_idle_metrics "
+        "_record_step_counters publish_load_snapshot cancel_bubble_timer process_input_requests "
+        "launch_batch_sample_if_needed _record_scheduler_state_for_paused_engine"
+    ),
+    "BatchResultProcessor": (
+        "_maybe_collect_routed_experts _maybe_collect_indexer_topk _maybe_collect_customized_info "
+        "_maybe_update_reasoning_tokens _validate_pp_skip_output_comm _get_prefill_hidden_capture_mode "
+        "materialize_sampling_mask_output"
+    ),
+}
 INTAKES = ("recv_requests", "ingest_requests")  # the first call of each turn of the event loop
 IDLE_WORK = ("on_idle", "self_check_during_idle")
 
@@ -184,7 +162,7 @@ def _scheduler_class(release: SglangRelease) -> type:
         self.new_token_ratio_tracker.reset()
 
     for names, method in (
-        (SILENT_METHODS, _silent),
+        (SILENT["Scheduler"].split(), _silent),
         (INTAKES, _take_in),
         (IDLE_WORK, idle),
     ):
@@ -210,7 +188,7 @@ def _result_processor(release: SglangRelease, scheduler: Any) -> Any:
     kind = release.code("BatchResultProcessor")
     if kind is None:
         return None
-    quiet = type("Processor", (kind,), dict.fromkeys(SILENT_PROCESSOR_METHODS, _silent))
+    quiet = type("Processor", (kind,), dict.fromkeys(SILENT["BatchResultProcessor"].split(), _silent))
     fields = {field.name: scheduler.__dict__.get(field.name) for field in dataclasses.fields(kind)}
     fields |= {
         "is_generation": True,

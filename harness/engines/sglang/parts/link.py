@@ -208,15 +208,30 @@ class SglangLink:
         return self.prefill, self.decode
 
 
-class Patience:
-    """Counts the polls of a side that waits for the other one."""
+class End:
+    """A side's end of a room, as sender or receiver of the release; its `state` is asked until it is final."""
 
-    def __init__(self) -> None:
-        self._polls = 0
+    def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)  # type: ignore[call-arg]  # the release's
+        self.kv_mgr, self.conclude_state, self._num_polls = mgr, None, 0
+        self._number, self._room = bootstrap_room, mgr.link.room(bootstrap_room)
 
-    def is_over(self) -> bool:
-        self._polls += 1
-        return self._polls > TIMEOUT_POLLS
+    def poll(self) -> Any:
+        if self.conclude_state is not None:
+            return self.conclude_state
+        state = self.state(self._room)
+        if state.name in ("Failed", "Success"):
+            self.conclude_state = state
+        return state
+
+    def state(self, room: Room) -> Any: ...
+
+    def gives_up(self) -> bool:
+        """Counts the polls in which it waits for the other side."""
+        self._num_polls += 1
+        return self._num_polls > TIMEOUT_POLLS
+
+    def clear(self) -> None: ...
 
 
 @cache
@@ -258,24 +273,15 @@ def _manager(release: SglangRelease) -> type:
 def _sender(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
-    class Sender(release.code("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
-        def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
-            super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)
-            self.kv_mgr, self.conclude_state, self._patience = mgr, None, Patience()
-            self._room = mgr.link.room(bootstrap_room)
-
-        def poll(self) -> Any:
-            room = self._room
-            if self.conclude_state is None:
-                if room.has_failed or (room.wanted is None and self._patience.is_over()):
-                    self.conclude_state = poll.Failed
-                elif room.wanted is None:
-                    return poll.Bootstrapping
-                elif self.kv_mgr.link.is_complete(room):
-                    self.conclude_state = poll.Success
-                else:
-                    return poll.Transferring if room.is_sent else poll.WaitingForInput
-            return self.conclude_state
+    class Sender(End, release.code("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
+        def state(self, room: Room) -> Any:
+            if room.has_failed or (room.wanted is None and self.gives_up()):
+                return poll.Failed
+            if room.wanted is None:
+                return poll.Bootstrapping
+            if self.kv_mgr.link.is_complete(room):
+                return poll.Success
+            return poll.Transferring if room.is_sent else poll.WaitingForInput
 
         def init(self, num_kv_indices: int, aux_index: int | None = None) -> None:
             self._room.prefill_buffer = aux_index or 0
@@ -294,37 +300,29 @@ def _sender(release: SglangRelease) -> type:
             self.kv_mgr.link.abort(self._room)
             self._room.has_failed, self.conclude_state = True, poll.Failed
 
-        def clear(self) -> None: ...
-
     return Sender
 
 
 def _receiver(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
-    class Receiver(release.code("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
-        def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
-            super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)
-            self.kv_mgr, self.conclude_state, self._patience = mgr, None, Patience()
-            self._room, self._number = mgr.link.room(bootstrap_room), bootstrap_room
+    class Receiver(End, release.code("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
             self.abort_notified, self.bootstrap_infos = False, (RANK,)
 
-        def poll(self) -> Any:
-            room = self._room
-            if self.conclude_state is None:
-                if not self.bootstrap_done:
-                    return poll.Bootstrapping
-                if room.wanted is None:
-                    return poll.WaitingForInput
-                if room.has_failed:
-                    self.conclude_state = poll.Failed
-                elif (room.is_silent or not room.is_sent) and self._patience.is_over():
-                    self.abort()
-                elif not room.is_silent and self.kv_mgr.link.is_complete(room):
-                    self.conclude_state = poll.Success
-                else:
-                    return poll.Transferring
-            return self.conclude_state
+        def state(self, room: Room) -> Any:
+            if not self.bootstrap_done:
+                return poll.Bootstrapping
+            if room.wanted is None:
+                return poll.WaitingForInput
+            if room.has_failed:
+                return poll.Failed
+            if (room.is_silent or not room.is_sent) and self.gives_up():
+                self.abort()
+                return poll.Failed
+            is_complete = not room.is_silent and self.kv_mgr.link.is_complete(room)
+            return poll.Success if is_complete else poll.Transferring
 
         def send_metadata(
             self, kv_indices: Any, aux_index: Any, state_indices: Any, decode_prefix_len: int = 0, **kwargs: Any
@@ -343,8 +341,6 @@ def _receiver(release: SglangRelease) -> type:
             is_first, self.abort_notified = not self.abort_notified, True
             if is_first and (force_arm or self._room.wanted is not None):
                 _await_acknowledgement(self.kv_mgr, self._room, self._number)
-
-        def clear(self) -> None: ...
 
     return Receiver
 

@@ -3,11 +3,8 @@
 Real: so many schedulers, each with its own pools, tree, controller and storage; what they exchange on the host: the
 counts of the host tier and the storage, the polls of transfers, held pages of aborted ones.
 Stand-in: the process groups: ranks run one at a time, up to a collective that waits for another.
-Shows: a rank that waits for ever, with the place of each; batches, requests, trees or free units that differ; faults of
-the host tier, the storage and the transfer can come to one rank alone.
-
-What the ranks of a server exchange on the host (the counts of ended copies and prefetches) goes over stand-ins for
-their process groups.
+Shows: a rank that waits for ever, with the place of each; batches, requests, trees or free units that differ; faults
+come to one rank alone: `host.slow`, those of the storage and of the transfer, `clock.jumps` (the prefetch times out).
 """
 
 import sys
@@ -19,7 +16,8 @@ from typing import Annotated, Any
 from swarden.harness.core.system import System
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SglangCapability, Terms
-from swarden.harness.engines.sglang.parts import host_tier, storage
+from swarden.harness.engines.sglang.parts import storage
+from swarden.harness.engines.sglang.parts.host_tier import HOST_SLOW
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
 from swarden.harness.kit.part import off
@@ -31,6 +29,10 @@ OF_RANKS = tuple([f"sglang.srt.{name}." for name in ("mem_cache", "managers", "s
 GROUPS, RANKS_OF_TENSORS = ("attn_tp_cpu_group", "tp_cpu_group"), ("tp_rank", "attn_tp_rank")  # of a scheduler
 SIZES = ("tp_size", "attn_tp_size", "moe_tp_size")
 COUNTER = "counter"
+# Not a full host pool: the sizes are equal, and what a prefetch gives back is counted on all ranks (0.5.23,
+# unified_radix_cache.py:3316).  Not an abort: the requests are broadcast (request_receiver.py:206).
+DIFFERING = (HOST_SLOW, *storage.FAULTS, *LINK_FAULTS)
+FAULTS = {storage.CLOCK_JUMPS: "the clock by which the storage times out jumps ahead"}
 
 
 class RankGroup(SglangCapability, frozen=True):
@@ -52,7 +54,10 @@ class RankGroup(SglangCapability, frozen=True):
         )
 
     def shape(self, config: Any) -> Mapping[str, Any]:
-        return {"ranks": self.ranks, "differing": (*host_tier.FAULTS, *storage.FAULTS, *LINK_FAULTS)}
+        return {"ranks": self.ranks, "differing": (*DIFFERING, *FAULTS)}
+
+    def faults(self, config: Any) -> Mapping[str, str]:
+        return FAULTS
 
     def systems(self, release: SglangRelease, build: Callable[[], Sequence[System]]) -> Sequence[System]:
         """The ranks of the engines that `build` makes, which are one, or the sides of a pair.

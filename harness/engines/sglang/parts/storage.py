@@ -36,6 +36,7 @@ FAULTS = {
     STORAGE_SLOW: "an operation of the storage lasts until the next step, and the thread of the release waits in it",
     STORAGE_PARTIAL: "an operation of the storage finds, reads or writes the first half of its pages",
 }
+CLOCK_JUMPS, JUMP_S = "clock.jumps", 60.0  # longer than the time-out of a prefetch; only ranks have this fault
 KV, STATES = "kv", "mamba"  # the names of host pools in the releases
 TICK_S = 1e-6  # between two readings of the clock, which orders the use of nodes
 QUEUES = {  # of the controller's threads, in the order of a prefetch
@@ -194,7 +195,8 @@ class SglangStorage:
 
     def step(self) -> None:
         """Let the release's threads go as far as they come."""
-        self._clock.now_s += SECONDS_PER_STEP
+        jumps = CLOCK_JUMPS in self._faults.known and self._faults.fires(CLOCK_JUMPS)
+        self._clock.now_s += JUMP_S if jumps else SECONDS_PER_STEP
         self._clock.serve(self._timed)
         for name, queue in QUEUES.items():
             self._is_slow = False
