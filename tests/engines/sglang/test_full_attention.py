@@ -8,16 +8,13 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
-from swarden.harness.core.registry import target_of
-from swarden.harness.core.target import ENGINE, PAIR
+from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang.config import NO_TREE
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.engines.sglang.target import SGLANG, SglangTarget
-from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import CopiedIn, Filled
-from tests.engines.sglang.conftest import RELEASES, config_of, host_of
+from tests.engines.sglang.conftest import RELEASES, config_of, driver_of, host_of, laws_that_fail, port_of
 
 OF_RADIX_CACHE, OF_UNIFIED_TREE = RELEASES
 BEFORE_AND_AFTER = ("0.5.18", "0.5.19")  # the last release with RadixCache, and the first without
@@ -39,42 +36,26 @@ def return_of_a_prefix(
     version: str, settings: dict[str, Any], plant: Callable[[Any], None] | None = None
 ) -> tuple[str, int, set[str]]:
     """The class of the tree, the pages that were loaded, and the laws that fail, when an evicted prefix comes again."""
-    target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [config_of(sliding_window=None, **settings)], "")
-    loaded, port = set[int](), systems[0].port
-    driver = Driver(
-        systems,
-        checking=Checking(catalog_of(target.contracts), code=target.code),
+    loaded = set[int]()
+    driver = driver_of(
+        version,
+        config_of(sliding_window=None, **settings),
         observe=lambda change: loaded.update(*(event.units for event in change.events_of(CopiedIn))),
     )
-    for index, op in enumerate(RETURN):
-        if index == EVICTED and plant is not None:
-            plant(port)
-        if driver.failure is None:
-            driver.apply(op)
-    failed = driver.failure.fingerprints if driver.failure is not None else ()
-    return type(port.built.memory.tree).__name__, len(loaded), {print_.split("/")[0] for print_ in failed}
+    failed, port = laws_that_fail(driver, RETURN, plant, EVICTED), port_of(driver)
+    return type(port.memory.tree).__name__, len(loaded), failed
 
 
 def transfer_of_a_prompt(version: str) -> tuple[int, set[str]]:
     """The number of pages that a decode side gets of a prompt in several chunks, and the laws that fail."""
-    target, pages = target_of(f"sglang=={version}"), set[int]()
-    configs = [config_of(sliding_window=None, page_size=4, role=role) for role in (PREFILL, DECODE)]
-    driver = Driver(
-        target.systems(PAIR, configs, ""),
-        checking=Checking(catalog_of(target.contracts), code=target.code),
+    pages, submit = set[int](), Submit(tokens=PREFIX, max_new_tokens=4)
+    driver = driver_of(
+        version,
+        *[config_of(sliding_window=None, page_size=4, role=role) for role in (PREFILL, DECODE)],
         observe=lambda change: pages.update(*(event.pages for event in change.events_of(Filled))),
     )
-    for op in (
-        Submit(tokens=PREFIX, max_new_tokens=4),
-        Step(engine=1),
-        Step(count=6),
-        Step(engine=1, count=6),
-        Drain(),
-    ):
-        driver.apply(op)
-    failed = driver.failure.fingerprints if driver.failure is not None else ()
-    return len(pages), {print_.split("/")[0] for print_ in failed}
+    failed = laws_that_fail(driver, (submit, Step(engine=1), Step(count=6), Step(engine=1, count=6), Drain()))
+    return len(pages), failed
 
 
 def tree_of_a_server(version: str, settings: dict[str, Any]) -> tuple[str, ...]:

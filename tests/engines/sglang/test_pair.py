@@ -1,21 +1,18 @@
 """The two sides of a pair are in one process, where a release has one set of server arguments."""
 
 from functools import partial
-from typing import Any
 
 import pytest
 
-from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.target import PAIR, prepare
+from swarden.harness.core.target import prepare
 from swarden.harness.engines.sglang.boot import boot
 from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.engines.sglang.scheduler import INTAKES
 from swarden.harness.kit.settings import replaced
-from swarden.invariants.catalog import catalog_of
-from tests.engines.sglang.conftest import config_of, host_of
+from tests.engines.sglang.conftest import config_of, driver_of, host_of, laws_that_fail, port_of
 
 RELEASE = "0.5.23"  # which has contexts
 
@@ -87,18 +84,12 @@ copy_from_the_start = partial(misplace_next_copy, False, 0)
 
 def offloads(decode_tree, plant):
     """The number of pages that a decode side stores of an answer of 12 tokens, and the laws that fail."""
-    target: Any = target_of(f"sglang=={RELEASE}")
-    prepare(target)
     prefill = config_of(role=PREFILL, sliding_window=None, page_size=2)
-    decode = replaced(prefill, role=DECODE, decode_tree=decode_tree, decode_offload=True)
-    systems: Any = target.systems(PAIR, [prefill, decode], "")
-    driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
-    plant(systems[1].port)
-    for op in (Submit(recipe=Recipe(stretch=9), max_new_tokens=13), *[Step(), Step(engine=1)] * 6, Drain()):
-        if driver.failure is None:
-            driver.apply(op)
-    failed = driver.failure.fingerprints if driver.failure is not None else ()
-    return len(host_of(systems[1].port).storage.pages), {name.split("/")[0] for name in failed}
+    driver = driver_of(RELEASE, prefill, replaced(prefill, role=DECODE, decode_tree=decode_tree, decode_offload=True))
+    port, submit = port_of(driver, 1), Submit(recipe=Recipe(stretch=9), max_new_tokens=13)
+    plant(port)
+    failed = laws_that_fail(driver, (submit, *[Step(), Step(engine=1)] * 6, Drain()))
+    return len(host_of(port).storage.pages), failed
 
 
 @pytest.mark.parametrize("decode_tree", [False, True], ids=["no-tree", "tree"])

@@ -5,16 +5,12 @@ from typing import Any
 
 import pytest
 
-from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, Drain, Op, Step, Submit
-from swarden.harness.core.registry import target_of
-from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang.parts import drafts
 from swarden.harness.engines.sglang.target import SglangTarget
-from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import Verified
-from tests.engines.sglang.conftest import RELEASES, config_of
+from tests.engines.sglang.conftest import RELEASES, config_of, driver_of, laws_that_fail
 
 VERIFIED_IN_LAUNCH, OVERLAPPED = RELEASES
 OPS: tuple[Op, ...] = (
@@ -30,32 +26,24 @@ def accepted_and_failed(
     version: str, writes_drafts: bool, overlap: bool = False, host_ratio: float | None = None
 ) -> tuple[set[int], set[str]]:
     """The numbers of drafts that were accepted, and the laws that fail, where the model writes drafts or does not."""
-    target, accepted = target_of(f"sglang=={version}"), set[int]()
-    systems = target.systems(ENGINE, [config_of(draft_len=3, overlap=overlap, host_ratio=host_ratio)], "")
-    checking = Checking(catalog_of(target.contracts), code=target.code)
-    driver = Driver(
-        systems,
-        checking=checking,
+    accepted = set[int]()
+    driver = driver_of(
+        version,
+        config_of(draft_len=3, overlap=overlap, host_ratio=host_ratio),
         observe=lambda change: accepted.update(event.num_accepted for event in change.events_of(Verified)),
     )
     with pytest.MonkeyPatch.context() as changed:
         if not writes_drafts:
             changed.setattr(drafts, "next_tag", lambda tag, _token: tag)
-        for op in OPS:
-            if driver.failure is None:
-                driver.apply(op)
-    failed = driver.failure.fingerprints if driver.failure is not None else ()
-    return accepted, {fingerprint.split("/")[0] for fingerprint in failed}
+        failed = laws_that_fail(driver, OPS)
+    return accepted, failed
 
 
 def drafts_in_flight(version: str) -> bool:
     """Is a pass with drafts in flight between two steps?"""
-    target = target_of(f"sglang=={version}")
-    (system,) = target.systems(ENGINE, [config_of(draft_len=3, overlap=True)], "")
-    driver = Driver([system], checking=Checking(catalog_of(target.contracts), code=target.code))
-    driver.apply(OPS[1])
-    driver.apply(Step(count=5))
-    return any(any(launch.drafts) for launch in system.capture().launches or ())
+    driver = driver_of(version, config_of(draft_len=3, overlap=True))
+    laws_that_fail(driver, (OPS[1], Step(count=5)))
+    return any(any(launch.drafts) for launch in driver.systems[0].capture().launches or ())
 
 
 def ends_of_reads(version: str) -> tuple[bool, set[str]]:

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, Drain, Flush, Op, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang.target import SglangTarget
-from swarden.invariants.catalog import catalog_of
-from tests.engines.sglang.conftest import config_of
+from tests.engines.sglang.conftest import config_of, driver_of, laws_that_fail, port_of
 
 RELEASE = "0.5.23"
 CACHED = 2  # the op before which the prefix is cached
@@ -28,21 +25,20 @@ REUSE: tuple[Op, ...] = (
 )
 
 
-def laws_that_fail(version: str, settings: dict[str, Any], plant: Callable[[Any, Any], None] | None = None) -> set[str]:
+def laws_of_a_reuse(
+    version: str, settings: dict[str, Any], plant: Callable[[Any, Any], None] | None = None
+) -> set[str]:
     """The laws that fail when a prompt follows its own prefix; `plant` changes the memory when the prefix is cached."""
-    target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [config_of(**{"state_slots": 12, "overlap": False, **settings})], "")
-    driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
-    for index, op in enumerate(REUSE):
-        if index == CACHED and plant is not None:
-            memory, kind = systems[0].port.built.memory, target.booted().code("ComponentType").MAMBA
-            [node] = memory.tree.root_node.children.values()
-            while node.children:
-                [node] = node.children.values()
-            plant(memory, node.component_data[kind])
-        if driver.failure is None:
-            driver.apply(op)
-    return {print_.split("/")[0] for print_ in driver.failure.fingerprints} if driver.failure is not None else set()
+
+    def plant_in(port: Any) -> None:
+        [node] = port.memory.tree.root_node.children.values()
+        while node.children:
+            [node] = node.children.values()
+        if plant is not None:
+            plant(port.memory, node.component_data[port.release.code("ComponentType").MAMBA])
+
+    driver = driver_of(version, config_of(**{"state_slots": 12, "overlap": False, **settings}))
+    return laws_that_fail(driver, REUSE, plant_in, CACHED)
 
 
 def set_other_states(memory: Any, _: Any) -> None:
@@ -64,7 +60,7 @@ def leak_a_state(memory: Any, _: Any) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"sliding_window": None}], ids=["window", "no-window"])
 def test_reuse_of_a_state_is_healthy(on_release, settings):
-    assert on_release(RELEASE, laws_that_fail, RELEASE, settings) == set()
+    assert on_release(RELEASE, laws_of_a_reuse, RELEASE, settings) == set()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +74,7 @@ def test_reuse_of_a_state_is_healthy(on_release, settings):
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_a_planted_fault_of_a_state_is_found(on_release, plant, law):
-    assert law in on_release(RELEASE, laws_that_fail, RELEASE, {"sliding_window": None}, plant)
+    assert law in on_release(RELEASE, laws_of_a_reuse, RELEASE, {"sliding_window": None}, plant)
 
 
 BUFFERS = {"overlap": True, "state_slots": 20, "chunk_len": 16, "state_strategy": "extra_buffer"}
@@ -93,12 +89,12 @@ WITH_BUFFERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", WITH_BUFFERS.values(), ids=WITH_BUFFERS)
 def test_reuse_of_a_state_that_a_request_has_tracked_is_healthy(on_release, settings):
-    assert on_release(RELEASE, laws_that_fail, RELEASE, settings) == set()
+    assert on_release(RELEASE, laws_of_a_reuse, RELEASE, settings) == set()
 
 
 def test_tracked_state_that_was_overwritten_is_reported(on_release):
     assert "slots_hold_their_prefix" in on_release(
-        RELEASE, laws_that_fail, RELEASE, WITH_BUFFERS["pages"], set_other_states
+        RELEASE, laws_of_a_reuse, RELEASE, WITH_BUFFERS["pages"], set_other_states
     )
 
 
@@ -115,10 +111,8 @@ DRAFTED: tuple[Op, ...] = (
 
 def laws_with_drafts(version: str, settings: dict[str, Any], track_early: bool = False) -> set[str]:
     """The laws that fail with drafts of which some are right; with `track_early` the release tracks one state early."""
-    target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [config_of(draft_len=3, **settings)], "")
-    driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
-    names = vars(sys.modules[target.booted().code("commit_states").__module__])
+    driver = driver_of(version, config_of(draft_len=3, **settings))
+    names = vars(sys.modules[port_of(driver).release.code("commit_states").__module__])
     steps = names["_verify_commit_step_indices"]
 
     def one_early(**named: Any) -> Any:
@@ -128,10 +122,7 @@ def laws_with_drafts(version: str, settings: dict[str, Any], track_early: bool =
     with pytest.MonkeyPatch.context() as changed:
         if track_early:
             changed.setitem(names, "_verify_commit_step_indices", one_early)
-        for op in DRAFTED:
-            if driver.failure is None:
-                driver.apply(op)
-    return {print_.split("/")[0] for print_ in driver.failure.fingerprints} if driver.failure is not None else set()
+        return laws_that_fail(driver, DRAFTED)
 
 
 @pytest.mark.parametrize("settings", [*WITH_BUFFERS.values(), NO_BUFFER], ids=[*WITH_BUFFERS, "no-buffer"])
@@ -158,11 +149,8 @@ def test_release_without_states_after_drafts_refuses_them(monkeypatch):
 
 def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]]:
     """How many states are loaded from the host for a prefix that the device has lost, and the laws that fail."""
-    target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [config_of(host_ratio=2.0, load_back_threshold=1, **settings)], "")
-    driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
-    loaded: list[bool] = []
-    forward: Any = systems[0].port.forward
+    driver, loaded = driver_of(version, config_of(host_ratio=2.0, load_back_threshold=1, **settings)), list[bool]()
+    forward: Any = port_of(driver).forward
     copied = forward.notice_copied
 
     def noted(component: int, slots: Any, owner: Any) -> None:
@@ -170,11 +158,8 @@ def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]
         copied(component, slots, owner)
 
     forward.notice_copied = noted
-    for op in (*REUSE[:CACHED], Flush(), *REUSE[CACHED:]):
-        if driver.failure is None:
-            driver.apply(op)
-    failed = driver.failure.fingerprints if driver.failure is not None else ()
-    return sum(loaded), {print_.split("/")[0] for print_ in failed}
+    failed = laws_that_fail(driver, (*REUSE[:CACHED], Flush(), *REUSE[CACHED:]))
+    return sum(loaded), failed
 
 
 @pytest.mark.parametrize(

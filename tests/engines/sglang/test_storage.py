@@ -5,15 +5,11 @@ from typing import Any
 
 import pytest
 
-from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import Abort, Drain, Inject, Op, Reset, ResetCause, Step, Submit
 from swarden.harness.core.port import Streamed
-from swarden.harness.core.registry import target_of
-from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang.parts.storage import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW
 from swarden.harness.engines.sglang.target import SGLANG
-from swarden.invariants.catalog import catalog_of
-from tests.engines.sglang.conftest import RELEASES, config_of, host_of
+from tests.engines.sglang.conftest import RELEASES, config_of, driver_of, host_of, laws_that_fail, port_of
 
 RELEASE = RELEASES[-1]
 WITH_STORAGE = [version for version in ("0.5.17", "0.5.18", RELEASE) if version in SGLANG.installed()]
@@ -48,10 +44,9 @@ def run(
     version: str, settings: dict[str, Any], policy: str, ops: tuple[Op, ...], plant: Callable[[Any], None] | None = None
 ) -> tuple[list[Streamed], set[str]]:
     """The outputs of clients, and the laws that fail."""
-    target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [config_of(storage_policy=policy, **settings)], "")
-    port, outputs = systems[0].port, list[Streamed]()
-    driver, make_step = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code)), port.step
+    driver, outputs = driver_of(version, config_of(storage_policy=policy, **settings)), list[Streamed]()
+    port: Any = port_of(driver)
+    make_step = port.step
 
     def step() -> Any:
         streamed = make_step()
@@ -59,13 +54,7 @@ def run(
         return streamed
 
     port.step = step
-    for index, op in enumerate(ops):
-        if index == STORED and plant is not None:
-            plant(port)
-        if driver.failure is None:
-            driver.apply(op)
-    failed = driver.failure.fingerprints if driver.failure is not None else ()
-    return outputs, {print_.split("/")[0] for print_ in failed}
+    return outputs, laws_that_fail(driver, ops, plant, STORED)
 
 
 def return_of_a_prefix(
