@@ -1,7 +1,7 @@
 """The configuration of an SGLang scheduler, its draws and its limits; imports nothing of SGLang."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import CLIENT_FAULTS
@@ -19,6 +19,7 @@ from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.parts.states import BUFFER, LAZY_BUFFER, NO_BUFFER, States
 from swarden.harness.engines.sglang.parts.storage import Storage
 from swarden.harness.engines.sglang.pools import MAX_PAGES
+from swarden.harness.kit.launch import Line, number, scaled, switch, table, text
 from swarden.harness.kit.settings import Drawn, Needs, OneOf, Settings, drawn, made, replaced, within
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS
 from swarden.invariants.view import ComponentView
@@ -31,6 +32,12 @@ MOST_NEW_TOKENS = max([num for load in LOADS_OF_PAIRS for num in load.outputs]) 
 MOST_RESERVED_PAGES = 4  # of a decode side for each request
 ADAPTERS = "adapter"
 SEQUENCES = "sequences"
+USUAL_RUNNING = 16  # requests, of a server that bounds them by its free memory
+MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
+    "gemma-?3": {"sliding_window": 1023},
+    "gpt-oss|mimo-v2": {"sliding_window": 127},
+    "qwen3-next|qwen3[.]5|nemotron-h|falcon-h1|granite-4|kimi-linear": {"state_slots": True},
+}
 OPTIONS = (ADAPTERS, "uncached")  # of a request; an uncached prompt keeps its windowed pages until it ends
 OVERBOOKED = {"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01}
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
@@ -52,8 +59,19 @@ SERVER_NEEDS = {  # by setting
     **server_needs(KvEvents, DecodeTree, RustCore, RankGroup),
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
+OF_ONE_SIDE = (Side, HostTier, Storage, DecodeTree, DecodeOffload)  # of a pair
 FAULTS = {**CLIENT_FAULTS, **HostTier.faults, **Storage.faults, **Side.faults}
 OPTIONAL = (*HostTier.faults, *Storage.faults, *Side.faults, *Sessions.uses, *Drafts.uses)  # faults and ops
+
+
+def threshold_of_line(line: Line) -> int | None:
+    name = "priority-scheduling-preemption-threshold"
+    return line.number(name, 10) if line.has("enable-priority-scheduling") else None
+
+
+def interval_of_line(line: Line) -> int:
+    usual = 128 if line.is_since("0.5.17") else 1
+    return line.scaled(line.number("SGLANG_SWA_EVICTION_INTERVAL", usual))
 
 
 class SglangConfig(Settings, frozen=True):
@@ -99,6 +117,20 @@ class SglangConfig(Settings, frozen=True):
     router: KvEvents = KvEvents()
     group: RankGroup = RankGroup()
 
+    launch_table = table(
+        page_size=number("page-size", 1),
+        max_running_requests=number("max-running-requests", USUAL_RUNNING),
+        max_prefill_tokens=scaled("max-prefill-tokens", 16384),
+        tree=lambda line: NO_TREE if line.has("disable-radix-cache") else DEFAULT_TREE,
+        overlap=lambda line: not line.has("disable-overlap-schedule"),
+        mixed_batches=switch("enable-mixed-chunk"),
+        waiting_order=text("schedule-policy", FIRST_COME),
+        new_token_ratio=lambda line: min(1.0, 0.7 * line.number("schedule-conservativeness", 1.0)),
+        window_eviction_interval=interval_of_line,
+        releases_early=switch("SGLANG_OPT_RELEASE_PREFILL_SWA"),
+        splits_leaves=switch("SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT"),
+        preemption_threshold=threshold_of_line,
+    )
     main = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     needs = (
         Needs("sliding_window", WITHOUT_A_WINDOW, at=None),
@@ -117,6 +149,25 @@ class SglangConfig(Settings, frozen=True):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
         if self.has_window and self.swa_pages > self.full_pages:
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at most full_pages {self.full_pages}")
+
+    @classmethod
+    def of_line(cls, line: Line) -> Self:
+        """With pools of some chunks, and a window or states by the name of the model.
+
+        What depends on the GPU is that of 80 GB.
+        """
+        of_model = line.of_model(MODELS)
+        window, has_states = of_model.get("sliding_window"), "state_slots" in of_model
+        page, chunk = line.number("page-size", 1), line.number("chunked-prefill-size", 8192)
+        line.fit(page, chunk, window or 0)
+        values, context = cls.launched(line), line.context("context-length")
+        chunk = -(-(line.scaled(chunk) if chunk > 0 else context) // page) * page
+        window = None if window is None else line.scaled(window)
+        full = max(2, min(line.pool_len, line.number("max-total-tokens", line.pool_len)) // page)
+        windowed = max(least_swa_pages(page, window, chunk), int(full * line.number("swa-full-tokens-ratio", 0.8)))
+        values |= {"chunk_len": chunk, "sliding_window": window, "max_context_len": context, "full_pages": full}
+        values["swa_pages"] = max(2, min(windowed, full))
+        return made(cls, values | (States.beside(line, values) if has_states else {"state_strategy": NO_BUFFER}))
 
     @property
     def capabilities(self) -> Sequence[Capability]:

@@ -1,7 +1,7 @@
 """The configuration of a vLLM engine core, and its limits; imports nothing of vLLM."""
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 
@@ -11,7 +11,7 @@ from swarden.harness.engines.vllm.connector import LOAD_FAULTS, LOAD_LATE
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup
 from swarden.harness.engines.vllm.parts import disk, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
-from swarden.harness.engines.vllm.parts.drafts import Drafts
+from swarden.harness.engines.vllm.parts.drafts import NGRAM, Drafts
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.pair import Pairing
@@ -20,15 +20,22 @@ from swarden.harness.engines.vllm.parts.pause import Pauses
 from swarden.harness.engines.vllm.parts.states import States, num_blocks_of
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
-from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, within
+from swarden.harness.kit.launch import Line, number, switch, table, text
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, made, replaced, within
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 SEQUENCES = "sequences"
 MAX_WINDOWS = 8
+FAILURE_POLICY, RECOMPUTE = "kv_load_failure_policy", "recompute"
 CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS  # of the KV connectors
 
-BlockSize = Annotated[int, within(1, 256)]
+MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
+    "gemma-?3": {"windows": (1024,) * 5, "windows_first": True},
+    "gpt-oss": {"windows": (128,), "windows_first": True},
+    "qwen3-next|qwen3[.]5|nemotron-h|falcon-h1|granite-4|kimi-linear": {"state_groups": 3, "block_size": 800},
+}
+BlockSize = Annotated[int, within(1, 4096)]
 Window = Annotated[int, within(1, 65536)]
 Windows = msgspec.Meta(max_length=MAX_WINDOWS)
 
@@ -74,6 +81,13 @@ class VllmConfig(Settings, frozen=True):
     events: KvEvents = KvEvents()
     streaming: Streaming = Streaming()
 
+    launch_table = table(
+        max_running_requests=number("max-num-seqs", 256),
+        policy=text("scheduling-policy", FIRST_COME),
+        prefix_caching=switch("enable-prefix-caching", usual=True),
+        watermark=number("watermark", 0.0),
+        recomputes_loads=lambda line: line.mapping("kv-transfer-config").get(FAILURE_POLICY) == RECOMPUTE,
+    )
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs", SEQUENCES)  # of a request
 
@@ -86,6 +100,31 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig(f"num_blocks and cpu_chunks have more than {MAX_SLOTS} slots; make them smaller")
         if self.num_blocks < (least := least_blocks(self)):
             raise InvalidConfig(f"num_blocks is {self.num_blocks}, want at least {least} for one request")
+
+    @classmethod
+    def of_line(cls, line: Line) -> Self:
+        """With layers by the name of the model.  What depends on the GPU is that of one with less than 70 GB."""
+        of_model = line.of_model(MODELS)
+        windows, chunk = of_model.get("windows", ()), line.number("max-num-batched-tokens", 2048)
+        block = line.number("block-size", of_model.get("block_size", 16))
+        line.fit(block, chunk, *windows)
+        values = cls.launched(line) | {**of_model}
+        running, drafts = values["max_running_requests"], values.get("draft_len") or 0
+        has_second = line.has("VLLM_USE_V2_MODEL_RUNNER", usual=line.is_since("0.32.0"))
+        is_refused = values.get("drafter") == NGRAM and not has_second  # by the first runner with the AsyncScheduler
+        interval = line.number("prefix-cache-retention-interval", 0 if line.is_since("0.32.0") else None)
+        values |= {
+            "block_size": block,
+            "windows": tuple([line.scaled(window) for window in windows]),
+            "chunk_len": max(line.scaled(chunk), running * (2 if drafts else 1), drafts + 1),
+            "max_context_len": line.context("max-model-len"),
+            "second_runner": has_second,
+            "asynchronous": line.has("async-scheduling", usual=not is_refused),
+            "retention_interval": interval and -(-line.scaled(interval) // block) * block,
+        }
+        pool = min(line.pool_len // block, line.number("num-gpu-blocks-override", line.pool_len))
+        config = made(cls, values | {"num_blocks": MAX_SLOTS // block})
+        return replaced(config, num_blocks=max(pool, least_blocks(config)))
 
     def _check_groups(self) -> None:
         sizes = [group.block_len for group in self.groups]
@@ -104,7 +143,7 @@ class VllmConfig(Settings, frozen=True):
     @property
     def failure_policy(self) -> str:
         """The kv_load_failure_policy."""
-        return "recompute" if self.recomputes_loads else "fail"
+        return RECOMPUTE if self.recomputes_loads else "fail"
 
     @property
     def state_mode(self) -> str:

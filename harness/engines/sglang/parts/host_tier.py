@@ -13,12 +13,13 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import ONE_TREE, Capability, Terms, off
+from swarden.harness.engines.sglang.capability import ONE_TREE, Capability, Terms
 from swarden.harness.engines.sglang.part import Core, SglangPart
-from swarden.harness.engines.sglang.parts.pair import Side
+from swarden.harness.engines.sglang.parts.pair import BOTH, PREFILL
 from swarden.harness.engines.sglang.parts.storage import SglangStorage
 from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, drawn, within
 from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
@@ -49,10 +50,16 @@ class HostTier(Capability, frozen=True):
     write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
     load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
 
-    needs = (Needs("host_ratio", {**off(Side), **ONE_TREE}),)
+    needs = (Needs("host_ratio", {"role": (BOTH, PREFILL), **ONE_TREE}),)
     tree = "HiRadixCache"
     server_need = "host tier"
     faults = FAULTS
+
+    @classmethod
+    def launched(cls, line: Line) -> dict[str, Any]:
+        policy = line.text("hicache-write-policy") or WRITE_THROUGH
+        ratio = line.number("hicache-ratio", 2.0) if line.has("enable-hierarchical-cache") else None
+        return {"host_ratio": ratio, "write_policy": policy}
 
     @classmethod
     def drawn(cls, draw: Draw, ratios: Sequence[float]) -> Mapping[str, Any]:

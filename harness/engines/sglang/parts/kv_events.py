@@ -9,6 +9,7 @@ from swarden.harness.engines.sglang.capability import Capability, Terms, off
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
+from swarden.harness.kit.launch import table
 from swarden.harness.kit.reported import OF_ROUTERS, names_of
 from swarden.harness.kit.router import RouterView, Tier, events_of
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
@@ -25,6 +26,7 @@ class KvEvents(Capability, frozen=True):
 
     needs = (Needs("kv_events", off(Side, RustCore)),)
     server_need = "KV events"
+    launch_table = table(kv_events=lambda line: bool(line.mapping("kv-events-config")))
 
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from swarden.harness.engines.vllm.parts import offload, pair
 from swarden.harness.engines.vllm.parts.part import CACHED, VllmEngine, VllmPart
+from swarden.harness.kit.launch import table
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.reported import OF_ROUTERS
 from swarden.harness.kit.router import RouterView, Tier, events_of
@@ -20,6 +21,7 @@ class KvEvents(VllmPart, frozen=True):
 
     needs = (Needs("kv_events", CACHED | offload.NONE | pair.NONE),)
     server_need = ("kv_events", "KV events")
+    launch_table = table(kv_events=lambda line: bool(line.mapping("kv-events-config").get("enable_kv_cache_events")))
     events = OF_ROUTERS
 
     def attach(self, engine: VllmEngine) -> Part:

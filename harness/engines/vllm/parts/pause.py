@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Annotated, Any
 
 from swarden.harness.engines.vllm.parts.part import VllmEngine
+from swarden.harness.kit.launch import switch, table
 from swarden.harness.kit.settings import Drawn, PartSettings
 from swarden.invariants.events import Paused, Resumed
 
@@ -16,6 +17,8 @@ class Pauses(PartSettings, frozen=True):
 
     `sleeps`: a pause is a sleep at level 1, which discards the KV.
     """
+
+    launch_table = table(sleeps=switch("enable-sleep-mode"))
 
     resets_running: Annotated[bool, Drawn((False, False, True))] = False
     sleeps: Annotated[bool, Drawn((False, False, True))] = False

@@ -19,7 +19,7 @@ from swarden.harness.engines.vllm.passes import Columns, VllmEntry
 from swarden.harness.kit.settings import IfReleaseHas, Needs, PartOf, replaced, within
 from swarden.harness.kit.tags import TagMemory
 
-ALL_STATES = "all_states"  # the feature of a release
+ALL_STATES, WIDE_STATES = "all_states", "wide_states"  # features of a release
 NO_GROUPS: dict[str, Sequence[Any]] = {"state_groups": (0,)}
 SOME_GROUPS: dict[str, Sequence[Any]] = {"state_groups": range(1, 5)}
 STATE_WINDOW = 2  # a token reads the state that the token before it left
@@ -59,10 +59,12 @@ class States(VllmPart, frozen=True):
             raise InvalidConfig(
                 "late_loads is false with external_len and state_groups, want true, or prefix_caching false"
             )
-        if config.state_mode == ALIGN and config.chunk_len < max(sizes):
-            raise InvalidConfig(
-                f"chunk_len is {config.chunk_len}, want at least the tokens of a block with state_groups"
-            )
+
+    def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
+        least = max(group.block_len for group in config.groups)
+        if config.state_mode == ALIGN and config.chunk_len < least and not release.has(WIDE_STATES):
+            want = f"at least {least}, the tokens of a block, for vllm {release.text}"
+            raise InvalidConfig(f"chunk_len is {config.chunk_len} with state_groups, want {want}")
 
     def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
         mode, block_len = config.state_mode, config.block_size
