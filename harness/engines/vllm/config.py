@@ -20,7 +20,7 @@ from swarden.harness.engines.vllm.parts.pause import Pauses
 from swarden.harness.engines.vllm.parts.states import States, num_blocks_of
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
-from swarden.harness.kit.launch import Line, number, switch, table, text
+from swarden.harness.kit.launch import Line, number, scaled, switch, table, text
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, made, replaced, within
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
@@ -47,8 +47,9 @@ class VllmConfig(Settings, frozen=True):
     of `windows` is a further group (None: of full attention, too), with blocks of `window_block_sizes` tokens (empty:
     block_size).  With `windows_first` these groups come first, or so many of them, as in models whose first layer has
     a window: a release makes the groups in the order in which such layers first appear.  `chunk_len` is
-    max_num_batched_tokens: the tokens of one pass.  `policy` is the order of the waiting requests; with "priority", a
-    request of lower priority is preempted first.  `asynchronous` is the AsyncScheduler, with two passes in flight.
+    max_num_batched_tokens: the tokens of one pass, of which a request gets `long_prefill_token_threshold` at most, if
+    that is set.  `policy` is the order of the waiting requests; with "priority", a request of lower priority is
+    preempted first.  `asynchronous` is the AsyncScheduler, with two passes in flight.
     `second_runner` is the output for model runner V2.  `retention_interval` is prefix_cache_retention_interval: windows
     keep cached blocks at its multiples (None: all; 0: only at the ends of prompts, the default of servers since 0.32.0
     at the latest).  After a failed load a request computes the tokens itself, or without `recomputes_loads` it ends.
@@ -65,6 +66,7 @@ class VllmConfig(Settings, frozen=True):
     max_running_requests: Annotated[int, within(1, 1024)] = 4
     max_context_len: Annotated[int, within(8, MAX_CONTEXT_LEN), Drawn((64, 48, 96))] = 192
     chunk_len: Annotated[int, within(1, 65536), Drawn((8, 4, 16, 32))] = 8
+    long_prefill_token_threshold: Annotated[int, within(0, 65536)] = 0
     policy: Annotated[str, OneOf((FIRST_COME, PRIORITY)), Drawn((FIRST_COME, FIRST_COME, PRIORITY))] = FIRST_COME
     prefix_caching: Annotated[bool, Drawn((True, True, True, False))] = True
     asynchronous: Annotated[bool, Drawn((False, True))] = False
@@ -86,6 +88,7 @@ class VllmConfig(Settings, frozen=True):
         policy=text("scheduling-policy", FIRST_COME),
         prefix_caching=switch("enable-prefix-caching", usual=True),
         watermark=number("watermark", 0.0),
+        long_prefill_token_threshold=scaled("long-prefill-token-threshold", 0),
         recomputes_loads=lambda line: line.mapping("kv-transfer-config").get(FAILURE_POLICY) == RECOMPUTE,
     )
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")

@@ -134,6 +134,7 @@ def _vllm_config(release: VllmRelease, config: VllmConfig, arguments: Arguments,
         is_encoder_decoder=False,
         policy=config.policy,
         watermark=config.watermark,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
     )
     cache = release.make(
         "CacheConfig",

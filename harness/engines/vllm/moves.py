@@ -165,19 +165,24 @@ class Moves:
         The readers that a connector counts are those of its copies, which are left out.
         """
         holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
+        begun = set[int]()  # blocks that are cached by their first tokens, so that a request still writes them
         for table in self._built.tables:
             for rid, blocks in table.req_to_blocks.items():
                 owner = self._owner(self._built.number_of(rid)) if blocks else FREE
                 for block in blocks:
                     if not block.is_null:
                         holders.setdefault(block.block_id, []).append(owner)
+                        if (getattr(block, "block_hash_num_tokens", None) or 0) % table.block_size:
+                            begun.add(block.block_id)
         held = Counter[int]()
         for block_id, owner in self._held():
             held[block_id] += 1
             holders.setdefault(block_id, [owner])
         return {
             block.block_id: UnitFacts(
-                holders.get(block.block_id, ()), block.ref_cnt - held[block.block_id], block.block_hash is not None
+                of_block := holders.get(block.block_id, ()),
+                len(of_block) if block.block_id in begun else block.ref_cnt - held[block.block_id],
+                block.block_hash is not None and block.block_id not in begun,
             )
             for block in self._built.pool.blocks[1:]
         }

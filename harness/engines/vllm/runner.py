@@ -172,9 +172,10 @@ class Runner:
                 entry = entry.behind(0, self._proposed(entry))
             entries.append(entry)
         zeroed = getattr(output, "new_block_ids_to_zero", None) or ()
+        copies = [(one.src_block_id, one.dst_block_id) for one in getattr(output, "kv_cache_block_copies", None) or ()]
         launch = self.last_launch + bool(entries)
-        rids = tuple(output.num_scheduled_tokens)
-        return VllmPass(launch, entries, rids=rids, known=known, admitted=admitted, waiting=waiting, zeroed=zeroed)
+        named = {"rids": tuple(output.num_scheduled_tokens), "known": known, "admitted": admitted, "waiting": waiting}
+        return VllmPass(launch, entries, **named, zeroed=zeroed, copies=copies)
 
     def _proposed(self, entry: VllmEntry) -> Sequence[int]:
         """The drafts of an entry; with asynchronous scheduling only the runner has them."""

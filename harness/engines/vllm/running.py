@@ -11,7 +11,7 @@ from swarden.harness.kit.calls import Wrap
 from swarden.harness.strict.follow import UnknownScheduler, numbering
 
 KEPT = 10_000
-NOT_IN_A_REPLAY = {"long_prefill_token_threshold": 0, "enable_chunked_prefill": True, "prefill_schedule_interval": 1}
+NOT_IN_A_REPLAY = {"enable_chunked_prefill": True, "prefill_schedule_interval": 1}
 
 
 def built_of(release: VllmRelease, scheduler: Any, number_of: Callable[[str], int], wrap: Wrap) -> BuiltCore:
@@ -59,6 +59,7 @@ def config_of(release: VllmRelease, scheduler: Any) -> VllmConfig:
             max_running_requests=scheduler.max_num_running_reqs,
             max_context_len=scheduler.max_model_len,
             chunk_len=scheduler.max_num_scheduled_tokens,
+            long_prefill_token_threshold=scheduler.scheduler_config.long_prefill_token_threshold,
             policy=scheduler.policy.value,
             prefix_caching=scheduler.kv_cache_manager.enable_caching,
             asynchronous=isinstance(scheduler, release.code("AsyncScheduler")),

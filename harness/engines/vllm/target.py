@@ -119,10 +119,5 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     def _check(self, config: VllmConfig) -> None:
         """Raises InvalidConfig if the release cannot be built with this configuration."""
         release = self.booted_for(config)
-        if release.has("partial_blocks") and any(group.block_len < config.block_size for group in config.groups):
-            raise InvalidConfig(
-                f"window_block_sizes is {list(config.window_block_sizes)}, want multiples of block_size "
-                f"{config.block_size}: vllm {release.text} would cache parts of blocks, which is not driven"
-            )
         for part in config.parts:
             part.check_release(config, release)
