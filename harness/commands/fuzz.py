@@ -19,7 +19,7 @@ from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.events import EventsOption, event_lines
 from swarden.harness.commands.exhaustive import explore
 from swarden.harness.commands.help import finding_option, limit_option, output_option, traffic_option
-from swarden.harness.commands.launch import LAUNCH, launched_one
+from swarden.harness.commands.launch import LAUNCH, launched
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.commands.mute import MutesOption
 from swarden.harness.core.changes import Changes, fixes_of
@@ -94,7 +94,7 @@ def fuzz(
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     line = None
     if launch is not None:
-        engine, line = launched_one(launch, engine or [], server.url)
+        engine, line = launched(launch, engine or [], server.url)
         machine = machine or line.machine
     engines, machine = engine or [OWN], machine or (ENGINE if settings else None)
     check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())))

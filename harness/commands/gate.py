@@ -69,7 +69,7 @@ def gate(
         ERR.print("comparing the head with its base", markup=False)
         change = difference(old_root, new_root, new.code.package)
         size = workers or os.cpu_count() or 1
-        given = launched(launch, new.process)[1] if launch is not None else None
+        given = launched(launch, [new.process])[1] if launch is not None else None
         plan = Plan(
             engine=new.process,
             profile=PROFILES["default"],

@@ -1,6 +1,7 @@
 """The option --launch: the settings of a server's launch line."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from swarden.harness.commands.help import traffic_option
 from swarden.harness.commands.servers import note
@@ -13,38 +14,25 @@ from swarden.harness.search.fixed_settings import assignments
 LAUNCH = traffic_option("--launch", help="the settings of a server, by the line that launches it", metavar="COMMAND")
 
 
-def launched_one(text: str, engines: Sequence[str], url: str | None) -> tuple[list[str], Launch]:
-    """The one engine of a launch line, as a list, and what the line sets; raises UsageError beside others."""
+def launched(text: str, engines: Sequence[str] = (), url: str | None = None) -> tuple[list[str], Launch]:
+    """The engine of a launch line, by default its newest release, and what the line sets, which is noted."""
     if url is not None or len(engines) > 1:
         raise UsageError("--launch: is for one engine in this process; leave out --url and further ones of --engine")
-    engine, found = launched(text, *engines)
-    return [engine], found
-
-
-def launched(text: str, engine: str = "") -> tuple[str, Launch]:
-    """The engine of a launch line, by default the newest release of its own, and what the line sets, which is noted."""
-    program = Line(text).program
-    servers = {name: _servers(name) for name in installed().keys() - {OWN}}
-    names = {name for name, programs in servers.items() if program in programs}
+    program, servers = Line(text).program, dict[str, Sequence[str]]()
+    for name in installed().keys() - {OWN}:
+        with suppress(UnknownEngine):
+            servers[name] = target_of(name).servers
+    names = sorted([name for name, programs in servers.items() if program in programs])
     if not names:
         known = ", ".join(sorted({one for programs in servers.values() for one in programs}))
         raise UsageError(f"--launch: {program!r} is no program of a server that is driven; want one of {known}")
-    engine = engine or min(names)
+    [engine] = engines or names[:1]
     if engine.partition("==")[0] not in names:
-        raise UsageError(f"--launch: {program!r} is a server of {' or '.join(sorted(names))}, not of {engine}")
+        raise UsageError(f"--launch: {program!r} is a server of {' or '.join(names)}, not of {engine}")
     target = target_of(engine)
     target.check_environment()
     found = target.launched(text)
     differing = {name: value for name, value in found.settings.items() if value != target.defaults[name]}
     note(f"--launch: {target.process}, machine {found.machine}: {', '.join(assignments(differing))}")
-    if found.scale > 1:
-        note(f"lengths in tokens are 1:{found.scale}, but for pages; pools are as large as a run can fill")
     note(f"not driven: {', '.join(found.not_driven) or 'nothing'}")
-    return engine, found
-
-
-def _servers(name: str) -> tuple[str, ...]:
-    try:
-        return tuple(target_of(name).servers)
-    except UnknownEngine:
-        return ()
+    return [engine], found

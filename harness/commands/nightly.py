@@ -18,7 +18,7 @@ from swarden.harness.commands.console import ERR, OUT, print_json, progress
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, WITH_FIX, check_engines, settings_of
 from swarden.harness.commands.help import limit_option, output_option, traffic_option, worker_option
-from swarden.harness.commands.launch import LAUNCH, launched_one
+from swarden.harness.commands.launch import LAUNCH, launched
 from swarden.harness.commands.progress import NightDisplay
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
@@ -80,7 +80,7 @@ def nightly(
     check_target("--junit", junit)
     given = None
     if launch is not None and resume is None:
-        engine, given = launched_one(launch, engine or [], server.url)
+        engine, given = launched(launch, engine or [], server.url)
     order = Order(engine or [OWN], "", minutes, runs, profile, seed, mutant, gate, with_fix or (), line=given)
     place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume, server.url)
     limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))

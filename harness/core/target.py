@@ -80,13 +80,12 @@ class Shape(NamedTuple):
 class Launch(NamedTuple):
     """The settings of a server's launch line, in JSON form, and the machine that drives such an engine.
 
-    `not_driven` are the options of the line that change nothing here; lengths are divided by the `scale`.
+    `not_driven` are the options of the line that change nothing here.
     """
 
     machine: str
     settings: Mapping[str, Any]
     not_driven: Sequence[str]
-    scale: int
 
 
 class Draw(Protocol):

@@ -72,7 +72,7 @@ class PartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:
         """The settings that a launch line sets, also those of parts."""
-        values = {name: read(line) for name, read in cls.launch_table.items()}
+        values = {name: read(line, *given) for name, (read, *given) in cls.launch_table.items()}
         return values | {name: value for part in _parts(cls).values() for name, value in part.launched(line).items()}
 
     def check(self, config: Any) -> None:
@@ -230,8 +230,7 @@ class ConfiguredTarget(Target):
             config = self.decode(self.encode(self.config_type.of_line(line)))
         except InvalidConfig as error:
             raise UsageError(f"--launch: such a server cannot be driven: {error}") from error
-        machine = PAIR if self.role(config) else ENGINE
-        return Launch(machine, self.encode(config), line.not_driven, line.scale)
+        return Launch(PAIR if self.role(config) else ENGINE, self.encode(config), line.not_driven)
 
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape

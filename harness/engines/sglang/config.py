@@ -19,7 +19,7 @@ from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.parts.states import BUFFER, LAZY_BUFFER, NO_BUFFER, States
 from swarden.harness.engines.sglang.parts.storage import Storage
 from swarden.harness.engines.sglang.pools import MAX_PAGES
-from swarden.harness.kit.launch import Line, number, scaled, switch, table, text
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.settings import Drawn, Needs, OneOf, Settings, drawn, made, replaced, within
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS
 from swarden.invariants.view import ComponentView
@@ -32,6 +32,8 @@ MOST_NEW_TOKENS = max([num for load in LOADS_OF_PAIRS for num in load.outputs]) 
 MOST_RESERVED_PAGES = 4  # of a decode side for each request
 ADAPTERS = "adapter"
 SEQUENCES = "sequences"
+PRIORITIES, PREEMPTION = "enable-priority-scheduling", "priority-scheduling-preemption-threshold"  # options
+INTERVAL = "SGLANG_SWA_EVICTION_INTERVAL"
 USUAL_RUNNING = 16  # requests, of a server that bounds them by its free memory
 MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
     "gemma-?3": {"sliding_window": 1023},
@@ -62,16 +64,6 @@ IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a pref
 OF_ONE_SIDE = (Side, HostTier, Storage, DecodeTree, DecodeOffload)  # of a pair
 FAULTS = {**CLIENT_FAULTS, **HostTier.faults, **Storage.faults, **Side.faults}
 OPTIONAL = (*HostTier.faults, *Storage.faults, *Side.faults, *Sessions.uses, *Drafts.uses)  # faults and ops
-
-
-def threshold_of_line(line: Line) -> int | None:
-    name = "priority-scheduling-preemption-threshold"
-    return line.number(name, 10) if line.has("enable-priority-scheduling") else None
-
-
-def interval_of_line(line: Line) -> int:
-    usual = 128 if line.is_since("0.5.17") else 1
-    return line.scaled(line.number("SGLANG_SWA_EVICTION_INTERVAL", usual))
 
 
 class SglangConfig(Settings, frozen=True):
@@ -118,18 +110,18 @@ class SglangConfig(Settings, frozen=True):
     group: RankGroup = RankGroup()
 
     launch_table = table(
-        page_size=number("page-size", 1),
-        max_running_requests=number("max-running-requests", USUAL_RUNNING),
-        max_prefill_tokens=scaled("max-prefill-tokens", 16384),
+        page_size=(Line.number, "page-size", 1),
+        max_running_requests=(Line.number, "max-running-requests", USUAL_RUNNING),
+        max_prefill_tokens=(Line.length, "max-prefill-tokens", 16384),
         tree=lambda line: NO_TREE if line.has("disable-radix-cache") else DEFAULT_TREE,
         overlap=lambda line: not line.has("disable-overlap-schedule"),
-        mixed_batches=switch("enable-mixed-chunk"),
-        waiting_order=text("schedule-policy", FIRST_COME),
+        mixed_batches=(Line.has, "enable-mixed-chunk"),
+        waiting_order=(Line.word, "schedule-policy", FIRST_COME),
         new_token_ratio=lambda line: min(1.0, 0.7 * line.number("schedule-conservativeness", 1.0)),
-        window_eviction_interval=interval_of_line,
-        releases_early=switch("SGLANG_OPT_RELEASE_PREFILL_SWA"),
-        splits_leaves=switch("SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT"),
-        preemption_threshold=threshold_of_line,
+        window_eviction_interval=lambda line: line.length(INTERVAL, 128 if line.is_since("0.5.17") else 1),
+        releases_early=(Line.has, "SGLANG_OPT_RELEASE_PREFILL_SWA"),
+        splits_leaves=(Line.has, "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT"),
+        preemption_threshold=lambda line: line.number(PREEMPTION, 10) if line.has(PRIORITIES) else None,
     )
     main = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     needs = (
@@ -157,7 +149,7 @@ class SglangConfig(Settings, frozen=True):
         What depends on the GPU is that of 80 GB.
         """
         of_model = line.of_model(MODELS)
-        window, has_states = of_model.get("sliding_window"), "state_slots" in of_model
+        window = of_model.get("sliding_window")
         page, chunk = line.number("page-size", 1), line.number("chunked-prefill-size", 8192)
         line.fit(page, chunk, window or 0)
         values, context = cls.launched(line), line.context("context-length")
@@ -167,7 +159,7 @@ class SglangConfig(Settings, frozen=True):
         windowed = max(least_swa_pages(page, window, chunk), int(full * line.number("swa-full-tokens-ratio", 0.8)))
         values |= {"chunk_len": chunk, "sliding_window": window, "max_context_len": context, "full_pages": full}
         values["swa_pages"] = max(2, min(windowed, full))
-        return made(cls, values | (States.beside(line, values) if has_states else {"state_strategy": NO_BUFFER}))
+        return made(cls, values | (States.of_line(line, values) if "state_slots" in of_model else {}))
 
     @property
     def capabilities(self) -> Sequence[Capability]:

@@ -20,7 +20,7 @@ from swarden.harness.engines.vllm.parts.pause import Pauses
 from swarden.harness.engines.vllm.parts.states import States, num_blocks_of
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
-from swarden.harness.kit.launch import Line, number, scaled, switch, table, text
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, made, replaced, within
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
@@ -84,11 +84,11 @@ class VllmConfig(Settings, frozen=True):
     streaming: Streaming = Streaming()
 
     launch_table = table(
-        max_running_requests=number("max-num-seqs", 256),
-        policy=text("scheduling-policy", FIRST_COME),
-        prefix_caching=switch("enable-prefix-caching", usual=True),
-        watermark=number("watermark", 0.0),
-        long_prefill_token_threshold=scaled("long-prefill-token-threshold", 0),
+        max_running_requests=(Line.number, "max-num-seqs", 256),
+        policy=(Line.word, "scheduling-policy", FIRST_COME),
+        prefix_caching=lambda line: line.has("enable-prefix-caching", usual=True),
+        watermark=(Line.number, "watermark", 0.0),
+        long_prefill_token_threshold=(Line.length, "long-prefill-token-threshold", 0),
         recomputes_loads=lambda line: line.mapping("kv-transfer-config").get(FAILURE_POLICY) == RECOMPUTE,
     )
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")

@@ -60,7 +60,7 @@ def connectors_of(line: Line) -> Mapping[str, Mapping[str, Any]]:
     found = {one.get("kv_connector", ""): one.get(EXTRA, {}) for one in [whole, *below] if one}
     if line.number("kv-offloading-size", 0.0):
         backends = {"native": OFFLOADING, "lmcache": LMCACHE}
-        found[line.checked("kv-offloading-backend", line.text("kv-offloading-backend") or "native", backends)] = {}
+        found[backends[line.checked("kv-offloading-backend", backends, "native")]] = {}
     for name in found.keys() - {MULTI}:
         if name not in DRIVEN:
             line.leave_out(f"the connector {name}")

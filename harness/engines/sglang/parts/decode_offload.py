@@ -14,7 +14,7 @@ from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HostCopie
 from swarden.harness.engines.sglang.parts.pair import OF_DECODE
 from swarden.harness.engines.sglang.parts.storage import Storage, make_storage, storage_args
 from swarden.harness.engines.sglang.requests import held
-from swarden.harness.kit.launch import switch, table
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import IfReleaseHas, Needs
@@ -38,7 +38,7 @@ class DecodeOffload(Capability, frozen=True):
 
     needs = (Needs("decode_offload", {**OF_DECODE, "sliding_window": (None,)}),)
     faults = merged([HostTier.faults, Storage.faults])
-    launch_table = table(decode_offload=switch("disaggregation-decode-enable-offload-kvcache"))
+    launch_table = table(decode_offload=(Line.has, "disaggregation-decode-enable-offload-kvcache"))
     uses = (HOST_FAILS, *Storage.faults)
 
     def terms(self, config: Any) -> Terms:

@@ -45,7 +45,7 @@ class Drafts(Capability, frozen=True):
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:
         """Any algorithm is driven as NGRAM; a tree of drafts as a chain."""
-        if not (algorithm := line.text("speculative-algorithm")):
+        if not (algorithm := line.word("speculative-algorithm")):
             return {}
         if algorithm != "NGRAM":
             line.leave_out("the KV of the draft model")

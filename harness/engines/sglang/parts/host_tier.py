@@ -19,7 +19,7 @@ from swarden.harness.engines.sglang.parts.pair import BOTH, PREFILL
 from swarden.harness.engines.sglang.parts.storage import SglangStorage
 from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
-from swarden.harness.kit.launch import Line
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, drawn, within
 from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
@@ -54,12 +54,10 @@ class HostTier(Capability, frozen=True):
     tree = "HiRadixCache"
     server_need = "host tier"
     faults = FAULTS
-
-    @classmethod
-    def launched(cls, line: Line) -> dict[str, Any]:
-        policy = line.text("hicache-write-policy") or WRITE_THROUGH
-        ratio = line.number("hicache-ratio", 2.0) if line.has("enable-hierarchical-cache") else None
-        return {"host_ratio": ratio, "write_policy": policy}
+    launch_table = table(
+        host_ratio=lambda line: line.number("hicache-ratio", 2.0) if line.has("enable-hierarchical-cache") else None,
+        write_policy=(Line.word, "hicache-write-policy", WRITE_THROUGH),
+    )
 
     @classmethod
     def drawn(cls, draw: Draw, ratios: Sequence[float]) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, Capability, Table, Terms
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, replace_network
-from swarden.harness.kit.launch import scaled, switch, table, text
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, within
 from swarden.invariants.kinds import Place
@@ -33,8 +33,8 @@ class Side(Capability, frozen=True):
     server_need = "P/D"
     faults = LINK_FAULTS
     launch_table = table(
-        role=text("disaggregation-mode", BOTH),
-        reserved_decode_tokens=scaled("num-reserved-decode-tokens", 512),
+        role=(Line.word, "disaggregation-mode", BOTH),
+        reserved_decode_tokens=(Line.length, "num-reserved-decode-tokens", 512),
     )
     no_program = NOT_LIKE_IT
 
@@ -87,7 +87,7 @@ class DecodeTree(Capability, frozen=True):
     needs = (Needs("decode_tree", ONE_TREE),)
     tree = "RadixCache"
     server_need = "decode radix cache"
-    launch_table = table(decode_tree=switch("disaggregation-decode-enable-radix-cache"))
+    launch_table = table(decode_tree=(Line.has, "disaggregation-decode-enable-radix-cache"))
 
     def terms(self, config: Any) -> Terms:
         return Terms(server_args={"disaggregation_decode_enable_radix_cache": True})

@@ -30,8 +30,8 @@ class CoresDifferError(Exception):
 def core_of_line(line: Line) -> bool:
     """Servers have the one in Rust; it shows no nodes, and so no KV events."""
     usual = "rust" if line.is_since("0.5.22") else "python"
-    name = line.text("SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND") or usual
-    return name == "rust" and not line.text("kv-events-config") and not line.has("disable-radix-cache")
+    name = line.word("SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND") or usual
+    return name == "rust" and not line.word("kv-events-config") and not line.has("disable-radix-cache")
 
 
 class RustCore(Capability, frozen=True):

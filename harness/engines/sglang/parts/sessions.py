@@ -25,7 +25,7 @@ from swarden.harness.engines.sglang.requests import (
 )
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
-from swarden.harness.kit.launch import switch, table
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.view import SessionView, Snapshot
@@ -46,7 +46,7 @@ class Sessions(Capability, frozen=True):
 
     needs = (Needs("streaming_sessions", off(Side)),)
     server_need = "streaming sessions"
-    launch_table = table(streaming_sessions=switch("enable-streaming-session"))
+    launch_table = table(streaming_sessions=(Line.has, "enable-streaming-session"))
     uses = (name_of(OpenSession),)
 
     @classmethod

@@ -12,7 +12,7 @@ from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.pools import MAX_PAGES
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW
-from swarden.harness.kit.launch import Line, scaled, table
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, PartOf, within
 from swarden.invariants.view import ComponentView
@@ -23,13 +23,6 @@ KERNEL_CHUNK = 64  # tokens, of the kernels of most models
 AUTO = "auto"  # of a server
 WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what the strategy no_buffer needs
 STATE_LAYER = 2  # of the model; without a window it is the first one, because a load ends with the last layer
-
-
-def strategy_of_line(line: Line) -> str:
-    """The strategy "auto" is that of the release, in which the option also has another name."""
-    name, earlier = "mamba-radix-cache-strategy", "mamba-scheduler-strategy"
-    found = line.text(name) or line.text(earlier) or AUTO
-    return found if found != AUTO else BUFFER if line.is_since("0.5.17") else NO_BUFFER
 
 
 class States(Capability, frozen=True):
@@ -49,7 +42,6 @@ class States(Capability, frozen=True):
 
     needs = (Needs("state_slots", {**off(Side, Sessions), **ONE_TREE}),)
     server_need = "recurrent states"
-    launch_table = table(state_strategy=strategy_of_line, state_interval=scaled("mamba-track-interval", 256))
     tree = "MambaRadixCache"
     component = "MAMBA"
     no_program = NOT_LIKE_IT
@@ -59,16 +51,17 @@ class States(Capability, frozen=True):
         return self.state_strategy != NO_BUFFER
 
     @staticmethod
-    def beside(line: Line, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The further settings of a model with states, beside other values."""
-        has_buffers, page = values["state_strategy"] != NO_BUFFER, values["page_size"]
-        chunk, needed = max(2, line.scaled(KERNEL_CHUNK)), 2 * ((values.get("draft_len") or 0) + 1)
-        unit = max(chunk, page)
-        interval = -(-max(values["state_interval"], needed) // unit) * unit
-        least = (STATES_PER_RUNNING + 2) * values["max_running_requests"]
-        slots = max(least, line.number("max-mamba-cache-size", 0) // line.scale)
-        found = {"state_slots": slots, "state_chunk_len": chunk, "state_interval": interval}
-        return found | ({} if has_buffers else {"overlap": False})
+    def of_line(line: Line, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a model with states, beside other values; "auto" is the strategy of the release."""
+        strategy = line.word("mamba-radix-cache-strategy", line.word("mamba-scheduler-strategy", AUTO))
+        if strategy == AUTO:
+            strategy = BUFFER if line.is_since("0.5.17") else NO_BUFFER
+        chunk, of_drafts = max(2, line.scaled(KERNEL_CHUNK)), 2 * ((values.get("draft_len") or 0) + 1)
+        unit, running = max(chunk, values["page_size"]), values["max_running_requests"]
+        interval = -(-max(line.length("mamba-track-interval", 256), of_drafts) // unit) * unit
+        slots = max((STATES_PER_RUNNING + 2) * running, line.number("max-mamba-cache-size", 0) // line.scale)
+        found = {"state_slots": slots, "state_chunk_len": chunk, "state_interval": interval, "state_strategy": strategy}
+        return found | ({"overlap": False} if strategy == NO_BUFFER else {})
 
     def least_slots(self, config: Any) -> int:
         """Three states for each running request, and those that it keeps: get_mamba_tracking_slots of the releases."""

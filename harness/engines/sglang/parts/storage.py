@@ -71,13 +71,13 @@ class Storage(Capability, frozen=True):
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:
         """Any backend is driven as the one of ours."""
-        if not line.has("enable-hierarchical-cache") or not (backend := line.text("hicache-storage-backend")):
+        if not line.has("enable-hierarchical-cache") or not (backend := line.word("hicache-storage-backend")):
             return {}
         line.leave_out(f"the code of the storage backend {backend}")
         option = "hicache-storage-backend-extra-config"
         threshold = line.count_in(option, line.mapping(option), "prefetch_threshold", USUAL_THRESHOLD)
         return {
-            "storage_policy": line.text("hicache-storage-prefetch-policy") or POLICIES[0],
+            "storage_policy": line.word("hicache-storage-prefetch-policy", POLICIES[0]),
             "prefetch_threshold": line.scaled(threshold),
         }
 

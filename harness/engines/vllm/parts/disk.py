@@ -20,7 +20,7 @@ from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import OFFLOADING, children_of, connectors_of
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
-from swarden.harness.kit.launch import Line
+from swarden.harness.kit.launch import table
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, PartOf
 
 NONE: dict[str, Sequence[Any]] = {"has_disk": (False,)}
@@ -44,10 +44,7 @@ class SecondTier(VllmPart, frozen=True):
     has_disk: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, True)), IfReleaseHas("disk")] = False
 
     server_need = ("has_disk", "second tier")
-
-    @classmethod
-    def launched(cls, line: Line) -> dict[str, Any]:
-        return {"has_disk": connectors_of(line).get(OFFLOADING, {}).get("spec_name") == SPEC}
+    launch_table = table(has_disk=lambda line: connectors_of(line).get(OFFLOADING, {}).get("spec_name") == SPEC)
 
     def check(self, config: VllmConfig) -> None:
         count = config.offload.cpu_chunks

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Annotated, Any
 
 from swarden.harness.engines.vllm.parts.part import VllmEngine
-from swarden.harness.kit.launch import switch, table
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.settings import Drawn, PartSettings
 from swarden.invariants.events import Paused, Resumed
 
@@ -18,7 +18,7 @@ class Pauses(PartSettings, frozen=True):
     `sleeps`: a pause is a sleep at level 1, which discards the KV.
     """
 
-    launch_table = table(sleeps=switch("enable-sleep-mode"))
+    launch_table = table(sleeps=(Line.has, "enable-sleep-mode"))
 
     resets_running: Annotated[bool, Drawn((False, False, True))] = False
     sleeps: Annotated[bool, Drawn((False, False, True))] = False
