@@ -6,18 +6,19 @@ from typing import Any
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.config import PRIORITY, VllmConfig, least_blocks
 from swarden.harness.engines.vllm.connector import LOAD_FAILS
-from swarden.harness.engines.vllm.layers import ALL
+from swarden.harness.engines.vllm.layers import ALIGN, ALL
 from swarden.harness.engines.vllm.parts.drafts import with_drafts
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
 from swarden.harness.engines.vllm.parts.offload import with_offloading
 from swarden.harness.engines.vllm.parts.pair import DECODE, PREFILL, Pairing
 from swarden.harness.engines.vllm.parts.pause import Pauses
-from swarden.harness.engines.vllm.parts.states import with_states
+from swarden.harness.engines.vllm.parts.states import WIDE_STATES, with_states
 from swarden.harness.engines.vllm.parts.store import with_loads
 from swarden.harness.engines.vllm.parts.streaming import Streaming
 from swarden.harness.kit.settings import drawn, made, replaced
 
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
+RARER = (*("",) * 7, "limit", "small blocks", "wide states", "inside", "drafts in flight")
 NEEDS_HOST = ("outlasting", "returning")
 
 
@@ -43,7 +44,7 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         config = replaced(config, **drawn(draw, KvEvents))
     if has("streaming_input") and not config.store.is_on and not (config.states.is_on and config.drafts.is_on):
         config = replaced(config, **drawn(draw, Streaming))
-    return with_blocks(draw, config)
+    return with_rarer(draw, with_blocks(draw, config), has=has)
 
 
 def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
@@ -87,6 +88,27 @@ def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig,
         pushes = drawn(draw, Pairing, "push")
         first, second = replaced(first, **pushes), replaced(second, **pushes)
     return with_blocks(draw, first), with_blocks(draw, second)
+
+
+def with_rarer(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
+    """The configuration; a third has one of the rarer settings, if it fits."""
+    kind = draw.one_of(
+        ("", "", "", "", "", "", "", "limit", "small blocks", "wide states", "inside", "drafts in flight")
+    )
+    size, half = config.block_size, config.block_size // 2
+    is_aligned = config.state_mode == ALIGN
+    if kind == "limit" and not is_aligned:
+        return replaced(config, long_prefill_token_threshold=draw.one_of((2, 4, 8)))
+    if kind == "drafts in flight" and config.states.is_on and config.drafts.is_on:
+        return replaced(config, asynchronous=True)
+    if half and kind == "small blocks" and config.windows and not config.states.is_on:
+        smaller = replaced(config, window_block_sizes=(half,) * len(config.windows), num_blocks=1 << 20)
+        return replaced(smaller, num_blocks=max(config.num_blocks, least_blocks(smaller)))
+    if half and kind == "inside" and is_aligned and has("match_unit") and not config.store.is_on | config.offload.is_on:
+        return replaced(config, prefix_match_unit=half, kv_events=False)
+    if half and kind == "wide states" and is_aligned and has(WIDE_STATES) and not config.drafts.is_on:
+        return replaced(config, chunk_len=max(config.max_running_requests, half))
+    return config
 
 
 def with_blocks(draw: Draw, config: VllmConfig) -> VllmConfig:
