@@ -92,23 +92,21 @@ def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig,
 
 def with_rarer(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration; a third has one of the rarer settings, if it fits."""
-    kind = draw.one_of(
-        ("", "", "", "", "", "", "", "limit", "small blocks", "wide states", "inside", "drafts in flight")
-    )
-    size, half = config.block_size, config.block_size // 2
-    is_aligned = config.state_mode == ALIGN
-    if kind == "limit" and not is_aligned:
-        return replaced(config, long_prefill_token_threshold=draw.one_of((2, 4, 8)))
-    if kind == "drafts in flight" and config.states.is_on and config.drafts.is_on:
-        return replaced(config, asynchronous=True)
-    if half and kind == "small blocks" and config.windows and not config.states.is_on:
-        smaller = replaced(config, window_block_sizes=(half,) * len(config.windows), num_blocks=1 << 20)
-        return replaced(smaller, num_blocks=max(config.num_blocks, least_blocks(smaller)))
-    if half and kind == "inside" and is_aligned and has("match_unit") and not config.store.is_on | config.offload.is_on:
-        return replaced(config, prefix_match_unit=half, kv_events=False)
-    if half and kind == "wide states" and is_aligned and has(WIDE_STATES) and not config.drafts.is_on:
-        return replaced(config, chunk_len=max(config.max_running_requests, half))
-    return config
+    half, is_aligned, has_drafts = config.block_size // 2, config.state_mode == ALIGN, config.drafts.is_on
+    settings: dict[str, Any] = {}
+    match draw.one_of(RARER):
+        case "limit" if not is_aligned:
+            settings = {"long_prefill_token_threshold": draw.one_of((2, 4, 8))}
+        case "small blocks" if half and config.windows and not config.states.is_on:
+            settings = {"window_block_sizes": (half,) * len(config.windows), "kv_events": False}
+        case "inside" if half and is_aligned and has("match_unit") and not (config.store.is_on or config.offload.is_on):
+            settings = {"prefix_match_unit": half, "kv_events": False}
+        case "wide states" if half and is_aligned and has(WIDE_STATES) and not has_drafts:
+            settings = {"chunk_len": max(config.max_running_requests, half)}
+        case "drafts in flight" if has_drafts and config.states.is_on:
+            settings = {"asynchronous": True}
+    large = replaced(config, **settings, num_blocks=1 << 20)
+    return replaced(large, num_blocks=max(config.num_blocks, least_blocks(large)))
 
 
 def with_blocks(draw: Draw, config: VllmConfig) -> VllmConfig:
