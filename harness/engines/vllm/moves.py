@@ -144,7 +144,7 @@ class Moves:
         A block that has lost its hash is freed by the last of its references, and only read by the others.
         """
         fences, kept = list[Fence](), Counter[int]()
-        for launch, blocks in getattr(self._built.scheduler, "deferred_frees", ()) if self._built.manager else ():
+        for launch, blocks in self._deferred:
             deferred = [block for block in blocks if not block.is_null]
             kept.update([block.block_id for block in deferred])
             last = [block for block in deferred if block.block_hash is None and kept[block.block_id] >= block.ref_cnt]
@@ -178,6 +178,8 @@ class Moves:
         for block_id, owner in self._held():
             held[block_id] += 1
             holders.setdefault(block_id, [owner])
+        for _, blocks in self._deferred:  # a copy of a block that is written on
+            held.update([one.block_id for one in blocks if one.block_hash is None and one.block_id in holders])
         return {
             block.block_id: UnitFacts(
                 of_block := holders.get(block.block_id, ()),
@@ -186,6 +188,11 @@ class Moves:
             )
             for block in self._built.pool.blocks[1:]
         }
+
+    @property
+    def _deferred(self) -> Iterable[tuple[int, Sequence[Any]]]:
+        """The blocks of which references are dropped when a launch has completed."""
+        return getattr(self._built.scheduler, "deferred_frees", ()) if self._built.manager else ()
 
     def _report(self, events: Iterable[NamedTuple]) -> None:
         for event in events:
