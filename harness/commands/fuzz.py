@@ -19,6 +19,7 @@ from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.events import EventsOption, event_lines
 from swarden.harness.commands.exhaustive import explore
 from swarden.harness.commands.help import finding_option, limit_option, output_option, traffic_option
+from swarden.harness.commands.launch import LAUNCH, launched
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.commands.mute import MutesOption
 from swarden.harness.core.changes import Changes, fixes_of
@@ -69,6 +70,7 @@ def fuzz(
     machine: Annotated[str | None, traffic_option(help="only this machine, such as pd; all by default")] = None,
     model: Annotated[str | None, traffic_option(help="model, such as tiny-gemma3; a stand-in by default")] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
+    launch: Annotated[str | None, LAUNCH] = None,
     mutant: Annotated[str | None, traffic_option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
     with_fix: Annotated[list[str] | None, WITH_FIX] = None,
     exhaustive: Annotated[int | None, EXHAUSTIVE] = None,
@@ -90,15 +92,21 @@ def fuzz(
         if engine or (workers or 1) > 1:
             raise UsageError("--url: drives one server with one worker; leave out --engine and --workers")
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
+    line = None
+    if launch is not None:
+        engine, line = launched(launch, engine or [], server.url)
+        machine = machine or line.machine
     engines, machine = engine or [OWN], machine or (ENGINE if settings else None)
     check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())))
     seconds = 60 * (minutes or (inf if runs else PROFILES[profile].minutes))
     drawn_seed = secrets.randbits(32) if seed is None else seed
-    fixed = server.learn(settings_of(settings or [], engines), seconds + shrink_seconds, servers.note).settings
+    given = {**(line.settings if line is not None else {}), **settings_of(settings or [], engines)}
+    fixed = server.learn(given, seconds + shrink_seconds, servers.note).settings
     shared = Plan(engine=engines[0], profile=PROFILES[profile], seed=drawn_seed, seconds=seconds, max_runs=runs)
     shared = replace(shared, machine=machine, model=model or "", mutant=mutant, settings=fixed)
     shared = replace(shared, workers=workers or os.cpu_count() or 1, stop_on_first=stop_on_first)
-    shared = replace(shared, fixes=tuple(with_fix or ()), out=out, corpus=corpus)
+    shared = replace(shared, fixes=tuple(with_fix or ()), out=out, corpus=corpus, launch=launch or "")
+    shared = replace(shared, not_driven=line.not_driven if line is not None else ())
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
@@ -225,7 +233,8 @@ def _subject(plan: Plan) -> str:
     subject = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
     subject += f" with model {plan.model}" if plan.model else ""
     fixed = plan.settings if plan.engine != servers.NAME else {"url": plan.settings["url"]}
-    subject += "".join(f", {one}" for one in assignments(fixed))
+    fixed_words = [f"launched as {plan.launch!r}"] if plan.launch else assignments(fixed)
+    subject += "".join(f", {one}" for one in fixed_words)
     subject += f" and the bug {plan.mutant}" if plan.mutant is not None else ""
     return subject + (f" with the fix of {', '.join(plan.fixes)}" if plan.fixes else "")
 
@@ -250,7 +259,9 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--mutes": asked.mutes if asked.mutes != MUTES else None,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    words += asked.server.words or [word for one in assignments(plan.settings) for word in ("--set", one)]
+    words += ["--launch", plan.launch] if plan.launch else []
+    assigned = (asked.server.settings or []) if plan.launch else assignments(plan.settings)
+    words += asked.server.words or [word for one in assigned for word in ("--set", one)]
     words += [word for one in plan.fixes for word in ("--with-fix", one)]
     is_named = list(engines) != [OWN] and not asked.server.words
     named = [word for engine in engines for word in ("--engine", engine)] if is_named else []

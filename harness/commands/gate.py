@@ -11,6 +11,7 @@ import typer
 from swarden.harness.commands.console import ERR, OUT, progress
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.help import limit_option
+from swarden.harness.commands.launch import LAUNCH, launched
 from swarden.harness.commands.mute import MutesOption
 from swarden.harness.commands.progress import GateDisplay, ProgressDisplay
 from swarden.harness.core.changed_code import difference
@@ -44,6 +45,7 @@ def gate(
     runs: Annotated[int | None, limit_option(min=1, help="stop the traffic after this many runs")] = None,
     workers: Annotated[int | None, limit_option(min=1, help="worker processes of the head; one per core")] = None,
     seed: Annotated[int, limit_option(min=0, help="seed of the traffic")] = 0,
+    launch: Annotated[str | None, LAUNCH] = None,
     out: Annotated[Path, typer.Option(help="folder for the page and the op-logs", metavar="DIR")] = GATE,
     require_reach: Annotated[bool, typer.Option("--require-reach", help="fail if no changed line ran")] = False,
     mutes: MutesOption = MUTES,
@@ -67,6 +69,7 @@ def gate(
         ERR.print("comparing the head with its base", markup=False)
         change = difference(old_root, new_root, new.code.package)
         size = workers or os.cpu_count() or 1
+        given = launched(launch, [new.process])[1] if launch is not None else None
         plan = Plan(
             engine=new.process,
             profile=PROFILES["default"],
@@ -76,6 +79,9 @@ def gate(
             out=out,
             workers=size,
             change=change.lines,
+            settings=given.settings if given is not None else {},
+            machine=given.machine if given is not None else None,
+            launch=launch or "",
         )
         done, why_broken = judged(plan, old.process, lines, change.renamed)
         page = GatePage(new, done, why_broken, aside)

@@ -18,6 +18,7 @@ from swarden.harness.commands.console import ERR, OUT, print_json, progress
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, WITH_FIX, check_engines, settings_of
 from swarden.harness.commands.help import limit_option, output_option, traffic_option, worker_option
+from swarden.harness.commands.launch import LAUNCH, launched
 from swarden.harness.commands.progress import NightDisplay
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
@@ -38,7 +39,9 @@ from swarden.harness.nightly.verdict import judgement_of
 from swarden.harness.search.archive_files import ArchiveError
 from swarden.harness.search.traffic.profiles import PROFILES
 
-SETTINGS = traffic_option("--set", help="fix a setting in all runs, in JSON; only with --url", metavar="NAME=VALUE")
+SETTINGS = traffic_option(
+    "--set", help="fix a setting in all runs, in JSON; only with --url or --launch", metavar="NAME=VALUE"
+)
 MEMORY_GIB = 8.0
 
 
@@ -53,6 +56,7 @@ def nightly(
     seed: Annotated[int | None, traffic_option(min=0, help="seed of the traffic; a new one by default")] = None,
     mutant: Annotated[str | None, traffic_option(help="plant the bug with this id, to try the setup")] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
+    launch: Annotated[str | None, LAUNCH] = None,
     with_fix: Annotated[list[str] | None, WITH_FIX] = None,
     runs: Annotated[int | None, limit_option(min=1, help="stop the traffic after so many runs of each engine")] = None,
     step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
@@ -74,7 +78,10 @@ def nightly(
             raise UsageError("--url: drives one server with one worker; leave out --engine, --workers and --scheduler")
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     check_target("--junit", junit)
-    order = Order(engine or [OWN], "", minutes, runs, profile, seed, mutant, gate, with_fix or ())
+    given = None
+    if launch is not None and resume is None:
+        engine, given = launched(launch, engine or [], server.url)
+    order = Order(engine or [OWN], "", minutes, runs, profile, seed, mutant, gate, with_fix or (), line=given)
     place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume, server.url)
     limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))
     shown = _with_command_to_continue(place.nights_folder / night.name, night, server.words)
@@ -94,17 +101,20 @@ def _begun(place: Archive, order: Order, server: ServerOptions) -> tuple[Archive
     """A new night; if it has a server, the server reports its settings first."""
     if order.profile not in PROFILES:
         raise UsageError(f"--profile: {order.profile!r} is not one of {', '.join(PROFILES)}")
-    if server.settings and server.url is None:
-        raise UsageError("--set: is for a server; give --url too")
+    if server.settings and server.url is None and order.line is None:
+        raise UsageError("--set: is for a server, or beside --launch; give one of --url and --launch too")
     check_engines(order.engines, None, None, Changes(order.mutant, tuple(order.fixes)))
     words = ["swarden", *sys.argv[1:]]
     if server.words:  # as they are given, they may have secrets
         words = ["swarden", "nightly", "--archive", str(place.root), *server.words, *_words_of(order)]
     is_limited = (order.minutes, order.runs) != (None, None)
     minutes = order.minutes if is_limited else PROFILES[order.profile].minutes
+    about = ""
     fixed, seconds = settings_of(server.settings or [], order.engines), inf if minutes is None else 60 * minutes
-    settings, about = server.learn(fixed, seconds, servers.note)
-    order = order._replace(command=shlex.join(words), minutes=minutes, settings=settings, about=about)
+    if order.line is not None:
+        fixed, about = {**order.line.settings, **fixed}, f"not driven: {', '.join(order.line.not_driven) or 'nothing'}"
+    settings, reported = server.learn(fixed, seconds, servers.note)
+    order = order._replace(command=shlex.join(words), minutes=minutes, settings=settings, about=reported or about)
     night = begin(place, order)
     for line in night.not_ended:
         ERR.print(line, markup=False, soft_wrap=True)

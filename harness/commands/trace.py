@@ -12,6 +12,7 @@ from rich.table import Table
 from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
 from swarden.engine_under_test.errors import ConfigError
 from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.commands.help import batch_option, check_option, memory_option
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.commands.options import EngineOption
@@ -23,10 +24,12 @@ from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Pool, Shape, Target
 from swarden.harness.report.story import failure_lines
+from swarden.harness.search.fixed_settings import with_settings
 from swarden.harness.traces.mooncake import FORMATS, reader_of
 from swarden.harness.traces.request import TraceRequest
 from swarden.harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
 
+SETTINGS = memory_option("--set", help="a setting of a release, in JSON, such as host_ratio=2.0", metavar="NAME=VALUE")
 MAX_HOST_RATIO = 1024
 CHECK_EVERY = 1
 ORACLE_CHECKS_EVERY = 64  # a check covers the whole pool, which holds the whole trace
@@ -57,6 +60,7 @@ def trace(
     max_running: Annotated[int, batch_option(min=1, help="maximum number of requests that hold KV")] = 32,
     mixed: Annotated[bool, batch_option("--mixed", help="decode running requests in the batch of a prefill")] = False,
     overlap: Annotated[bool, batch_option("--overlap", help="launch a pass before the last one is complete")] = False,
+    settings: Annotated[list[str] | None, SETTINGS] = None,
     step_ms: Annotated[int, batch_option(min=1, max=MAX_NUMBER, help="milliseconds per engine step")] = 100,
 ) -> None:
     """Serve a production trace with a stand-in for the model; stop at the first violation.
@@ -69,8 +73,10 @@ def trace(
     shape = Shape(page_size, pools, chunk_len, max_running, longest(requests))
     of_own = {"--oracle": oracle, "--host-ratio": host_ratio, "--overlap": overlap, "--mixed": mixed}
     if target.name != OWN and (given := [name for name, value in of_own.items() if value]):
-        raise UsageError(f"{given[0]} is for the engine {OWN} only; leave it out")
-    settings = {
+        raise UsageError(f"{given[0]} is for the engine {OWN} only; leave it out, and see --set")
+    if target.name == OWN and settings:
+        raise UsageError(f"--set is for releases; the engine {OWN} has options")
+    of_own_engine = {
         "overlap": overlap,
         "mixed_batches": mixed,
         "host_full_pages": _host_pages(full_pages, host_ratio),
@@ -79,7 +85,8 @@ def trace(
         "new_token_ratio_decay_steps": max(1, RATIO_DECAY_STEPS // scale),
     }
     try:
-        config = oracle_config(requests) if oracle else _config_of(target, shape, settings)
+        further = of_own_engine if target.name == OWN else settings_of(settings or [], [engine])
+        config = oracle_config(requests) if oracle else _config_of(target, shape, further)
         with Changes(mutant).planted(target):
             served = _serve(requests, config, Pace(step_ms, _cadence(check_every, oracle=oracle), oracle), engine)
     except ConfigError as error:
@@ -89,9 +96,9 @@ def trace(
 
 
 def _config_of(target: Target, shape: Shape, settings: Mapping[str, Any]) -> Any:
-    """A configuration of this shape; `settings` are settings of swarden's own engine."""
+    """A configuration of this shape with these settings; those of swarden's own engine are not in JSON."""
     config = target.config_of(shape)
-    return replace(config, **settings) if target.name == OWN else config
+    return replace(config, **settings) if target.name == OWN else with_settings(target, [config], settings)[0]
 
 
 def _host_pages(pages: int, ratio: float) -> int:

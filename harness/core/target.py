@@ -77,6 +77,17 @@ class Shape(NamedTuple):
     differing: Collection[str] = ()
 
 
+class Launch(NamedTuple):
+    """The settings of a server's launch line, in JSON form, and the machine that drives such an engine.
+
+    `not_driven` are the options of the line that change nothing here.
+    """
+
+    machine: str
+    settings: Mapping[str, Any]
+    not_driven: Sequence[str]
+
+
 class Draw(Protocol):
     """The source of random choices for a target's configuration; the first option is the simplest one."""
 
@@ -140,10 +151,11 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept`
-    settings. `main_settings` are shown in a story even where they have their default. `releases` are what
-    `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants. `needs` has, by
-    setting, what a server has with it and not without; a setting that is no text counts if it is on, by default, too.
-    `large_pools` are the sizes of a server's pools, by setting: a draft of a known bug tries them.
+    settings; settings in `one_sided` are not for both sides of a pair. `main_settings` are shown in a story even where
+    they have their default. `releases` are what `swarden engines` installs, if the target can drive several releases;
+    `catalog` are its mutants. `needs` has, by setting, what a server has with it and not without; a setting that is no
+    text counts if it is on, by default, too. `large_pools` are the sizes of a server's pools, by setting: a draft of a
+    known bug tries them.  `servers` are the programs of launch lines, such as "vllm serve".
     With `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
     """
 
@@ -174,6 +186,8 @@ class Target(Protocol):
     main_settings: Sequence[str] = ()
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
+    one_sided: Sequence[str] = ()
+    servers: Sequence[str] = ()
     needs: Mapping[str, str] = {}
     large_pools: Mapping[str, int] = {}
     releases: Releases | None = None
@@ -215,6 +229,10 @@ class Target(Protocol):
     def flags(self, config: Any) -> Sequence[str]:
         """The options with which a server has this configuration."""
         return ()
+
+    def launched(self, text: str) -> Launch:
+        """What a server with this launch line has; raises UsageError for a line that cannot be understood or driven."""
+        raise UsageError(f"{self.name}: its target understands no launch line; define launched there")
 
     def at(self, version: str) -> "Target | None":
         """This target with that version of its engine; None if that version is not installed."""

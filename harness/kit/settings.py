@@ -11,13 +11,14 @@ A setting is a field of a `Settings` with a default and, in its `Annotated` type
 from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.target import Draw, Shape, Target
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.target import ENGINE, PAIR, Draw, Launch, Shape, Target
 from swarden.harness.core.validation import shortened, validation_text
+from swarden.harness.kit.launch import Line, Table
 
 SettingsT = TypeVar("SettingsT", bound="PartSettings")
 
@@ -62,10 +63,17 @@ def within(low: float, high: float) -> msgspec.Meta:
 class PartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The settings of one part: a field of a configuration, in JSON in the place of this field, beside the others.
 
-    What it `needs` can be any settings of the configuration.
+    What it `needs` can be any settings of the configuration.  `launch_table` has those that an option sets.
     """
 
     needs: ClassVar[Sequence[Needs]] = ()
+    launch_table: ClassVar[Table] = {}
+
+    @classmethod
+    def launched(cls, line: Line) -> dict[str, Any]:
+        """The settings that a launch line sets, also those of parts."""
+        values = {name: read(line, *given) for name, (read, *given) in cls.launch_table.items()}
+        return values | {name: value for part in _parts(cls).values() for name, value in part.launched(line).items()}
 
     def check(self, config: Any) -> None:
         """Check more of these settings in their configuration; raises InvalidConfig."""
@@ -97,6 +105,11 @@ class Settings(PartSettings, frozen=True):
         """The part of this configuration that generic traffic needs."""
         return Shape()
 
+    @classmethod
+    def of_line(cls, line: Line) -> Self:
+        """The configuration of a server with this launch line; raises InvalidConfig."""
+        return made(cls, cls.launched(line))
+
 
 def _check(name: str, value: Any, wanted: Sequence[Any], beside: str = "") -> None:
     if value not in wanted:
@@ -105,6 +118,7 @@ def _check(name: str, value: Any, wanted: Sequence[Any], beside: str = "") -> No
         raise InvalidConfig(f"{name} is {shortened(value)}{beside}, want {want}")
 
 
+@cache
 def _parts(kind: type[PartSettings]) -> Mapping[str, type[PartSettings]]:
     hints = get_type_hints(kind)
     kinds = {field.name: hints[field.name] for field in msgspec.structs.fields(kind)}
@@ -210,6 +224,14 @@ class ConfiguredTarget(Target):
 
     def config(self, draw: Draw) -> Any:
         return made(self.config_type, drawn(draw, self.config_type))
+
+    def launched(self, text: str) -> Launch:
+        line = Line(text, self.version())
+        try:
+            config = self.decode(self.encode(self.config_type.of_line(line)))
+        except InvalidConfig as error:
+            raise UsageError(f"--launch: such a server cannot be driven: {error}") from error
+        return Launch(PAIR if self.role(config) else ENGINE, self.encode(config), line.not_driven)
 
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape

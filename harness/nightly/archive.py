@@ -155,7 +155,8 @@ class Night(msgspec.Struct, kw_only=True):
     `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
     `runs` the runs of each engine.  In a gate, findings that were open before do not make the night red.  `workers` is
     the number of shards that run at a time.
-    `settings` are in all runs, and `about` says what a server has reported.
+    `settings` are in all runs, and `about` says what a server has reported, or what of a launch line is not driven;
+    with a launch line the night has one `machine`.
     `started` and `ended` are times in UTC.  `after` has the latest nights of the archive when the night began.
     `not_ended` has a line for each earlier night that has died with shards.
     """
@@ -172,6 +173,7 @@ class Night(msgspec.Struct, kw_only=True):
     fixes: list[str] = []
     settings: dict[str, Any] = {}
     about: str = ""
+    machine: str | None = None
     is_gate: bool = False
     workers: int = 1
     started: str

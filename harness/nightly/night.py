@@ -15,6 +15,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_of
+from swarden.harness.core.target import Launch
 from swarden.harness.core.validation import shortened
 from swarden.harness.nightly.archive import Archive, EngineOfNight, FindingOfNight, Night
 from swarden.harness.nightly.events import Event, Phase, ShardLost
@@ -123,6 +124,7 @@ class Order(NamedTuple):
     fixes: Sequence[str] = ()
     settings: Mapping[str, Any] = {}
     about: str = ""
+    line: Launch | None = None
 
 
 def begin(archive: Archive, order: Order) -> Night:
@@ -146,6 +148,7 @@ def begin(archive: Archive, order: Order) -> Night:
         after=latest({one.name: one.after for one in earlier}),
         settings=dict(order.settings),
         about=order.about,
+        machine=order.line.machine if order.line is not None else None,
         engines=[_engine_of_night(engine) for engine in order.engines],
         not_ended=[*_lines_of(archive, [one for one in earlier if one.exit_code is None])],
     )

@@ -54,9 +54,11 @@ ROUNDS = {  # the laws that are evaluated once a round, or less often
 
 
 def about_server(night: Night) -> list[str]:
-    """The reports of a night's server about itself, and what was sent to it; empty for a night without a server."""
+    """The reports of a night's server about itself, and what was sent to it; or about a launch line."""
     if not night.about:
         return []
+    if night.machine is not None:
+        return [night.about]
     [tallies] = (one.tallies for one in night.engines)
     counts = [f"{tallies.evaluated[law]} {what}" for law, what in ROUNDS.items()]
     return [night.about, f"{tallies.ops['submit']} requests in {', '.join(counts)}"]

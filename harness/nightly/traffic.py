@@ -77,6 +77,7 @@ def campaign_of(night: Coordinator, engine: str) -> Plan:
         mutant=night.night.mutant,
         known=_known(night, engine),
         settings=night.night.settings,
+        machine=night.night.machine,
         fixes=fixes_of(target_of(engine), night.night.fixes),
     )
 

@@ -51,7 +51,7 @@ class Plan:
     runs the stand-in.  `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are
     saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first, `part` such logs themselves;
     see corpus.py.  `known` are the shrunk logs of failures that are only counted, and that runs are steered away from.
-    `settings` (as JSON) and `fixes` are in all runs.
+    `settings` (as JSON) and `fixes` are in all runs; those of a `launch` line, too, of which some is `not_driven`.
     """
 
     engine: str
@@ -70,6 +70,8 @@ class Plan:
     part: CorpusPart | None = None
     known: Sequence[OpLog] = ()
     settings: Settings = field(default_factory=dict)
+    launch: str = ""
+    not_driven: Sequence[str] = ()
     fixes: tuple[str, ...] = ()
     deaths: Deaths = field(default_factory=dict)  # in trials of fixes
     change: Sequence[ChangedLine] = ()  # that is followed, and to which runs are steered

@@ -21,12 +21,21 @@ def with_settings(target: Target, configs: Sequence[Any], settings: Settings) ->
     if not settings:
         return configs
     with blamed_on(target.name, "decode"):
-        return decode_all(target, [{**target.encode(one), **settings} for one in configs])
+        encoded = [target.encode(one) for one in configs]
+        return decode_all(target, [{**one, **fixed_for(target, one, settings)} for one in encoded])
 
 
 def have_settings(target: Target, configs: Sequence[Settings], settings: Settings) -> bool:
     """Whether all these configurations, in JSON form, have these settings. A missing one has its default."""
-    return all(settings.items() <= {**target.defaults, **config}.items() for config in configs)
+    whole = [{**target.defaults, **config} for config in configs]
+    return all(fixed_for(target, one, settings).items() <= one.items() for one in whole)
+
+
+def fixed_for(target: Target, config: Settings, settings: Settings) -> Settings:
+    """The settings that are fixed for an engine: all, or those of both sides of a pair if they have another role."""
+    if all(settings.get(name, config[name]) == config[name] for name in target.kept if name in config):
+        return settings
+    return {name: value for name, value in settings.items() if name not in target.one_sided}
 
 
 def most_frequent(refused: Counter[str]) -> str:
@@ -37,10 +46,11 @@ def most_frequent(refused: Counter[str]) -> str:
     return max(refused, key=lambda reason: kinds[NUMBER.sub("", reason)], default="")
 
 
-def refusal(refused: Counter[str], settings: Settings, model: str) -> UsageError:
-    """The error that the engine refuses each draw with these settings, or with this model."""
-    fixed = ", ".join(f"{name}={shortened(value)}" for name, value in settings.items()) or model
-    where = f"{'--set' if settings else '--model'}: the engine refuses each of {refused.total()} draws with"
+def refusal(refused: Counter[str], settings: Settings, model: str, launch: str = "") -> UsageError:
+    """The error that the engine refuses each draw with these settings, or with this model, or with this launch line."""
+    fixed = launch or ", ".join(f"{name}={shortened(value)}" for name, value in settings.items()) or model
+    option = "--launch" if launch else "--set" if settings else "--model"
+    where = f"{option}: the engine refuses each of {refused.total()} draws with"
     remedy = "choose another value, set further ones that it needs, or name another machine"
     return UsageError(f"{where} {cut(fixed, 150)}, most often: {most_frequent(refused)}; {remedy}")
 

@@ -1,7 +1,7 @@
 """The configuration of an SGLang scheduler, its draws and its limits; imports nothing of SGLang."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import CLIENT_FAULTS
@@ -21,6 +21,7 @@ from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.parts.states import BUFFER, LAZY_BUFFER, NO_BUFFER, States
 from swarden.harness.engines.sglang.parts.storage import Storage
 from swarden.harness.engines.sglang.pools import MAX_PAGES
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.part import merged, off, server_needs, without
 from swarden.harness.kit.settings import Drawn, Needs, OneOf, Settings, drawn, made, replaced, within
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS
@@ -34,6 +35,14 @@ MOST_NEW_TOKENS = max([num for load in LOADS_OF_PAIRS for num in load.outputs]) 
 MOST_RESERVED_PAGES = 4  # of a decode side for each request
 ADAPTERS = "adapter"
 SEQUENCES = "sequences"
+PRIORITIES, PREEMPTION = "enable-priority-scheduling", "priority-scheduling-preemption-threshold"  # options
+INTERVAL = "SGLANG_SWA_EVICTION_INTERVAL"
+USUAL_RUNNING = 16  # requests, of a server that bounds them by its free memory
+MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
+    "gemma-?3": {"sliding_window": 1023},
+    "gpt-oss|mimo-v2": {"sliding_window": 127},
+    "qwen3-next|qwen3[.]5|nemotron-h|falcon-h1|granite-4|kimi-linear": {"state_slots": True},
+}
 OPTIONS = (ADAPTERS, "uncached")  # of a request; an uncached prompt keeps its windowed pages until it ends
 OVERBOOKED = {"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01}
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
@@ -55,6 +64,7 @@ SERVER_NEEDS = {  # by setting
     **server_needs(KvEvents, DecodeTree, RustCore, RankGroup),
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
+OF_ONE_SIDE = (Side, HostTier, Storage, DecodeTree, DecodeOffload)  # of a pair
 OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS, **ranks.FAULTS}
 FAULTS = {**CLIENT_FAULTS, **OF_PARTS}
 OPTIONAL = (*OF_PARTS, *Sessions.ops, *Drafts.ops)  # faults and ops
@@ -103,6 +113,20 @@ class SglangConfig(Settings, frozen=True):
     router: KvEvents = KvEvents()
     group: RankGroup = RankGroup()
 
+    launch_table = table(
+        page_size=(Line.number, "page-size", 1),
+        max_running_requests=(Line.number, "max-running-requests", USUAL_RUNNING),
+        max_prefill_tokens=(Line.length, "max-prefill-tokens", 16384),
+        tree=lambda line: NO_TREE if line.has("disable-radix-cache") else DEFAULT_TREE,
+        overlap=lambda line: not line.has("disable-overlap-schedule"),
+        mixed_batches=(Line.has, "enable-mixed-chunk"),
+        waiting_order=(Line.word, "schedule-policy", FIRST_COME),
+        new_token_ratio=lambda line: min(1.0, 0.7 * line.number("schedule-conservativeness", 1.0)),
+        window_eviction_interval=lambda line: line.length(INTERVAL, 128 if line.is_since("0.5.17") else 1),
+        releases_early=(Line.has, "SGLANG_OPT_RELEASE_PREFILL_SWA"),
+        splits_leaves=(Line.has, "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT"),
+        preemption_threshold=lambda line: line.number(PREEMPTION, 10) if line.has(PRIORITIES) else None,
+    )
     main = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     needs = (
         Needs("sliding_window", WITHOUT_A_WINDOW, at=None),
@@ -121,6 +145,25 @@ class SglangConfig(Settings, frozen=True):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
         if self.has_window and self.swa_pages > self.full_pages:
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at most full_pages {self.full_pages}")
+
+    @classmethod
+    def of_line(cls, line: Line) -> Self:
+        """With pools of some chunks, and a window or states by the name of the model.
+
+        What depends on the GPU is that of 80 GB.
+        """
+        of_model = line.of_model(MODELS)
+        window = of_model.get("sliding_window")
+        page, chunk = line.number("page-size", 1), line.number("chunked-prefill-size", 8192)
+        line.fit(page, chunk, window or 0)
+        values, context = cls.launched(line), line.context("context-length")
+        chunk = -(-(line.scaled(chunk) if chunk > 0 else context) // page) * page
+        window = None if window is None else line.scaled(window)
+        full = max(2, min(line.pool_len, line.number("max-total-tokens", line.pool_len)) // page)
+        windowed = max(least_swa_pages(page, window, chunk), int(full * line.number("swa-full-tokens-ratio", 0.8)))
+        values |= {"chunk_len": chunk, "sliding_window": window, "max_context_len": context, "full_pages": full}
+        values["swa_pages"] = max(2, min(windowed, full))
+        return made(cls, values | (States.of_line(line, values) if "state_slots" in of_model else {}))
 
     @property
     def capabilities(self) -> Sequence[SglangCapability]:

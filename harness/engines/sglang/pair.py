@@ -18,6 +18,8 @@ from swarden.harness.engines.sglang.memory import set_environment
 from swarden.harness.engines.sglang.parts.link import TIMEOUT_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.parts.pair import TransferQueues
 from swarden.harness.engines.sglang.pools import sub_pools
+from swarden.harness.kit.lockstep import LockstepThread
+from swarden.harness.kit.ranks import Ranks
 from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.events import HANDOVER_KIND, Owner
 from swarden.invariants.kinds import Place
@@ -147,6 +149,8 @@ def side_systems(
     """
     if absent := [name for name in NEEDED if release.code(name) is None]:
         raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
+    if Ranks.running() == 0:
+        LockstepThread.end_all()
     link, sides = SglangLink(configs[0].shape.page_size, links), list[LinkedSystem]()
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))

@@ -16,7 +16,14 @@ from swarden.harness.core.target import ENGINE, PAIR, RANKS, RANKS_OF_PAIR, Draw
 from swarden.harness.engines.sglang import scheduler_program
 from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
-from swarden.harness.engines.sglang.config import FAULTS, SERVER_NEEDS, SglangConfig, pair_configs, random_config
+from swarden.harness.engines.sglang.config import (
+    FAULTS,
+    OF_ONE_SIDE,
+    SERVER_NEEDS,
+    SglangConfig,
+    pair_configs,
+    random_config,
+)
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.options import flags_of
@@ -26,7 +33,7 @@ from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.kit.part import off
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import flat, replaced
+from swarden.harness.kit.settings import default_of, flat, replaced
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(
@@ -58,6 +65,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
     kept = (*off(Side),)
+    one_sided = tuple([name for part in OF_ONE_SIDE for name in default_of(part)])
+    servers = ("sglang.launch_server", "sglang serve")
     faults: Mapping[str, str] = FAULTS
     releases = SGLANG
     load = boot

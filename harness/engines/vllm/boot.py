@@ -104,6 +104,16 @@ FEATURES: Mapping[str, Feature] = {
         'mamba_cache_mode can be "all": a state is kept for each block; since then, it is always "align"',
         lambda release: "all" in get_args(release.code("MambaCacheMode")),
     ),
+    "wide_states": Feature(
+        "a block of states can have more tokens than a pass",
+        lambda release: (
+            "max_num_batched_tokens" not in release.code("VllmConfig").validate_block_size.__code__.co_names
+        ),
+    ),
+    "match_unit": Feature(
+        "a prefix of a model with states can end inside a block in the cache",
+        lambda release: "prefix_match_unit" in parameters(release.code("CacheConfig")),
+    ),
     "watermark": Feature(
         "a share of the blocks is kept free at admission",
         lambda release: "watermark" in parameters(release.code("SchedulerConfig")),

@@ -3,7 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 
@@ -14,7 +14,7 @@ from swarden.harness.engines.vllm.connector import LOAD_FAULTS
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup, pool_len, specs_of
 from swarden.harness.engines.vllm.parts import disk, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
-from swarden.harness.engines.vllm.parts.drafts import Drafts
+from swarden.harness.engines.vllm.parts.drafts import NGRAM, Drafts
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.pair import Pairing
@@ -23,6 +23,7 @@ from swarden.harness.engines.vllm.parts.pause import Pauses
 from swarden.harness.engines.vllm.parts.states import States, num_blocks_of
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.part import merged, server_needs
 from swarden.harness.kit.settings import (
     Drawn,
@@ -45,9 +46,15 @@ LARGE: Mapping[str, int] = {"num_blocks": 4096}
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 SEQUENCES = "sequences"
 MAX_WINDOWS = 8
+FAILURE_POLICY, RECOMPUTE = "kv_load_failure_policy", "recompute"
 CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS  # of the KV connectors
 
-BlockSize = Annotated[int, within(1, 256)]
+MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
+    "gemma-?3": {"windows": (1024,) * 5, "windows_first": True},
+    "gpt-oss": {"windows": (128,), "windows_first": True},
+    "qwen3-next|qwen3[.]5|nemotron-h|falcon-h1|granite-4|kimi-linear": {"state_groups": 3, "block_size": 800},
+}
+BlockSize = Annotated[int, within(1, 4096)]
 Window = Annotated[int, within(1, 65536)]
 Windows = msgspec.Meta(max_length=MAX_WINDOWS)
 
@@ -59,8 +66,9 @@ class VllmConfig(Settings, frozen=True):
     of `windows` is a further group (None: of full attention, too), with blocks of `window_block_sizes` tokens (empty:
     block_size).  With `windows_first` these groups come first, or so many of them, as in models whose first layer has
     a window: a release makes the groups in the order in which such layers first appear.  `chunk_len` is
-    max_num_batched_tokens: the tokens of one pass.  `policy` is the order of the waiting requests; with "priority", a
-    request of lower priority is preempted first.  `asynchronous` is the AsyncScheduler, with two passes in flight.
+    max_num_batched_tokens: the tokens of one pass, of which a request gets `long_prefill_token_threshold` at most, if
+    that is set.  `policy` is the order of the waiting requests; with "priority", a request of lower priority is
+    preempted first.  `asynchronous` is the AsyncScheduler, with two passes in flight.
     `second_runner` is the output for model runner V2.  `retention_interval` is prefix_cache_retention_interval: windows
     keep cached blocks at its multiples (None: all; 0: only at the ends of prompts, the default of servers since 0.32.0
     at the latest).  After a failed load a request computes the tokens itself, or without `recomputes_loads` it ends.
@@ -77,6 +85,7 @@ class VllmConfig(Settings, frozen=True):
     max_running_requests: Annotated[int, within(1, 1024)] = 4
     max_context_len: Annotated[int, within(8, MAX_CONTEXT_LEN), Drawn((64, 48, 96))] = 192
     chunk_len: Annotated[int, within(1, 65536), Drawn((8, 4, 16, 32))] = 8
+    long_prefill_token_threshold: Annotated[int, within(0, 65536)] = 0
     policy: Annotated[str, OneOf((FIRST_COME, PRIORITY)), Drawn((FIRST_COME, FIRST_COME, PRIORITY))] = FIRST_COME
     prefix_caching: Annotated[bool, Drawn((True, True, True, False))] = True
     asynchronous: Annotated[bool, Drawn((False, True))] = False
@@ -93,6 +102,14 @@ class VllmConfig(Settings, frozen=True):
     events: KvEvents = KvEvents()
     streaming: Streaming = Streaming()
 
+    launch_table = table(
+        max_running_requests=(Line.number, "max-num-seqs", 256),
+        policy=(Line.word, "scheduling-policy", FIRST_COME),
+        prefix_caching=lambda line: line.has("enable-prefix-caching", usual=True),
+        watermark=(Line.number, "watermark", 0.0),
+        long_prefill_token_threshold=(Line.length, "long-prefill-token-threshold", 0),
+        recomputes_loads=lambda line: line.mapping("kv-transfer-config").get(FAILURE_POLICY) == RECOMPUTE,
+    )
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs", SEQUENCES)  # of a request
 
@@ -104,6 +121,31 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig(f"num_blocks and cpu_chunks have more than {MAX_SLOTS} slots; make them smaller")
         if self.num_blocks < (least := self.least_blocks):
             raise InvalidConfig(f"num_blocks is {self.num_blocks}, want at least {least} for one request")
+
+    @classmethod
+    def of_line(cls, line: Line) -> Self:
+        """With layers by the name of the model.  What depends on the GPU is that of one with less than 70 GB."""
+        of_model = line.of_model(MODELS)
+        windows, chunk = of_model.get("windows", ()), line.number("max-num-batched-tokens", 2048)
+        block = line.number("block-size", of_model.get("block_size", 16))
+        line.fit(block, chunk, *windows)
+        values = cls.launched(line) | {**of_model}
+        running, drafts = values["max_running_requests"], values.get("draft_len") or 0
+        has_second = line.has("VLLM_USE_V2_MODEL_RUNNER", usual=line.is_since("0.32.0"))
+        is_refused = values.get("drafter") == NGRAM and not has_second  # by the first runner with the AsyncScheduler
+        interval = line.number("prefix-cache-retention-interval", 0 if line.is_since("0.32.0") else None)
+        values |= {
+            "block_size": block,
+            "windows": tuple([line.scaled(window) for window in windows]),
+            "chunk_len": max(line.scaled(chunk), running * (2 if drafts else 1), drafts + 1),
+            "max_context_len": line.context("max-model-len"),
+            "second_runner": has_second,
+            "asynchronous": line.has("async-scheduling", usual=not is_refused),
+            "retention_interval": interval and -(-line.scaled(interval) // block) * block,
+        }
+        pool = min(line.pool_len // block, line.number("num-gpu-blocks-override", line.pool_len))
+        config = made(cls, values | {"num_blocks": MAX_SLOTS // block})
+        return replaced(config, num_blocks=max(pool, config.least_blocks))
 
     def _check_groups(self) -> None:
         sizes = [group.block_len for group in self.groups]
@@ -118,11 +160,6 @@ class VllmConfig(Settings, frozen=True):
 
     def check_release(self, release: VllmRelease) -> None:
         """Raise InvalidConfig if the release cannot be built with these settings."""
-        if release.has("partial_blocks") and any(group.block_len < self.block_size for group in self.groups):
-            raise InvalidConfig(
-                f"window_block_sizes is {list(self.window_block_sizes)}, want multiples of block_size "
-                f"{self.block_size}: vllm {release.text} would cache parts of blocks, which is not driven"
-            )
         for part in self.parts:
             part.check_release(self, release)
 
@@ -136,7 +173,7 @@ class VllmConfig(Settings, frozen=True):
     @property
     def failure_policy(self) -> str:
         """The kv_load_failure_policy."""
-        return "recompute" if self.recomputes_loads else "fail"
+        return RECOMPUTE if self.recomputes_loads else "fail"
 
     @property
     def state_mode(self) -> str:
@@ -207,6 +244,7 @@ class VllmConfig(Settings, frozen=True):
             "is_encoder_decoder": False,
             "policy": self.policy,
             "watermark": self.watermark,
+            "long_prefill_token_threshold": self.long_prefill_token_threshold,
         }
         arguments = defaultdict[str, dict[str, Any]](
             dict,
@@ -274,6 +312,7 @@ def running_config(release: VllmRelease, scheduler: Any) -> VllmConfig:
         max_running_requests=scheduler.max_num_running_reqs,
         max_context_len=scheduler.max_model_len,
         chunk_len=scheduler.max_num_scheduled_tokens,
+        long_prefill_token_threshold=scheduler.scheduler_config.long_prefill_token_threshold,
         policy=scheduler.policy.value,
         prefix_caching=scheduler.kv_cache_manager.enable_caching,
         asynchronous=isinstance(scheduler, release.code("AsyncScheduler")),

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.kit.launch import Line
 
 if TYPE_CHECKING:
     from swarden.harness.engines.vllm.config import VllmConfig
 
 OFFLOADING, MULTI = "OffloadingConnector", "MultiConnector"
+NIXL, PUSH, SIMPLE = "NixlConnector", "NixlPushConnector", "SimpleCPUOffloadConnector"
+EXTRA = "kv_connector_extra_config"
+LMCACHE = "LMCacheConnectorV1"
+DRIVEN = (OFFLOADING, SIMPLE, NIXL, PUSH, LMCACHE)  # the last one as a store outside of the engine
 LOAD_FAILS, LOAD_LATE, STORE_LATE = "load.fails", "load.late", "store.late"
 LOAD_FAULTS = {
     LOAD_FAILS: "a load of external KV fails, and writes nothing: the request computes the tokens itself",
@@ -74,6 +79,20 @@ class ReleasedSide(ConnectorWorker):
 
     def computed(self, one: VllmPass) -> Any:
         return self._outputs.pop(id(one))
+
+
+def connectors_of(line: Line) -> Mapping[str, Mapping[str, Any]]:
+    """The connectors of a launch line, also those below MultiConnector, each with its kv_connector_extra_config."""
+    whole = line.mapping("kv-transfer-config")
+    below = whole.get(EXTRA, {}).get("connectors", [])
+    found = {one.get("kv_connector", ""): one.get(EXTRA, {}) for one in [whole, *below] if one}
+    if line.number("kv-offloading-size", 0.0):
+        backends = {"native": OFFLOADING, "lmcache": LMCACHE}
+        found[backends[line.checked("kv-offloading-backend", backends, "native")]] = {}
+    for name in found.keys() - {MULTI}:
+        if name not in DRIVEN:
+            line.leave_out(f"the connector {name}")
+    return found
 
 
 def reported(connector: Any, *args: Any) -> list[list[str]]:

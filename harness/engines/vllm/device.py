@@ -55,6 +55,8 @@ class Device:
             del self._tokens[request][count:]
         for block in one.zeroed:
             self.memory.fill(block, 0)
+        for source, target in one.copies:
+            self.memory.put_unit(target, self.memory.unit(source))
         self.states.move(one.entries, one.loaded)
         for load in one.loads:
             self.load(load)

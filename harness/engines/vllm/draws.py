@@ -1,20 +1,22 @@
 """Random configurations of a vLLM engine core with small pools, alone or as the sides of a pair."""
 
 from collections.abc import Callable
+from typing import Any
 
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.config import SETTINGS_FOR, VllmConfig, decode_config, plain_config, with_blocks
 from swarden.harness.engines.vllm.connector import LOAD_FAILS
-from swarden.harness.engines.vllm.layers import ALL
+from swarden.harness.engines.vllm.layers import ALIGN, ALL
 from swarden.harness.engines.vllm.parts.drafts import with_drafts
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
 from swarden.harness.engines.vllm.parts.offload import with_offloading
 from swarden.harness.engines.vllm.parts.pair import DECODE, PREFILL, Pairing
-from swarden.harness.engines.vllm.parts.states import with_states
+from swarden.harness.engines.vllm.parts.states import WIDE_STATES, with_states
 from swarden.harness.engines.vllm.parts.store import with_loads
 from swarden.harness.engines.vllm.parts.streaming import Streaming
 from swarden.harness.kit.settings import drawn, replaced
 
+RARER = (*("",) * 7, "limit", "small blocks", "wide states", "inside", "drafts in flight")
 NEEDS_HOST = ("outlasting", "returning")
 
 
@@ -40,7 +42,7 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         config = replaced(config, **drawn(draw, KvEvents))
     if has("streaming_input") and not config.store.is_on and not (config.states.is_on and config.drafts.is_on):
         config = replaced(config, **drawn(draw, Streaming))
-    return with_blocks(draw, config)
+    return with_rarer(draw, with_blocks(draw, config), has=has)
 
 
 def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig, VllmConfig]:
@@ -56,3 +58,22 @@ def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig,
         pushes = drawn(draw, Pairing, "push")
         first, second = replaced(first, **pushes), replaced(second, **pushes)
     return with_blocks(draw, first), with_blocks(draw, second)
+
+
+def with_rarer(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
+    """The configuration; a third has one of the rarer settings, if it fits."""
+    half, is_aligned, has_drafts = config.block_size // 2, config.state_mode == ALIGN, config.drafts.is_on
+    settings: dict[str, Any] = {}
+    match draw.one_of(RARER):
+        case "limit" if not is_aligned:
+            settings = {"long_prefill_token_threshold": draw.one_of((2, 4, 8))}
+        case "small blocks" if half and config.windows and not config.states.is_on:
+            settings = {"window_block_sizes": (half,) * len(config.windows), "kv_events": False}
+        case "inside" if half and is_aligned and has("match_unit") and not (config.store.is_on or config.offload.is_on):
+            settings = {"prefix_match_unit": half, "kv_events": False}
+        case "wide states" if half and is_aligned and has(WIDE_STATES) and not has_drafts:
+            settings = {"chunk_len": max(config.max_running_requests, half)}
+        case "drafts in flight" if has_drafts and config.states.is_on:
+            settings = {"asynchronous": True}
+    large = replaced(config, **settings, num_blocks=1 << 20)
+    return replaced(large, num_blocks=max(config.num_blocks, large.least_blocks))

@@ -144,7 +144,7 @@ class Moves:
         A block that has lost its hash is freed by the last of its references, and only read by the others.
         """
         fences, kept = list[Fence](), Counter[int]()
-        for launch, blocks in getattr(self._built.scheduler, "deferred_frees", ()) if self._built.manager else ():
+        for launch, blocks in self._deferred:
             deferred = [block for block in blocks if not block.is_null]
             kept.update([block.block_id for block in deferred])
             last = [block for block in deferred if block.block_hash is None and kept[block.block_id] >= block.ref_cnt]
@@ -165,22 +165,34 @@ class Moves:
         The readers that a connector counts are those of its copies, which are left out.
         """
         holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
+        begun = set[int]()  # blocks that are cached by their first tokens, so that a request still writes them
         for table in self._built.tables:
             for rid, blocks in table.req_to_blocks.items():
                 owner = self._owner(self._built.number_of(rid)) if blocks else FREE
                 for block in blocks:
                     if not block.is_null:
                         holders.setdefault(block.block_id, []).append(owner)
+                        if (getattr(block, "block_hash_num_tokens", None) or 0) % table.block_size:
+                            begun.add(block.block_id)
         held = Counter[int]()
         for block_id, owner in self._held():
             held[block_id] += 1
             holders.setdefault(block_id, [owner])
+        for _, blocks in self._deferred:  # a copy of a block that is written on
+            held.update([one.block_id for one in blocks if one.block_hash is None and one.block_id in holders])
         return {
             block.block_id: UnitFacts(
-                holders.get(block.block_id, ()), block.ref_cnt - held[block.block_id], block.block_hash is not None
+                of_block := holders.get(block.block_id, ()),
+                len(of_block) if block.block_id in begun else block.ref_cnt - held[block.block_id],
+                block.block_hash is not None and block.block_id not in begun,
             )
             for block in self._built.pool.blocks[1:]
         }
+
+    @property
+    def _deferred(self) -> Iterable[tuple[int, Sequence[Any]]]:
+        """The blocks of which references are dropped when a launch has completed."""
+        return getattr(self._built.scheduler, "deferred_frees", ()) if self._built.manager else ()
 
     def _for_a_request(self, original: Callable[..., Any], request: Any, *args: Any, **kwargs: Any) -> Any:
         before, self._request = self._request, self._built.number_of(request.request_id)

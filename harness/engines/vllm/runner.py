@@ -167,9 +167,11 @@ class Runner:
                 entry = entry.behind(0, self._proposed(entry))
             entries.append(entry)
         zeroed = getattr(output, "new_block_ids_to_zero", None) or ()
-        launch = self.last_launch + bool(entries)
-        rids = tuple(output.num_scheduled_tokens)
-        return VllmPass(launch, entries, rids=rids, known=known, admitted=admitted, waiting=waiting, zeroed=zeroed)
+        copies = [(one.src_block_id, one.dst_block_id) for one in getattr(output, "kv_cache_block_copies", None) or ()]
+        launch, rids = self.last_launch + bool(entries), tuple(output.num_scheduled_tokens)
+        begun = VllmPass(launch, entries, rids=rids, known=known, admitted=admitted, waiting=waiting, zeroed=zeroed)
+        begun.copies = copies
+        return begun
 
     def _proposed(self, entry: VllmEntry) -> Sequence[int]:
         """The drafts of an entry; with asynchronous scheduling only the runner has them."""

@@ -12,7 +12,7 @@ from swarden.harness.kit.calls import Wrap
 from swarden.harness.strict.follow import UnknownScheduler, numbering
 
 KEPT = 10_000
-NOT_IN_A_REPLAY = {"long_prefill_token_threshold": 0, "enable_chunked_prefill": True, "prefill_schedule_interval": 1}
+NOT_IN_A_REPLAY = {"enable_chunked_prefill": True, "prefill_schedule_interval": 1}
 
 
 def built_of(release: VllmRelease, scheduler: Any, number_of: Callable[[str], int], wrap: Wrap) -> BuiltCore:

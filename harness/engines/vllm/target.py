@@ -55,7 +55,8 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         ENGINE: MachineSpec((*SERVING_OPS, Pressure, *SESSION_OPS), batches=3),
         PAIR: MachineSpec(SERVING_OPS, roles=(pair.PREFILL, pair.DECODE), traffic=pair_traffic),
     }
-    kept = (pair.ROLE,)
+    kept = one_sided = (pair.ROLE,)
+    servers: Sequence[str] = ("vllm serve", "vllm.entrypoints.openai.api_server")
     faults: Mapping[str, str] = FAULTS
     contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests"})
     releases = VLLM

@@ -72,6 +72,7 @@ class VllmCpuTarget(VllmTarget):
     name = "vllm-cpu"
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, models=tuple(MODELS))}
     faults: Mapping[str, str] = {}
+    servers = ()
     config_type = CpuConfig
     releases = VLLM_CPU
     catalog = MUTANTS.all

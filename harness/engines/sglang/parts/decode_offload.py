@@ -18,6 +18,7 @@ from swarden.harness.engines.sglang.parts.host_tier import HostCopies, SglangHos
 from swarden.harness.engines.sglang.parts.pair import OF_DECODE
 from swarden.harness.engines.sglang.parts.storage import make_storage, storage_args
 from swarden.harness.engines.sglang.requests import held
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.settings import IfReleaseHas, Needs
 from swarden.harness.kit.stand_ins import Missing
@@ -39,6 +40,7 @@ class DecodeOffload(SglangCapability, frozen=True):
     decode_offload: Annotated[bool, IfReleaseHas("decode_offload")] = False
 
     needs = (Needs("decode_offload", {**OF_DECODE, "sliding_window": (None,)}),)
+    launch_table = table(decode_offload=(Line.has, "disaggregation-decode-enable-offload-kvcache"))
     events = (CopiedIn, PrefixesCompared)
 
     def faults(self, config: Any) -> Mapping[str, str]:

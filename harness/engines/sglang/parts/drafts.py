@@ -26,12 +26,14 @@ from swarden.harness.engines.sglang.pools import SglangMemory
 from swarden.harness.engines.sglang.stand_ins import Kernel
 from swarden.harness.engines.sglang.states import SglangStates, states_of
 from swarden.harness.kit.drafts import DraftScript
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import Needs, within
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import VOCABULARY, token_after
 from swarden.invariants.reference import next_tag
 
+USUAL_STEPS = 3  # of EAGLE, for most models
 SPARE = 4  # entries of a row beside those for the tokens of a pass
 
 
@@ -44,6 +46,16 @@ class Drafts(SglangCapability, frozen=True):
     server_need = "drafts"
     ops = (name_of(Accept),)
     no_program = NOT_LIKE_IT
+
+    @classmethod
+    def launched(cls, line: Line) -> dict[str, Any]:
+        """Any algorithm is driven as NGRAM; a tree of drafts as a chain."""
+        if not (algorithm := line.word("speculative-algorithm")):
+            return {}
+        if algorithm != "NGRAM":
+            line.leave_out("the KV of the draft model")
+        steps = line.number("speculative-num-steps", USUAL_STEPS)
+        return {"draft_len": line.number("speculative-num-draft-tokens", steps + 1) - 1}
 
     @property
     def length(self) -> int:

@@ -21,11 +21,11 @@ from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import ONE_TREE, SglangCapability, SglangEngine, SglangPart, Terms
-from swarden.harness.engines.sglang.parts.pair import Side
+from swarden.harness.engines.sglang.parts.pair import BOTH, PREFILL
 from swarden.harness.engines.sglang.parts.storage import SglangStorage
 from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
-from swarden.harness.kit.part import off
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, drawn, within
 from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
@@ -56,10 +56,14 @@ class HostTier(SglangCapability, frozen=True):
     write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
     load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
 
-    needs = (Needs("host_ratio", {**off(Side), **ONE_TREE}),)
+    needs = (Needs("host_ratio", {"role": (BOTH, PREFILL), **ONE_TREE}),)
     tree = "HiRadixCache"
     server_need = "host tier"
     events = (seen.CopiedIn,)
+    launch_table = table(
+        host_ratio=lambda line: line.number("hicache-ratio", 2.0) if line.has("enable-hierarchical-cache") else None,
+        write_policy=(Line.word, "hicache-write-policy", WRITE_THROUGH),
+    )
 
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
+from swarden.harness.kit.launch import table
 from swarden.harness.kit.part import off
 from swarden.harness.kit.reported import OF_ROUTERS
 from swarden.harness.kit.router import RouterView, Tier, events_of
@@ -31,6 +32,7 @@ class KvEvents(SglangCapability, frozen=True):
     needs = (Needs("kv_events", off(Side, RustCore)),)
     server_need = "KV events"
     events = OF_ROUTERS
+    launch_table = table(kv_events=lambda line: bool(line.mapping("kv-events-config")))
 
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, SglangCapability, Table, Terms
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, replace_network
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.ranks import Group
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, within
@@ -38,6 +39,10 @@ class Side(SglangCapability, frozen=True):
     reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
 
     server_need = "P/D"
+    launch_table = table(
+        role=(Line.word, "disaggregation-mode", BOTH),
+        reserved_decode_tokens=(Line.length, "num-reserved-decode-tokens", 512),
+    )
     no_program = NOT_LIKE_IT
 
     @property
@@ -89,6 +94,7 @@ class DecodeTree(SglangCapability, frozen=True):
     needs = (Needs("decode_tree", ONE_TREE),)
     tree = "RadixCache"
     server_need = "decode radix cache"
+    launch_table = table(decode_tree=(Line.has, "disaggregation-decode-enable-radix-cache"))
 
     def terms(self, config: Any) -> Terms:
         return Terms(server_args={"disaggregation_decode_enable_radix_cache": True})

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, SglangCapability, SglangEngine, SglangPart, Terms
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.settings import IfReleaseHas
 
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
@@ -29,12 +30,20 @@ class CoresDifferError(Exception):
     """The two tree cores of a release gave different answers to one call."""
 
 
+def core_of_line(line: Line) -> bool:
+    """Servers have the one in Rust; it shows no nodes, and so no KV events."""
+    usual = "rust" if line.is_since("0.5.22") else "python"
+    name = line.word("SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND") or usual
+    return name == "rust" and not line.word("kv-events-config") and not line.has("disable-radix-cache")
+
+
 class RustCore(SglangCapability, frozen=True):
     """`rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error."""
 
     rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
 
     server_need = "Rust core"
+    launch_table = table(rust_core=core_of_line)
     no_program = NOT_LIKE_IT
 
     @classmethod

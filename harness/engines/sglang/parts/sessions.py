@@ -36,6 +36,7 @@ from swarden.harness.engines.sglang.requests import (
 )
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
 from swarden.harness.kit.stand_ins import Missing
@@ -58,6 +59,7 @@ class Sessions(SglangCapability, frozen=True):
     needs = (Needs("streaming_sessions", off(Side)),)
     server_need = "streaming sessions"
     ops = (name_of(OpenSession),)
+    launch_table = table(streaming_sessions=(Line.has, "enable-streaming-session"))
 
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.pools import MAX_PAGES
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import off
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf, PartOf, within
@@ -30,6 +31,8 @@ from swarden.invariants.view import ComponentView
 
 STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases, without buffers
 STATE_STRATEGIES = NO_BUFFER, BUFFER, LAZY_BUFFER = "no_buffer", "extra_buffer", "extra_buffer_lazy"
+KERNEL_CHUNK = 64  # tokens, of the kernels of most models
+AUTO = "auto"  # of a server
 WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what the strategy no_buffer needs
 STATE_LAYER = 2  # of the model; without a window it is the first one, because a load ends with the last layer
 
@@ -58,6 +61,19 @@ class States(SglangCapability, frozen=True):
     @property
     def have_buffers(self) -> bool:
         return self.state_strategy != NO_BUFFER
+
+    @staticmethod
+    def of_line(line: Line, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a model with states, beside other values; "auto" is the strategy of the release."""
+        strategy = line.word("mamba-radix-cache-strategy", line.word("mamba-scheduler-strategy", AUTO))
+        if strategy == AUTO:
+            strategy = BUFFER if line.is_since("0.5.17") else NO_BUFFER
+        chunk, of_drafts = max(2, line.scaled(KERNEL_CHUNK)), 2 * ((values.get("draft_len") or 0) + 1)
+        unit, running = max(chunk, values["page_size"]), values["max_running_requests"]
+        interval = -(-max(line.length("mamba-track-interval", 256), of_drafts) // unit) * unit
+        slots = max((STATES_PER_RUNNING + 2) * running, line.number("max-mamba-cache-size", 0) // line.scale)
+        found = {"state_slots": slots, "state_chunk_len": chunk, "state_interval": interval, "state_strategy": strategy}
+        return found | ({"overlap": False} if strategy == NO_BUFFER else {})
 
     def least_slots(self, config: Any) -> int:
         """Three states for each running request, and those that it keeps: get_mamba_tracking_slots of the releases."""

@@ -23,7 +23,9 @@ from swarden.harness.core.target import Draw
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SECONDS_PER_STEP, SglangCapability, Terms
+from swarden.harness.engines.sglang.parts.pair import BOTH
 from swarden.harness.kit.clock import EngineClock
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
 from swarden.harness.kit.ranks import Ranks
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, drawn, within
@@ -38,6 +40,7 @@ FAULTS = {
 }
 CLOCK_JUMPS, JUMP_S = "clock.jumps", 60.0  # longer than the time-out of a prefetch; only ranks have this fault
 KV, STATES = "kv", "mamba"  # the names of host pools in the releases
+USUAL_THRESHOLD = 256  # of a server, in tokens
 TICK_S = 1e-6  # between two readings of the clock, which orders the use of nodes
 QUEUES = {  # of the controller's threads, in the order of a prefetch
     "prefetch_thread": "prefetch_queue",
@@ -70,6 +73,19 @@ class Storage(SglangCapability, frozen=True):
         is_drawn = config.host.is_on and has("storage") and draw.one_of((False, False, True))
         return drawn(draw, cls) if is_drawn else {}
 
+    @classmethod
+    def launched(cls, line: Line) -> dict[str, Any]:
+        """Any backend is driven as the one of ours."""
+        if not line.has("enable-hierarchical-cache") or not (backend := line.word("hicache-storage-backend")):
+            return {}
+        line.leave_out(f"the code of the storage backend {backend}")
+        option = "hicache-storage-backend-extra-config"
+        threshold = line.count_in(option, line.mapping(option), "prefetch_threshold", USUAL_THRESHOLD)
+        return {
+            "storage_policy": line.word("hicache-storage-prefetch-policy", POLICIES[0]),
+            "prefetch_threshold": line.scaled(threshold),
+        }
+
     def check(self, config: Any) -> None:
         if self.is_on and not config.host.is_on:
             raise InvalidConfig(f"storage_policy is {shortened(self.storage_policy)} without host_ratio, want null")
@@ -87,6 +103,9 @@ class Storage(SglangCapability, frozen=True):
         return Terms(server_args=args, flags=flags, attributes={"enable_hicache_storage": True})
 
     def prepare(self, release: SglangRelease, server_args: Any) -> None:
+        """Ends the threads of the engine before this one; for a pair, those have ended before its first side."""
+        if server_args.disaggregation_mode == BOTH and Ranks.running() == 0:
+            LockstepThread.end_all()
         make_storage(release)
 
 
@@ -100,9 +119,7 @@ def storage_args(policy: str | None = POLICIES[0], threshold: int = 1) -> dict[s
 
 
 def make_storage(release: SglangRelease) -> None:
-    """Let the release make a storage in memory, and end the threads of the engine before this one."""
-    if Ranks.running() == 0:
-        LockstepThread.end_all()
+    """Let the release make a storage in memory."""
     storage = _storage_class(release)
     release.code("StorageBackendFactory").create_backend = staticmethod(lambda *_args, **_options: storage())
 

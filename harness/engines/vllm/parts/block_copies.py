@@ -27,7 +27,6 @@ from swarden.harness.kit.stand_ins import Silent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, Owner
 from swarden.invariants.view import Snapshot
 
-NAME = "SimpleCPUOffloadConnector"
 STORES = ("_store_event_to_blocks", "_abandoned_store_event_to_blocks")
 GPU, CPU = "gpu_block_ids", "cpu_block_ids"
 MOST_STEPS_FOR_STORES = 16  # until the copies have ended that the close of a session begins

@@ -20,8 +20,9 @@ from typing import Annotated, Any
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import OFFLOADING, children_of
+from swarden.harness.engines.vllm.connector import OFFLOADING, children_of, connectors_of
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.kit.launch import table
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, PartOf
 
@@ -45,6 +46,7 @@ class SecondTier(VllmPart, frozen=True):
     has_disk: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, True)), IfReleaseHas("disk")] = False
 
     server_need = "second tier"
+    launch_table = table(has_disk=lambda line: connectors_of(line).get(OFFLOADING, {}).get("spec_name") == SPEC)
 
     def check(self, config: VllmConfig) -> None:
         count = config.offload.cpu_chunks

@@ -15,11 +15,13 @@ from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.layers import ALIGN
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, OneOf, PartOf, drawn, replaced, within
 
 NGRAM, EAGLE = "ngram", "eagle"
 NGRAM_GPU = "ngram_gpu"  # the n-grams that a release combines with asynchronous scheduling
+USUAL_LEN = 3  # of a launch line that does not say it
 SECOND_NGRAMS = "second_runner_ngrams"  # the feature of a release
 NO_EAGLE: dict[str, Sequence[Any]] = {"drafter": (NGRAM,)}
 
@@ -35,6 +37,17 @@ class Drafts(VllmPart, frozen=True):
 
     server_need = "drafts"
     ops = (name_of(Accept),)
+
+    @classmethod
+    def launched(cls, line: Line) -> dict[str, Any]:
+        """A draft model is driven as EAGLE; "ngram" and "suffix" have none."""
+        if not (found := line.mapping("speculative-config")):
+            return {}
+        drafter = NGRAM if found.get("method") in (NGRAM, NGRAM_GPU, "suffix") else EAGLE
+        if drafter == EAGLE:
+            line.leave_out("the KV of the draft model")
+        count = line.count_in("speculative-config", found, "num_speculative_tokens", USUAL_LEN)
+        return {"draft_len": count, "drafter": drafter}
 
     @property
     def count(self) -> int:

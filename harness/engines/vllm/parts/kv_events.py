@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.pair import Pairing
 from swarden.harness.engines.vllm.parts.part import CACHED, VllmEngine, VllmPart
+from swarden.harness.kit.launch import table
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.reported import OF_ROUTERS
 from swarden.harness.kit.router import RouterView, Tier, events_of
@@ -26,6 +27,7 @@ class KvEvents(VllmPart, frozen=True):
 
     needs = (Needs("kv_events", CACHED | off(Offload, Pairing)),)
     server_need = "KV events"
+    launch_table = table(kv_events=lambda line: bool(line.mapping("kv-events-config").get("enable_kv_cache_events")))
     events = OF_ROUTERS
 
     def attach(self, engine: VllmEngine) -> Sequence[Part]:

@@ -14,13 +14,22 @@ from typing import Annotated, Any
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import LOAD_FAULTS, LOAD_LATE, OFFLOADING, STORE_LATE, children_of
+from swarden.harness.engines.vllm.connector import (
+    LOAD_FAULTS,
+    LOAD_LATE,
+    OFFLOADING,
+    SIMPLE,
+    STORE_LATE,
+    children_of,
+    connectors_of,
+)
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS
-from swarden.harness.engines.vllm.parts import block_copies, disk, store
+from swarden.harness.engines.vllm.parts import disk, store
 from swarden.harness.engines.vllm.parts.block_copies import BlockCopier, BlockCopies, let_copy
 from swarden.harness.engines.vllm.parts.copies import FATAL, Copier, OffloadingSide
 from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.requests import FindableBlocks
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, drawn, replaced, within
 from swarden.invariants.events import CopiedIn
@@ -28,6 +37,7 @@ from swarden.invariants.view import Snapshot
 
 LRU, ARC = "lru", "arc"
 CHUNKS, EAGER, LAZY = "chunks", "eager", "lazy"  # offloaders
+CPU_POOLS = 2  # the size of CPU memory, in pools of the device, for a launch line
 BLOCK_BYTES = 4096  # of a block in all layers; the connector aligns chunks to it
 ENOUGH_BYTES = 1 << 40
 
@@ -53,6 +63,19 @@ class Offload(VllmPart, frozen=True):
     )
     server_need = "host tier"
     events = (CopiedIn,)
+
+    @classmethod
+    def launched(cls, line: Line) -> dict[str, Any]:
+        """A line has the size of the CPU memory in bytes; here it is twice as large as the pool."""
+        found, chunks = connectors_of(line), CPU_POOLS * line.pool_len // line.page_len
+        if SIMPLE in found:
+            return {"cpu_chunks": chunks, "offloader": LAZY if found[SIMPLE].get("lazy_offload") else EAGER}
+        if OFFLOADING not in found:
+            return {}
+        extra, option = found[OFFLOADING], "kv-transfer-config"
+        usual = line.count_in(option, extra, "block_size", line.page_len) // line.page_len
+        blocks = line.count_in(option, extra, "blocks_per_chunk", usual)
+        return {"cpu_chunks": chunks // blocks, "chunk_blocks": blocks, "eviction": extra.get("eviction_policy", LRU)}
 
     @property
     def num_host_blocks(self) -> int:
@@ -98,7 +121,7 @@ class Offload(VllmPart, frozen=True):
     def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         if self.offloader == CHUNKS:
             return {OFFLOADING: self.extra_config}
-        return {block_copies.NAME: {**self.extra_config, "lazy_offload": self.offloader == LAZY}}
+        return {SIMPLE: {**self.extra_config, "lazy_offload": self.offloader == LAZY}}
 
     def attach(self, engine: VllmEngine) -> Sequence[Part]:
         release, runner, scheduler = engine.runner.release, engine.runner, engine.built.scheduler

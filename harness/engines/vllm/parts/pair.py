@@ -19,6 +19,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.vllm import link
 from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.connector import NIXL, PUSH, connectors_of
 from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN, POOL, WAITS_FOR_LOAD
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
@@ -26,6 +27,7 @@ from swarden.harness.engines.vllm.parts.pause import AWAKE
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.harness.kit.calls import intercept
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, within
 from swarden.invariants.view import Snapshot
@@ -40,7 +42,6 @@ FAULTS = {
 }
 # A prefill side never reserves pages or takes a request over, so these are reported, too.
 HANDOVERS = (seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver)
-NIXL, PUSH = "NixlConnector", "NixlPushConnector"
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
@@ -82,6 +83,15 @@ class Pairing(VllmPart, frozen=True):
         Needs("routes_at_once", {"push": (True,)}),
     )
     server_need = "P/D"
+
+    @classmethod
+    def launched(cls, line: Line) -> dict[str, Any]:
+        """A side of both roles is driven as the prefill side of a pair of such sides."""
+        found, kv_role = connectors_of(line), line.mapping("kv-transfer-config").get("kv_role")
+        if not {NIXL, PUSH} & found.keys():
+            return {}
+        role = DECODE if kv_role == KV_ROLES[DECODE] else PREFILL
+        return {"role": role, "has_both_roles": kv_role not in KV_ROLES.values(), "push": PUSH in found}
 
     @property
     def receives(self) -> bool:

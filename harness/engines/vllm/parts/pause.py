@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Annotated, Any
 
 from swarden.harness.engines.vllm.parts.part import VllmEngine
+from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, PartSettings
 from swarden.invariants.events import Paused, Resumed
@@ -26,6 +27,8 @@ class Pauses(PartSettings, frozen=True):
 
     `sleeps`: a pause is a sleep at level 1, which discards the KV.
     """
+
+    launch_table = table(sleeps=(Line.has, "enable-sleep-mode"))
 
     resets_running: Annotated[bool, Drawn((False, False, True))] = False
     sleeps: Annotated[bool, Drawn((False, False, True))] = False

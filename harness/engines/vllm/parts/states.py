@@ -24,18 +24,22 @@ from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import IfReleaseHas, Needs, PartOf, replaced, within
 from swarden.harness.kit.tags import TagMemory
 
-ALL_STATES = "all_states"  # the feature of a release
+ALL_STATES, WIDE_STATES = "all_states", "wide_states"  # features of a release
 SOME_GROUPS: dict[str, Sequence[Any]] = {"state_groups": range(1, 5)}
 STATE_WINDOW = 2  # a token reads the state that the token before it left
 
 
 class States(VllmPart, frozen=True):
     """`state_groups` are groups of Mamba layers, with the mamba_cache_mode of the prefix cache: "align", or "all" with
-    `all_states`; without a prefix cache it is "none".
+    `all_states`; without a prefix cache it is "none".  With a `prefix_match_unit`, a cached prefix can end inside a
+    block, at multiples of so many tokens.
     """
 
     state_groups: Annotated[int, within(0, 4)] = 0
     all_states: Annotated[bool, PartOf("state_groups"), IfReleaseHas(ALL_STATES)] = False
+    prefix_match_unit: Annotated[
+        Annotated[int, within(1, 4096)] | None, PartOf("state_groups"), IfReleaseHas("match_unit")
+    ] = None
 
     needs = (Needs("all_states", CACHED | off(Drafts) | {"second_runner": (False,)}),)
     server_need = "recurrent states"
@@ -55,21 +59,29 @@ class States(VllmPart, frozen=True):
             raise InvalidConfig("all_states is true without state_groups, want false")
         if self.all_states and len(sizes) > 1:
             raise InvalidConfig("window_block_sizes differ from block_size, which a release refuses with all_states")
-        if self.is_on and config.drafts.is_on and config.most_launches > 1:
-            raise InvalidConfig("asynchronous and draft_len are set with state_groups: the three are not driven")
         if self.is_on and config.drafts.is_on and config.streaming.is_on:
             raise InvalidConfig("streaming_input and draft_len are set with state_groups: the three are not driven")
+        if (unit := self.prefix_match_unit) and (config.state_mode != ALIGN or any(size % unit for size in sizes)):
+            raise InvalidConfig(f"prefix_match_unit is {unit}, want null, or a divisor of block_size with state_groups")
         if config.state_mode == ALIGN and config.store.loads_within_a_step:
             raise InvalidConfig(
                 "late_loads is false with external_len and state_groups, want true, or prefix_caching false"
             )
-        if config.state_mode == ALIGN:
-            config.check_chunk(max(sizes), "at least the tokens of a block with state_groups")
+
+    def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
+        least = max(group.block_len for group in config.groups)
+        if config.state_mode == ALIGN and config.chunk_len < least and not release.has(WIDE_STATES):
+            want = f"at least {least}, the tokens of a block, for vllm {release.text}"
+            raise InvalidConfig(f"chunk_len is {config.chunk_len} with state_groups, want {want}")
 
     def arguments(self, config: VllmConfig, release: VllmRelease) -> Named:
         mode, [block_len] = config.state_mode, {group.block_len for group in config.groups if group.has_states}
         return {
-            "CacheConfig": {"mamba_cache_mode": mode, "mamba_block_size": None if mode == NONE else block_len},
+            "CacheConfig": {
+                "mamba_cache_mode": mode,
+                "mamba_block_size": None if mode == NONE else block_len,
+                "prefix_match_unit": self.prefix_match_unit,
+            },
             "MambaSpec": {"mamba_cache_mode": mode},
         }
 

@@ -14,16 +14,26 @@ from typing import Annotated, Any, NamedTuple
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE, STORE_LATE, ConnectorWorker
+from swarden.harness.engines.vllm.connector import (
+    LMCACHE,
+    LOAD_FAILS,
+    LOAD_FAULTS,
+    LOAD_LATE,
+    STORE_LATE,
+    ConnectorWorker,
+    connectors_of,
+)
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import ALIGN, MAX_CONTEXT_LEN, POOL
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, PartOf, drawn, replaced, within
 from swarden.invariants.events import HANDOVER_KIND, CopiedIn, Discarded, PrefixesCompared
 
 NAME = "SwardenStore"
+CHUNKS_OF_LMCACHE = 2  # in the store, of each prompt
 PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
 
 
@@ -40,6 +50,13 @@ class Storing(VllmPart, frozen=True):
 
     server_need = "connector"
     hashes_blocks = True
+
+    @classmethod
+    def launched(cls, line: Line) -> dict[str, Any]:
+        if LMCACHE not in connectors_of(line):
+            return {}
+        line.leave_out("the code of LMCache, for which a store has the first tokens of each prompt")
+        return {"external_len": CHUNKS_OF_LMCACHE * max(line.page_len, line.scaled(256)), "late_loads": True}
 
     @property
     def loads_within_a_step(self) -> bool:

@@ -28,10 +28,8 @@ def test_random_configurations_survive_an_op_log(has_all):
         ({"num_blocks": 40}, "num_blocks is 40, want at least 52 for one request"),
         ({"chunk_len": 3}, "chunk_len is 3, want at least max_running_requests"),
         ({"draft_len": 8}, "chunk_len is 8, want more than draft_len 8"),
-        (
-            {"state_groups": 1, "draft_len": 1, "asynchronous": True},
-            "asynchronous and draft_len are set with state_groups: .*",
-        ),
+        ({"prefix_match_unit": 2}, "prefix_match_unit is 2, want null, .*"),
+        ({"prefix_match_unit": 3, "state_groups": 1, "windows": ()}, "prefix_match_unit is 3, want .*"),
         ({"late_loads": True}, "late_loads is true without external_len, want false"),
         ({"windows": (5,) * 9}, "windows is .*, want array of length <= 8"),
         ({"window_block_sizes": (4,) * 100_000}, "window_block_sizes is .*, want array of length <= 8"),
