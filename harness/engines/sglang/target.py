@@ -54,7 +54,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         RANKS: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), pauses=tuple(PauseMode)),
         PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,)),
     }
-    contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
+    contracts = frozenset({"rejection", "completeness", "first_passes", "write_through", "served_prefixes"})
     kept = (*off(Side),)
     faults: Mapping[str, str] = FAULTS
     releases = SGLANG

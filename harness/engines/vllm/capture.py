@@ -14,7 +14,7 @@ from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.requests import FindableBlocks, VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Runner
 from swarden.invariants.kinds import Place
-from swarden.invariants.limits import Limits
+from swarden.invariants.limits import Ends, Limits, Replays
 from swarden.invariants.view import ComponentView, Counters, RecordView, RequestView, Snapshot
 
 
@@ -57,6 +57,7 @@ class VllmCapture:
             reuses_in_launch_order=not getattr(built.scheduler, "defer_block_free", False),
             mixes_batches=True,
             shares_prefixes=config.prefix_caching,
+            replays=self._replays if config.prefix_caching else None,
         )._replace(**{name: limit for part in config.parts for name, limit in part.limits(config).items()})
 
     def capture(self, step: int, requests: VllmRequests, *, is_paused: bool) -> Snapshot:
@@ -91,6 +92,16 @@ class VllmCapture:
         """The block in the pool's map of hashes."""
         block = self._built.pool.cached_block_hash_to_block.get_one_block(key_of(block_hash, group))
         return 0 if block is None else int(block.block_id)
+
+    @property
+    def _replays(self) -> Replays:
+        """The prefixes that the release promises: `replay_boundaries` (0.33.0, kv_cache_coordinator.py:65).
+
+        Others are kept with retention_interval None alone: `reachable_block_mask`.
+        """
+        is_sparse = self._config.retention_interval is not None or self._config.states.is_on
+        peek_len = self._block if self._config.drafts.lookahead_len else 0  # drop_eagle_block
+        return Replays(Ends.PROMPT if is_sparse else Ends.PAGES, peek_len)
 
     @property
     def _block(self) -> int:
