@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from swarden.invariants.events import (
+    RECORD_RELEASES,
     TREE_KIND,
     CacheReset,
     Demoted,
@@ -76,11 +77,16 @@ class Loss(NamedTuple):
 def still_served(change: Transition) -> Served:
     """The served prefixes of the past that were not evicted in this transition either; the same object if none was.
 
-    A prefix is evicted if the tree has lost a page on its path, or one in its window.
+    A prefix is evicted if the tree has lost a page on its path, or one in its window.  No engine promises to keep what
+    was computed for a request that was aborted or put back: its last chunk may not have been cached yet.
     """
     served, losses = change.reference.past.served, _losses(change)
     if losses is None:
         return {}
+    released = change.in_order(*RECORD_RELEASES)
+    left_out = {event.request_id for event in released if getattr(event, "reason", None) not in BY_ITSELF}  # type: ignore[attr-defined]  # all have one
+    if not left_out.isdisjoint(served):
+        served = {request_id: lengths for request_id, lengths in served.items() if request_id not in left_out}
     for node, start, end, window in losses:
         page, left = slice(node.start, node.start + change.before.limits.page_size), {}
         for request_id, lengths in served.items():
