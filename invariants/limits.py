@@ -1,6 +1,7 @@
 """The configured limits and the policies of an engine, as far as they are known."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 
@@ -13,6 +14,24 @@ class Estimates(NamedTuple):
     most_new_len: int
     initial_ratio: int
     decay_steps: int
+
+
+class Ends(StrEnum):
+    """The ends of the prefixes that an engine keeps of a prompt, so that a request can begin behind them."""
+
+    PAGES = "pages"  # of each whole page
+    PASSES = "passes"  # of the last whole page of each pass
+    PROMPT = "prompt"  # of the last whole page before the last token of the prompt
+
+
+class Replays(NamedTuple):
+    """The prefixes of a computed prompt behind which an engine promises to begin another request that shares them.
+
+    The request must share `peek_len` tokens more, which it computes again: a drafter looks at them.
+    """
+
+    ends: Ends
+    peek_len: int = 0
 
 
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"
@@ -50,6 +69,7 @@ class Limits(NamedTuple):
     ms_per_step: int = 0  # the clock advances by this much when a step begins
     shares_prefixes: bool = False  # the KV of ended requests is kept for others
     shares_uncomputed: bool = False  # shared when taken: each request that shares a page writes the same KV
+    replays: Replays | None = None  # None: not promised
     state_interval: int | None = None  # tokens between checkpoints of recurrent states; None: no checkpoints
 
 

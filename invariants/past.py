@@ -1,11 +1,27 @@
 """What the transitions of a run have shown, for laws that need more than one step."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from swarden.invariants.events import CacheReset, Demoted, Finished, FinishReason, Flushed, Removed, Tombstoned
+from swarden.invariants.events import (
+    RECORD_RELEASES,
+    TREE_KIND,
+    CacheReset,
+    Demoted,
+    Finished,
+    FinishReason,
+    Flushed,
+    Freed,
+    Given,
+    Removed,
+    Tombstoned,
+)
+from swarden.invariants.limits import Ends
 from swarden.invariants.passes import Landing
 from swarden.invariants.reference import Expectation
+from swarden.invariants.served_blocks import note_blocks
 from swarden.invariants.transition import Transition
+from swarden.invariants.view import NodeView
 
 BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)
 MOST_SERVED = 32  # requests, the latest: a law that looks for prefixes compares each
@@ -15,7 +31,13 @@ Served = Mapping[int, list[int]]
 def note(change: Transition) -> None:
     """Add a transition, in which each law held, to the past of the reference."""
     _note_sessions(change)
-    _note_prefixes(change)
+    if change.after.limits.replays is not None:
+        (note_blocks if change.after.nodes is None else _note_prefixes)(change)
+    past = change.reference.past
+    for request_id in [*past.served][:-MOST_SERVED]:
+        del past.served[request_id]
+    for request_id in [one for one in [*past.computed][:-MOST_SERVED] if one not in past.served]:
+        del past.computed[request_id]
 
 
 def _note_sessions(change: Transition) -> None:
@@ -41,45 +63,79 @@ def _note_prefixes(change: Transition) -> None:
             page_size = change.after.limits.page_size
             whole = (len(expected.tokens) - 1) // page_size * page_size  # its last token is not computed
             past.served.setdefault(event.request_id, []).append(whole)
-    for request_id in [*past.served][:-MOST_SERVED]:
-        del past.served[request_id]
+
+
+class Loss(NamedTuple):
+    """Positions [start, end) of a node that the tree has lost in a component with this window (None: the prefix)."""
+
+    node: NodeView
+    start: int
+    end: int
+    window: int | None
 
 
 def still_served(change: Transition) -> Served:
     """The served prefixes of the past that were not evicted in this transition either; the same object if none was.
 
-    A prefix is evicted if a node on its path was removed or demoted, or has become a tombstone in its window.
+    A prefix is evicted if the tree has lost a page on its path, or one in its window.  No engine promises to keep what
+    was computed for a request that was aborted or put back: its last chunk may not have been cached yet.
     """
-    served = change.reference.past.served
-    evictions = change.in_order(Tombstoned, Removed, Demoted, CacheReset, Flushed)
-    if not evictions:
-        return served
-    windows = {component.pool: component.window for component in change.before.components}
-    for event in evictions:
-        node = change.before.node_by_id.get(event.node) if isinstance(event, (Tombstoned, Removed, Demoted)) else None
-        if node is None:
-            return {}
-        window = windows.get(event.component) if isinstance(event, Tombstoned) else None
+    served, losses = change.reference.past.served, _losses(change)
+    if losses is None:
+        return {}
+    released = change.in_order(*RECORD_RELEASES)
+    left_out = {event.request_id for event in released if getattr(event, "reason", None) not in BY_ITSELF}  # type: ignore[attr-defined]  # all have one
+    if not left_out.isdisjoint(served):
+        served = {request_id: lengths for request_id, lengths in served.items() if request_id not in left_out}
+    for node, start, end, window in losses:
         page, left = slice(node.start, node.start + change.before.limits.page_size), {}
         for request_id, lengths in served.items():
             is_on_path = list(change.reference.tokens_of(request_id)[page]) == list(node.key[: page.stop - page.start])
             left[request_id] = [
                 length
                 for length in lengths
-                if not is_on_path or length <= node.start or (window is not None and length >= node.end + window)
+                if not is_on_path or length <= start or (window is not None and length >= end + window)
             ]
         served = left
     return served
 
 
+def _losses(change: Transition) -> list[Loss] | None:
+    """What was evicted, by the events of evictions, or else by the pages that the tree has lost; None: all."""
+    before, losses = change.before, list[Loss]()
+    if change.in_order(CacheReset, Flushed):
+        return None
+    windows = {component.pool: component.window for component in before.components}
+    for event in change.in_order(Tombstoned, Removed, Demoted):
+        node = before.node_by_id.get(event.node)  # type: ignore[attr-defined]  # all have one
+        if node is None:
+            return None
+        window = windows.get(event.component) if isinstance(event, Tombstoned) else None
+        losses.append(Loss(node, node.start, node.end, window))
+    if Removed.__name__ not in change.after.missing:
+        return losses
+    freed = [(event.pool, event.units) for event in change.events_of(Freed) if event.owner.kind == TREE_KIND]
+    given = [(event.pool, event.units) for event in change.events_of(Given) if event.from_owner.kind == TREE_KIND]
+    lost = {(pool, unit) for pool, units in (*freed, *given) for unit in units if pool in windows}
+    for node in (before.nodes or ()) if lost else ():
+        size = before.limits.page_size
+        for component, units in zip(before.components, node.units, strict=True):
+            pages = [page for page, unit in enumerate(units) if (component.pool, unit) in lost]
+            lost.difference_update([(component.pool, units[page]) for page in pages])
+            if pages:
+                span = (node.start + pages[0] * size, node.start + (pages[-1] + 1) * size)
+                losses.append(Loss(node, *span, component.window))
+    return None if lost else losses
+
+
 def _computed_lengths(change: Transition, landing: Landing, expected: Expectation) -> list[int]:
     """The lengths of the prefixes of a prompt in whole pages that a pass has completed.
 
-    In an engine with states only the longest: each pass keeps the state of its last page boundary.
+    Only the longest, if each pass keeps the state or the window of its last page boundary alone.
     """
-    page_size = change.after.limits.page_size
+    page_size, replays = change.after.limits.page_size, change.after.limits.replays
     ends = range(landing.start // page_size + 1, min(landing.end, expected.prompt_len) // page_size + 1)
-    return [end * page_size for end in (ends if change.after.stateful is None else ends[-1:])]
+    return [end * page_size for end in (ends if replays is None or replays.ends == Ends.PAGES else ends[-1:])]
 
 
 def _is_cached(change: Transition, request_id: int, expected: Expectation) -> bool:

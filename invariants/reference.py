@@ -104,15 +104,27 @@ class Expectation:
 
 
 @dataclass
+class Computed:
+    """The blocks that a request has had since its first pass began at `start`: by component and index its unit.
+
+    The unit is 0 if the cache has lost the block since.
+    """
+
+    start: int
+    blocks: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+@dataclass
 class Past:
     """What the events of earlier transitions have shown (`past.py`); no part of it is read from the engine's state.
 
     `served` are, by request, the lengths of its prefixes behind which a request can start, in ascending order: they
-    were computed, and not evicted since.  `idle_since` is, by session, the time at which it was opened or last had a
-    turn.
+    were computed, and not evicted since.  `computed` are, by request, its blocks, in an engine that finds them by
+    hashes.  `idle_since` is, by session, the time at which it was opened or last had a turn.
     """
 
     served: dict[int, list[int]] = field(default_factory=dict)
+    computed: dict[int, Computed] = field(default_factory=dict)
     idle_since: dict[int, int] = field(default_factory=dict)
 
 

@@ -3,12 +3,14 @@
 On a server: A prompt that was just answered is computed again: the hit rate falls, while all answers are right.
 """
 
-from swarden.invariants.contracts.completeness import shares_prefixes
+from collections.abc import Callable
+
 from swarden.invariants.events import Launched
 from swarden.invariants.invariant import invariant
 from swarden.invariants.kinds import Place
-from swarden.invariants.past import still_served
+from swarden.invariants.past import Served, still_served
 from swarden.invariants.reference import Expectation
+from swarden.invariants.served_blocks import replayable
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, found, request_ref
 
@@ -19,7 +21,17 @@ class ServedPrefixCode(Code):
     )
 
 
-@invariant(When.STEP, needs=("requests", "records", "Completed", "Removed"), on=(Launched,), given=shares_prefixes)
+def promises_replays(change: Transition) -> bool:
+    """Does the engine promise where a request begins that shares a prompt (`Limits.replays`)?"""
+    return change.after.limits.replays is not None
+
+
+@invariant(
+    When.STEP,
+    needs=("requests", "records", "nodes", "Completed", "Freed"),
+    on=(Launched,),
+    given=promises_replays,
+)
 def served_prefixes_are_hit(change: Transition) -> Evidence:
     """A request begins behind the longest prefix of it that other requests have computed, if it was not evicted since.
 
@@ -27,7 +39,30 @@ def served_prefixes_are_hit(change: Transition) -> Evidence:
     answer.  At least the last token is computed.  Not checked: turns of sessions, requests that ask not to be cached,
     and those that have waited for a load.
     """
-    for event in change.events_of(Launched) if change.reference.past.served else ():
+    yield from _computed_again(change, still_served, 0) if change.reference.past.served else ()
+
+
+@invariant(
+    When.STEP,
+    needs=("requests", "records", "Completed", "Admitted", "Freed", "Given", "cached_columns"),
+    on=(Launched,),
+    given=promises_replays,
+)
+def served_blocks_are_hit(change: Transition) -> Evidence:
+    """A request begins behind the longest prompt of other requests that it shares, as far as an engine promises it.
+
+    As `served_prefixes_are_hit`, for an engine that finds its blocks by hashes.  A prompt is served unless the cache
+    has lost a block of it that it had; a block that was never cached is no excuse.
+    """
+    replays = change.after.limits.replays
+    assert replays is not None, "limits.replays is needed"
+    yield from _computed_again(change, replayable, replays.peek_len) if change.reference.past.served else ()
+
+
+def _computed_again(change: Transition, served_in: Callable[[Transition], Served], peek_len: int) -> Evidence:
+    """The first passes that compute served tokens; a request must share `peek_len` tokens behind those of its hit."""
+    reads = change.before.cached_columns
+    for event in change.events_of(Launched):
         for request_id, start, _ in event.entries:
             request = change.before.request_by_id.get(request_id)
             expected = change.reference.expectations.get(request_id)
@@ -36,24 +71,25 @@ def served_prefixes_are_hit(change: Transition) -> Evidence:
                 and request.place == Place.WAITING
                 and not request.session
                 and request_id not in change.before.record_by_request
+                and (reads is None or request_id in reads)
                 and expected is not None
                 and not expected.is_uncached
             ):
-                served, other = _served(change, expected, most=request.prompt_len + request.num_outputs - 1)
-                if served > start:
-                    values = {"start": start, "served": served, "other": request_ref(other)}
+                most = request.prompt_len + request.num_outputs - 1 - peek_len
+                longest = (0, 0)
+                for other_id, lengths in change.once(served_in).items():
+                    other = change.reference.expectations.get(other_id)
+                    same = [
+                        length
+                        for length in lengths
+                        if length <= most and other is not None and _shares(other, expected, length + peek_len)
+                    ]
+                    longest = max([longest, *[(length, other_id) for length in same]])
+                if longest[0] > start:
+                    values = {"start": start, "served": longest[0], "other": request_ref(longest[1])}
                     yield found(request_ref(request_id), ServedPrefixCode.COMPUTED_AGAIN, **values)
 
 
-def _served(change: Transition, expected: Expectation, *, most: int) -> tuple[int, int]:
-    """The length of the longest served prefix of these tokens that has at most so many, and its request."""
-    longest = (0, 0)
-    for request_id, lengths in change.once(still_served).items():
-        other = change.reference.expectations.get(request_id)
-        same = [
-            one
-            for one in lengths
-            if one <= most and other is not None and other.tags[one - 1] == expected.tags[one - 1]
-        ]
-        longest = max([longest, *[(length, request_id) for length in same]])
-    return longest
+def _shares(one: Expectation, other: Expectation, length: int) -> bool:
+    """Have two requests the same first tokens?"""
+    return one.tags[length - 1 : length] == other.tags[length - 1 : length]

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from swarden.invariants.events import Finished, FinishReason, Launched, Removed, Tombstoned
+from swarden.invariants.events import Admitted, Finished, FinishReason, Freed, Launched, Removed, Tombstoned, Written
+from swarden.invariants.limits import Ends, Replays
 from swarden.invariants.past import MOST_SERVED, note, still_served
-from swarden.invariants.reference import Past
+from swarden.invariants.reference import Computed, Past
 from swarden.invariants.view import SessionView
-from tests.invariants.builders import AFTER, BEFORE, DECODE, HEALTHY, idle, reference
+from tests.invariants.builders import AFTER, BEFORE, DECODE, HEALTHY, LIMITS, TREE, idle, reference
 
 COMPLETED = DECODE[-1]
 ENDED = Finished(1, FinishReason.STOP)
@@ -20,11 +21,15 @@ def prefill(*events, start=8, end=18, **before):
     return replace(HEALTHY, before=replace(BEFORE, **before), events=(launched, COMPLETED, *events))
 
 
-def noted(change, now_ms=0, **past):
-    known = reference(22)
+def noted(change, now_ms=0, ends=Ends.PAGES, **past):
+    known, limits = reference(22), LIMITS._replace(replays=Replays(ends))
     known.now_ms, known.past = now_ms, Past(**past)
-    note(replace(change, reference=known))
+    note(replace(change, after=replace(change.after, limits=limits), reference=known))
     return known.past
+
+
+def evicted(pool, *units):
+    return Freed(pool, units, TREE, "evicted", 0)
 
 
 def test_whole_pages_of_a_computed_prompt_are_served():
@@ -45,12 +50,26 @@ def test_turn_of_a_session_is_not_served():
     assert noted(idle(ENDED, before=replace(BEFORE, requests=requests))).served == {}
 
 
-def test_pass_with_states_serves_its_last_page_boundary():
-    full, swa = BEFORE.components
-    components = (full, swa._replace(window=2, has_states=True))
-    change = prefill()
+def test_engine_that_keeps_the_ends_of_passes_serves_the_last_page_boundary():
+    assert noted(prefill(), ends=Ends.PASSES).served == {1: [16]}
 
-    assert noted(replace(change, after=replace(AFTER, components=components))).served == {1: [16]}
+
+@pytest.mark.parametrize(
+    ("events", "ends", "blocks", "served"),
+    [
+        pytest.param((), Ends.PROMPT, (7, 8), [16], id="end-of-the-prompt"),
+        pytest.param((), Ends.PAGES, (7, 8), [8, 12, 16], id="blocks-that-were-computed"),
+        pytest.param((evicted("full", 8),), Ends.PROMPT, (7, 0), [16], id="evicted-in-the-same-step"),
+    ],
+)
+def test_blocks_of_a_computed_prompt_are_noted(events, ends, blocks, served):
+    """An engine without nodes, in which r1 computes [8, 18)."""
+    computes = Admitted(1, 8, 18, (), ()), Written(7, 1, "full", 8, 16, (7, 8))
+    change = prefill(*computes, *events, nodes=None)
+    past = noted(replace(change, after=replace(AFTER, nodes=None, records=())), ends=ends)
+
+    assert past.served == {1: served}
+    assert past.computed == {1: Computed(8, {(0, 2): blocks[0], (0, 3): blocks[1]})}
 
 
 def test_only_the_latest_requests_are_kept():
@@ -65,13 +84,17 @@ def test_only_the_latest_requests_are_kept():
         pytest.param(Removed(2, "full", True), [4, 8], id="removed"),
         pytest.param(Tombstoned(1, "swa", False), [16, 20], id="tombstone"),
         pytest.param(Removed(3, "full", True), [4, 8, 12, 16, 20], id="of-another-prefix"),
+        pytest.param(evicted("full", 3), [4, 8], id="page-lost"),
+        pytest.param(evicted("swa", 1), [4, 8, 20], id="page-of-a-window-lost"),
+        pytest.param(evicted("full", 5), [4, 8, 12, 16, 20], id="page-of-another-prefix-lost"),
     ],
 )
 def test_prefixes_behind_an_evicted_node_are_not_served(event, left):
-    known = reference(22)
+    known, is_reported = reference(22), not isinstance(event, Freed)
     known.past.served[1] = [4, 8, 12, 16, 20]
+    after = replace(AFTER, unreported=frozenset(() if is_reported else ("Removed",)))
 
-    assert still_served(replace(idle(event), reference=known)) == {1: left}
+    assert still_served(replace(idle(event, after=after), reference=known)) == {1: left}
 
 
 def test_session_is_idle_since_the_end_of_its_turn():

@@ -4,13 +4,14 @@ from swarden.engine_under_test.cache.tree import RadixTree
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.harness.core.port import LINKED_MS_PER_STEP
-from swarden.invariants.limits import ARRIVAL, BOTH, LONGEST_MATCH, PRIORITY, Estimates, Limits
+from swarden.invariants.limits import ARRIVAL, BOTH, LONGEST_MATCH, PRIORITY, Ends, Estimates, Limits, Replays
 from swarden.invariants.view import Counters
 
 MILLION = 1_000_000
 
 
 def limits_of(config: EngineConfig) -> Limits:
+    shares = config.prefix_sharing and config.role == BOTH
     return Limits(
         page_size=config.page_size,
         max_running_requests=config.max_running_requests,
@@ -36,7 +37,8 @@ def limits_of(config: EngineConfig) -> Limits:
         session_timeout_ms=config.session_timeout_ms,
         role=config.role,
         ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
-        shares_prefixes=config.prefix_sharing and config.role == BOTH,
+        shares_prefixes=shares,
+        replays=Replays(Ends.PASSES if config.state_pages else Ends.PAGES) if shares else None,
         state_interval=config.state_interval,
     )
 

@@ -10,7 +10,7 @@ from swarden.harness.engines.sglang.config import NO_TREE, SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS
 from swarden.harness.kit.part import merged
 from swarden.harness.kit.stand_ins import Silent
-from swarden.invariants.limits import Limits
+from swarden.invariants.limits import Ends, Limits, Replays
 
 DEVICE = "cpu"
 NOT_SET = (None, False)
@@ -149,6 +149,8 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
     """The limits; a frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
     max_len, keeps_ended = max_request_len(release, config), not release.has("finishing_requests_left_out")
     lag = max(config.page_size, config.sliding_window or 0) + config.window_eviction_interval
+    keeps = Ends.PAGES if config.sliding_window is None else Ends.PASSES
+    shares = not config.side.is_on and config.caches_prefixes
     return Limits(
         page_size=config.page_size,
         max_running_requests=config.max_running_requests,
@@ -160,6 +162,7 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,
         draft_row_len=row_len(config) - max_len if config.drafts.is_on else 0,
-        shares_prefixes=not config.side.is_on and config.caches_prefixes,
+        shares_prefixes=shares,
+        replays=Replays(keeps) if shares and not config.states.is_on else None,
         **merged(one.limits(config) for one in config.capabilities),
     )

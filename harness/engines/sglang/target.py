@@ -63,7 +63,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             (PAIR, RANKS_OF_PAIR), MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,))
         ),
     }
-    contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
+    contracts = frozenset({"rejection", "completeness", "first_passes", "write_through", "served_prefixes"})
     kept = (*off(Side),)
     one_sided = tuple([name for part in OF_ONE_SIDE for name in default_of(part)])
     servers = ("sglang.launch_server", "sglang serve")

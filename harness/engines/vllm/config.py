@@ -1,5 +1,6 @@
 """The configuration of a vLLM engine core, with all that follows from its plain settings; imports nothing of vLLM."""
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from swarden.harness.kit.settings import (
     within,
 )
 from swarden.harness.kit.tags import TagMemory
+from swarden.invariants.limits import Ends, Replays
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
@@ -213,6 +215,16 @@ class VllmConfig(Settings, frozen=True):
         return blocks
 
     @property
+    def replays(self) -> Replays:
+        """The prefixes that the release promises: `replay_boundaries` (0.33.0, kv_cache_coordinator.py:65).
+
+        Others are kept with retention_interval None alone: `reachable_block_mask`.
+        """
+        is_sparse = self.retention_interval is not None or self.states.is_on
+        whole = math.lcm(*[group.block_len for group in self.groups])  # drop_eagle_block
+        return Replays(Ends.PROMPT if is_sparse else Ends.PAGES, whole if self.drafts.lookahead_len else 0)
+
+    @property
     def limits(self) -> Mapping[str, Any]:
         """Limits in the snapshots."""
         limits = {
@@ -223,6 +235,7 @@ class VllmConfig(Settings, frozen=True):
             "most_launches": self.most_launches,
             "mixes_batches": True,
             "shares_prefixes": self.prefix_caching,
+            "replays": self.replays if self.prefix_caching else None,
         }
         return limits | merged(part.limits(self) for part in self.parts)
 

@@ -58,7 +58,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     kept = one_sided = (pair.ROLE,)
     servers: Sequence[str] = ("vllm serve", "vllm.entrypoints.openai.api_server")
     faults: Mapping[str, str] = FAULTS
-    contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests"})
+    contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests", "served_prefixes"})
     releases = VLLM
     load = boot
     config_type: type[VllmConfig] = VllmConfig

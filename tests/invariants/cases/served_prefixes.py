@@ -2,12 +2,20 @@
 
 from dataclasses import replace
 
-from swarden.invariants.contracts.served_prefixes import ServedPrefixCode, served_prefixes_are_hit
-from swarden.invariants.events import CacheReset, Removed, Tombstoned
-from swarden.invariants.reference import Past
+from swarden.invariants.contracts.served_prefixes import (
+    ServedPrefixCode,
+    served_blocks_are_hit,
+    served_prefixes_are_hit,
+)
+from swarden.invariants.events import CacheReset, Freed, Given, Owner, Removed, Tombstoned
+from swarden.invariants.limits import Ends, Replays
+from swarden.invariants.reference import Computed, Past
 from swarden.invariants.violation import found, request_ref
-from tests.invariants.builders import OTHER_PROMPT, broken, healthy
-from tests.invariants.cases.first_passes import first_pass
+from tests.invariants.builders import OTHER_PROMPT, R1, TREE, broken, healthy
+from tests.invariants.cases.first_passes import SHARING, first_pass, first_pass_by_hashes
+
+IN_N3 = Owner("tree", 3)
+PROMISING = SHARING._replace(replays=Replays(Ends.PAGES))
 
 
 def again(start, *events, lengths=(4, 8), served=OTHER_PROMPT, **kwargs):
@@ -15,7 +23,31 @@ def again(start, *events, lengths=(4, 8), served=OTHER_PROMPT, **kwargs):
     change = first_pass(start, **kwargs)
     change.reference.submitted(9, namespace=0, prompt=served)
     change.reference.past = Past(served={9: list(lengths)})
-    return replace(change, events=(*events, *change.events))
+    return replace(change, after=replace(change.after, limits=PROMISING), events=(*events, *change.events))
+
+
+def evicted(pool, *units, owner=TREE):
+    return Freed(pool, units, owner, "evicted", 0)
+
+
+def silently(change):
+    """The step in an engine that reports no evictions, only which pages are freed."""
+    return replace(change, after=replace(change.after, unreported=frozenset(["Removed"])))
+
+
+def again_by_hashes(start, *events, peek_len=0, begun=0, blocks=None):
+    """The first pass of r2 in an engine that finds blocks by hashes; r9 had blocks 5, 6 of full and 3, 4 of swa."""
+    change = first_pass_by_hashes(start)
+    change.reference.submitted(9, namespace=0, prompt=OTHER_PROMPT)
+    known = {(0, 0): 5, (0, 1): 6, (1, 0): 3, (1, 1): 4} if blocks is None else blocks
+    change.reference.past = Past(served={9: [4, 8]}, computed={9: Computed(begun, known)})
+    limits = SHARING._replace(replays=Replays(Ends.PROMPT, peek_len))
+    return replace(change, after=replace(change.after, limits=limits), events=(*events, *change.events))
+
+
+def without_reading():
+    change = again_by_hashes(0)
+    return replace(change, before=replace(change.before, cached_columns={}))
 
 
 def in_another_namespace():
@@ -53,4 +85,27 @@ CASES = [
         again(0, lengths=(4,), served=(*OTHER_PROMPT[:4], 77)),
         computed_again(0, 4),
     ),
+    healthy(served_prefixes_are_hit, silently(again(4, evicted("swa", 4, owner=IN_N3))), "page-of-a-window-lost"),
+    healthy(served_prefixes_are_hit, silently(again(0, evicted("full", 9))), "page-of-this-step-lost"),
+    broken(
+        served_prefixes_are_hit,
+        "page-of-a-request-freed",
+        silently(again(0, evicted("full", 5, owner=R1))),
+        computed_again(0, 8),
+    ),
+    healthy(served_blocks_are_hit, again_by_hashes(8), "hit"),
+    healthy(served_blocks_are_hit, again_by_hashes(0, evicted("full", 5)), "evicted"),
+    healthy(served_blocks_are_hit, again_by_hashes(4, Given("swa", (4,), TREE, R1)), "window-no-longer-cached"),
+    healthy(served_blocks_are_hit, again_by_hashes(0, blocks={(0, 0): 0}), "evicted-before"),
+    healthy(served_blocks_are_hit, again_by_hashes(0, begun=8, blocks={}), "blocks-of-a-hit-are-not-known"),
+    healthy(served_blocks_are_hit, again_by_hashes(4, peek_len=4), "last-block-is-computed-again"),
+    healthy(served_blocks_are_hit, without_reading(), "reads-no-cache"),
+    broken(served_blocks_are_hit, "never-cached", again_by_hashes(0, blocks={}), computed_again(0, 8)),
+    broken(
+        served_blocks_are_hit,
+        "own-blocks-freed",
+        again_by_hashes(0, evicted("full", 5, owner=R1)),
+        computed_again(0, 8),
+    ),
+    broken(served_blocks_are_hit, "behind-the-peek", again_by_hashes(0, peek_len=4), computed_again(0, 4)),
 ]

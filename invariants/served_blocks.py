@@ -1,0 +1,87 @@
+"""The prefixes that an engine has served which finds blocks by hashes: by request, from its passes and its blocks."""
+
+from collections.abc import Mapping
+from math import lcm
+
+from swarden.invariants.events import REQUEST_KIND, TREE, Admitted, Freed, Given, Written
+from swarden.invariants.limits import Ends
+from swarden.invariants.reference import Computed
+from swarden.invariants.transition import Transition
+from swarden.invariants.windows import first_needed_page
+
+SEEN = (Admitted, Written, Freed, Given)
+Lost = Mapping[tuple[str, int], int]
+
+
+def note_blocks(change: Transition) -> None:
+    """Add the blocks of the requests to the past, and the prompts that passes have completed."""
+    past, components, lost = change.reference.past, change.after.components, change.once(_lost)
+    for known in past.computed.values() if lost else ():
+        gone = [at for at, unit in known.blocks.items() if (components[at[0]].pool, unit) in lost]
+        known.blocks.update(dict.fromkeys(gone, 0))
+    for place, event in enumerate(change.in_order(*SEEN)):
+        if isinstance(event, Admitted):
+            past.computed[event.request_id] = Computed(event.start)
+            past.served.pop(event.request_id, None)
+        elif isinstance(event, Written) and event.request_id in past.computed:
+            last = (event.end - 1) // components[event.component].page_size
+            for index, unit in enumerate(event.pages, start=last + 1 - len(event.pages)):
+                left = 0 if lost.get((event.pool, unit), -1) > place else unit
+                past.computed[event.request_id].blocks[event.component, index] = left
+    for record in change.changes.records:
+        if record.owner.kind == REQUEST_KIND and record.owner.id in past.computed:
+            for component, units in enumerate(record.units):
+                of_record = {(component, index): unit for index, unit in enumerate(units) if unit}
+                past.computed[record.owner.id].blocks.update(of_record)
+    for landing in change.landings:
+        request, begun = change.before.request_by_id.get(landing.request_id), past.computed.get(landing.request_id)
+        if begun is None or request is None or request.session or request.id in past.served:
+            continue
+        if landing.counts and landing.end >= request.prompt_len:
+            past.served[request.id] = [*_ends(change, begun.start, request.prompt_len)]
+
+
+def replayable(change: Transition) -> dict[int, list[int]]:
+    """By request, the ends of its served prefixes of which the cache has lost no block, in this transition either."""
+    past = change.reference.past
+    return {
+        request_id: [end for end in ends if _is_whole(change, past.computed[request_id], end)]
+        for request_id, ends in past.served.items()
+    }
+
+
+def _lost(change: Transition) -> Lost:
+    """The blocks that the cache has lost in this transition, each with the place of the event."""
+    places: dict[tuple[str, int], int] = {}
+    for place, event in enumerate(change.in_order(*SEEN)):
+        if isinstance(event, (Freed, Given)):
+            owner = event.owner if isinstance(event, Freed) else event.from_owner
+            if owner == TREE:
+                places.update(dict.fromkeys([(event.pool, unit) for unit in event.units], place))
+    return places
+
+
+def _ends(change: Transition, start: int, prompt_len: int) -> range:
+    """The ends of the prefixes of a computed prompt behind which an equal one can begin."""
+    replays, whole = change.after.limits.replays, lcm(*change.after.page_sizes)
+    assert replays is not None, "limits.replays is needed"
+    last = (prompt_len - 1) // whole * whole - replays.peek_len
+    first = max(start, 1, last if replays.ends == Ends.PROMPT else 0)
+    return range(-(-first // whole) * whole, last + 1, whole)
+
+
+def _is_whole(change: Transition, known: Computed, end: int) -> bool:
+    """Has the cache lost no block that a request needs to begin behind `end`?  Blocks that never were are not lost.
+
+    Of blocks before the first pass that are not known, it is not known either whether they are lost.
+    """
+    replays, lost = change.after.limits.replays, change.once(_lost)
+    assert replays is not None, "limits.replays is needed"
+    for index, component in enumerate(change.after.components):
+        size, window = component.page_size, component.window
+        first = 0 if window is None else first_needed_page(end, window, size)
+        for page in range(first, (end if component.has_states else end + replays.peek_len) // size):
+            unit = known.blocks.get((index, page), 0 if page < known.start // size else None)
+            if unit == 0 or (component.pool, unit) in lost:
+                return False
+    return True
