@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Flush
 from swarden.harness.core.target import Pool, Shape
-from swarden.harness.engines.vllm.connector import LOAD_FAULTS, LOAD_LATE
+from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup
 from swarden.harness.engines.vllm.parts import disk, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
@@ -143,7 +144,9 @@ class VllmConfig(Settings, frozen=True):
             *sizes,
             unused=[*ops, *[fault for fault in CONNECTOR_FAULTS if fault not in self.faults]],
             uses_before_backup=int(self.offload.is_on),
-            slow_copy=LOAD_LATE if self.offload.is_on else "",
+            slow_copies=[fault for fault in (LOAD_LATE,) if fault in self.faults],
+            failing_copies=[fault for fault in (LOAD_FAILS,) if fault in self.faults],
+            emptied_by=[Flush()] * self.offload.is_on,
             sessions_rewind=False,
             samples=self.seeds,
             options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on],

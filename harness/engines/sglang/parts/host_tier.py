@@ -11,12 +11,13 @@ import msgspec
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.core.ops import Flush, Reset
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import ONE_TREE, Capability, Terms, off
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
-from swarden.harness.engines.sglang.parts.storage import SglangStorage
+from swarden.harness.engines.sglang.parts.storage import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW, SglangStorage
 from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.kit.reported import names_of
@@ -60,6 +61,7 @@ class HostTier(Capability, frozen=True):
         return {"host_ratio": draw.one_of((None, draw.one_of(ratios))) if ratios else None, **drawn(draw, cls)}
 
     def terms(self, config: Any) -> Terms:
+        is_stored = config.storage.is_on
         args = {
             "enable_hierarchical_cache": True,
             "hicache_ratio": self.host_ratio,
@@ -70,7 +72,12 @@ class HostTier(Capability, frozen=True):
             flags=args,
             attributes={"enable_hierarchical_cache": True},
             limits={"writes_through": self.write_policy == WRITE_THROUGH},
-            shape={"uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1, "slow_copy": HOST_SLOW},
+            shape={
+                "uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1,
+                "slow_copies": [HOST_SLOW, *[STORAGE_SLOW] * is_stored],
+                "failing_copies": [HOST_FAILS, *[STORAGE_FAILS, STORAGE_PARTIAL] * is_stored],
+                "emptied_by": [Flush(), *[Reset()] * is_stored],
+            },
         )
 
     def check_release(self, release: SglangRelease, config: Any) -> None:
