@@ -5,5 +5,5 @@ from swarden.harness.core.faults import CLIENT_FAULTS
 
 FAULTS = {**catalog.FAULTS, **CLIENT_FAULTS}
 BETWEEN_ENGINES = catalog.BETWEEN_ENGINES
-HOST_SLOW = "host.slow"
+HOST_SLOW, FAILING_COPIES = "host.slow", ("host.fails", "host.torn")
 ON_THE_HOST = tuple(fault for fault in FAULTS if fault.startswith("host."))

@@ -18,10 +18,11 @@ from swarden.harness.core.fingerprint import fingerprint_of_error, law_of, slug
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like, run_log
+from swarden.harness.core.running_log import RunningLog, last_run
 from swarden.harness.core.target import ENGINE
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.findings import Reporting, write
+from swarden.harness.search.findings import Reporting, save_unshrunk, write
 from swarden.harness.search.jobs import JobDeath, run_jobs
 from swarden.harness.search.mutants.verdict import detecting_laws
 from swarden.harness.search.process import prepare_process
@@ -67,7 +68,8 @@ class SearchJob(NamedTuple):
 class SearchResult:
     """The outcome of one search, the law that found the bug (or the death of the process), and the cost.
 
-    `path` is the shrunk op-log, or the whole one if the failure was not reproduced; "" without an op-log.
+    `path` is the shrunk op-log, or the whole one if the failure was not reproduced, or if the process died in that run
+    or in its shrink; "" without an op-log.
 
     `search_cpu_seconds` is the time until the bug was found, or the whole time if it was missed. `ops` and
     `engine_steps` count those of the shrunk op-log; 0 without one.
@@ -148,23 +150,43 @@ def scores_of(mutants: Sequence[Mutant], seeds: int, results: Sequence[SearchRes
 def searches(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[SearchResult]:
     """Search for every mutant from every seed of the scope, each in its own process; `workers` searches run at a time.
 
-    A search that hangs or dies counts as found by another law.
+    A search that hangs or dies counts as found by another law, and the op-log of its current run is kept.
     """
     prepare_process()
     warm_up = Plan(engine=scope.engine, profile=PROFILES["smoke"], max_runs=4, machine=ENGINE)
     Worker(warm_up, lambda _: None).work()  # Hypothesis computes its tables here, not in a search
     jobs = [SearchJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
-    for (mutant, seed), ended in run_jobs(jobs, partial(_search, scope=scope), workers=workers):
-        if isinstance(ended, JobDeath):
-            yield SearchResult(
-                mutant=mutant.id,
-                seed=seed,
-                outcome=SearchOutcome.BY_ANOTHER,
-                law=str(ended),
-                search_cpu_seconds=ended.cpu_seconds,
+    try:
+        for job, ended in run_jobs(jobs, partial(_search, scope=scope), workers=workers):
+            result = ended
+            if isinstance(ended, JobDeath):
+                result = _found_by(job, str(ended), search_cpu_seconds=ended.cpu_seconds)
+            log = (
+                last_run(_running(job, scope))
+                if result.outcome is SearchOutcome.BY_ANOTHER and not result.path
+                else None
             )
-        else:
-            yield ended
+            path = log and save_unshrunk(log, result.law, scope.out / slug(job.mutant.id), job.seed)
+            yield replace(result, path=str(path)) if path else result
+    finally:
+        for job in jobs:
+            _running(job, scope).unlink(missing_ok=True)
+
+
+def _running(job: SearchJob, scope: Scope) -> Path:
+    """The file with the current run of a search."""
+    return scope.out / f".{slug(job.mutant.id)}-seed{job.seed}.running.oplog"
+
+
+def _found_by(job: SearchJob, law: str, *, search_cpu_seconds: float = 0.0) -> SearchResult:
+    """The result of a search whose process has ended with an error, or died."""
+    return SearchResult(
+        mutant=job.mutant.id,
+        seed=job.seed,
+        outcome=SearchOutcome.BY_ANOTHER,
+        law=law,
+        search_cpu_seconds=search_cpu_seconds,
+    )
 
 
 def _search(job: SearchJob, scope: Scope) -> SearchResult:
@@ -178,7 +200,7 @@ def _search(job: SearchJob, scope: Scope) -> SearchResult:
     except Exception as error:
         code = target_of(scope.engine).code
         law = fingerprint_of_error(error, code.package, code.core)
-    return SearchResult(mutant=job.mutant.id, seed=job.seed, outcome=SearchOutcome.BY_ANOTHER, law=law)
+    return _found_by(job, law)
 
 
 def _end_after(seconds: float) -> None:
@@ -205,13 +227,17 @@ def searched(job: SearchJob, scope: Scope, *, limit_cpu: Callable[[float], None]
         model=mutant.model,
         corpus=scope.corpus,
     )
-    runs, finding = search_for(planted, plan, scope.seconds, lambda: limit_cpu(scope.hang_seconds))
+    running = RunningLog(_running(job, scope))
+    runs, finding = search_for(planted, plan, scope.seconds, lambda: limit_cpu(scope.hang_seconds), running)
     spent = round(process_time() - start, 3)
     result = SearchResult(mutant=mutant.id, seed=seed, runs=runs, search_cpu_seconds=spent)
     if finding is None:
         return result
     limit_cpu(scope.seconds + scope.hang_seconds)
     finding = _with_listed_law(mutant, finding)
+    running.begin(finding.log.header)
+    for op in finding.log.ops:
+        running.note(op)
     report = Reporting(out, ShrinkBudget(cpu_seconds=scope.seconds)).report(finding)
     if report.why_flaky:
         path = write(finding.log, finding.fingerprint, out)
@@ -231,7 +257,9 @@ def searched(job: SearchJob, scope: Scope, *, limit_cpu: Callable[[float], None]
     )
 
 
-def search_for(mutant: Mutant, plan: Plan, seconds: float, heartbeat: Callable[[], None]) -> tuple[int, Finding | None]:
+def search_for(
+    mutant: Mutant, plan: Plan, seconds: float, heartbeat: Callable[[], None], running: RunningLog
+) -> tuple[int, Finding | None]:
     """The number of runs within these CPU seconds, and the first failure that the engine has only with the mutant."""
     start = process_time()
     found: list[Finding] = []
@@ -244,7 +272,7 @@ def search_for(mutant: Mutant, plan: Plan, seconds: float, heartbeat: Callable[[
     def is_over() -> bool:
         return bool(found) or process_time() - start > seconds
 
-    result = Worker(plan, look, is_over, heartbeat=lambda _: heartbeat()).work()
+    result = Worker(plan, look, is_over, heartbeat=lambda _: heartbeat(), running=running).work()
     return result.tallies.runs, next(iter(found), None)
 
 

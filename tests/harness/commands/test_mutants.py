@@ -166,7 +166,12 @@ def test_search_whose_process_dies_has_found_the_bug_and_other_searches_continue
         ("crashing", "found by another law"),
         ("listed", "found"),
     ]
-    assert "crashing seed 0: found by another law: worker died: SIGKILL; no op-log\n" in run.stdout
+    [died, _] = kept(tmp_path)
+    assert (
+        f"found by another law: worker died: SIGKILL; replay: SWARDEN_MUTANTS={own} swarden replay {died['path']}\n"
+        in (run.stdout)
+    )
+    assert load_log(tmp_path / died["path"]).ops
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -42,7 +42,7 @@ def main() -> None:
     )
     if corpus.num_failed:
         _log(f"{corpus.num_failed} runs fail without any change, and were skipped")
-    tried = trials(left, corpus.kept, seconds=given.seconds, workers=given.workers)
+    tried = trials(left, corpus.kept, seconds=given.seconds, workers=given.workers, out=given.out.parent)
     for number, trial in enumerate(tried, start=1):
         _log(f"{number} of {len(left)}: {_line(results.add(trial))}")
     figures: dict[str, Any] = summary(results.of(mutations))

@@ -21,8 +21,10 @@ class KeptRuns(msgspec.Struct):
     logs: list[bytes]
 
 
-def attack(kept: Sequence[KeptRuns], *, seconds: float) -> dict[str, object]:
+def attack(kept: Sequence[KeptRuns], *, seconds: float, running: Path) -> dict[str, object]:
     """Run the logs, for at most `seconds` of CPU. Returns `found`, the first fingerprint or None.
+
+    The current log is in the file `running`, which stays if the process ends during its run.
 
     The kinds of runs take turns.  The result also has the machine of the failed run and the cost.  A single run that
     takes `seconds` of CPU is stuck: SIGPROF ends the process.
@@ -35,12 +37,14 @@ def attack(kept: Sequence[KeptRuns], *, seconds: float) -> dict[str, object]:
     for machine, log in _in_turn(kept):
         if result["found"] is not None or time.process_time() - started >= seconds:
             break
+        running.write_bytes(log)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         driver = run_log(parse_log(log, Path(machine)))
         runs, steps = runs + 1, steps + driver.counts.engine_steps
         if driver.failure is not None:
             result = {"found": driver.failure.fingerprint, "machine": machine}
     signal.setitimer(signal.ITIMER_PROF, 0)
+    running.unlink(missing_ok=True)
     return result | {"runs": runs, "engine_steps": steps, "cpu_seconds": round(time.process_time() - started, 2)}
 
 

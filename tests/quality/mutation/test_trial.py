@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from swarden.engine_under_test.window import kept_len
+from swarden.harness.core.admission import load_log
 from tests.quality.mutation.__main__ import ROOT
 from tests.quality.mutation.attack import KeptRuns
 from tests.quality.mutation.corpus import record
@@ -42,19 +43,21 @@ def kept() -> list[KeptRuns]:
         pytest.param(LEDGER, TAKEN, f"{TAKEN}\n        self.seen = count", None, id="survives"),
     ],
 )
-def test_trial_has_the_fingerprint_that_killed_the_mutation(kept, path, healthy, broken, killed_by):
+def test_trial_has_the_fingerprint_that_killed_the_mutation(kept, tmp_path, path, healthy, broken, killed_by):
+    """The op-log of a run that hangs is kept."""
     seconds = 3.0 if killed_by == STUCK else 120.0
 
-    [trial] = trials([mutation(path, healthy, broken)], kept, seconds=seconds, workers=1)
+    [trial] = trials([mutation(path, healthy, broken)], kept, seconds=seconds, workers=1, out=tmp_path)
 
     assert (trial.killed_by or "").startswith(killed_by or "")
     assert bool(trial.killed_by) == bool(killed_by)
+    assert [load_log(path).ops != [] for path in tmp_path.iterdir()] == [True] * (killed_by == STUCK)
 
 
-def test_trials_change_neither_modules_nor_files_of_the_parent(kept):
+def test_trials_change_neither_modules_nor_files_of_the_parent(kept, tmp_path):
     before = Path(ROOT / WINDOW).read_bytes()
 
-    list(trials([mutation(WINDOW, KEPT, "return 0")] * 2, kept, seconds=1.0, workers=2))
+    list(trials([mutation(WINDOW, KEPT, "return 0")] * 2, kept, seconds=1.0, workers=2, out=tmp_path))
 
     assert kept_len(window=2, page_size=16) == 16
     assert Path(ROOT / WINDOW).read_bytes() == before

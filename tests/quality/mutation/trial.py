@@ -21,23 +21,37 @@ STUCK = "stuck"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mutation; `killed_by` is a fingerprint, STUCK or the death of its process, and None if it survived."""
+    """A mutation; `killed_by` is a fingerprint, STUCK or the death of its process, and None if it survived.
+
+    After a death the figures have the op-log of its run.
+    """
 
     mutation: Mutation
     killed_by: str | None
     figures: dict[str, Any]
 
 
-def trials(mutations: Sequence[Mutation], kept: Sequence[KeptRuns], *, seconds: float, workers: int) -> Iterator[Trial]:
-    """Yield the trial of each mutation as it ends; `workers` run at a time, each for at most `seconds` of CPU."""
-    for mutation, ended in run_jobs(mutations, partial(_work, kept=kept, seconds=seconds), workers=workers):
+def trials(
+    mutations: Sequence[Mutation], kept: Sequence[KeptRuns], *, seconds: float, workers: int, out: Path
+) -> Iterator[Trial]:
+    """Yield the trial of each mutation as it ends; `workers` run at a time, each for at most `seconds` of CPU.
+
+    The op-logs of runs that hang or crash are kept in the folder `out`.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    work = partial(_work, kept=kept, seconds=seconds, out=out)
+    for mutation, ended in run_jobs(mutations, work, workers=workers):
         if isinstance(ended, JobDeath):
-            yield Trial(mutation, STUCK if ended.has_hung else str(ended), {})
+            yield Trial(mutation, STUCK if ended.has_hung else str(ended), {"oplog": str(_running(mutation, out))})
         else:
             yield Trial(mutation, ended.pop("found"), ended)
 
 
-def _work(mutation: Mutation, kept: Sequence[KeptRuns], seconds: float) -> dict[str, Any]:
+def _running(mutation: Mutation, out: Path) -> Path:
+    return out / f"mutation-{mutation.id}.oplog"
+
+
+def _work(mutation: Mutation, kept: Sequence[KeptRuns], seconds: float, out: Path) -> dict[str, Any]:
     """Make a trial in its process: unload our packages, load the mutated module, run the traffic, return the result."""
     limit = _mapped_bytes() + SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -45,7 +59,8 @@ def _work(mutation: Mutation, kept: Sequence[KeptRuns], seconds: float) -> dict[
         del sys.modules[name]
     try:
         mutation.plant()
-        result: dict[str, Any] = import_module("tests.quality.mutation.attack").attack(kept, seconds=seconds)
+        attack = import_module("tests.quality.mutation.attack").attack
+        result: dict[str, Any] = attack(kept, seconds=seconds, running=_running(mutation, out))
     except Exception as error:  # the engine cannot be imported or built, or its state cannot be captured
         return {"found": fingerprint_of_error(error.__cause__ or error, PACKAGE)}
     return result

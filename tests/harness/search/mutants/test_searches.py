@@ -1,7 +1,10 @@
 """Scores over seeds: the share of seeds that must find a mutant, and the figures of a score."""
 
+from pathlib import Path
+
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.mutant_file import mutants_of_environment
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.mutants.catalog import BY_ID
@@ -95,7 +98,7 @@ def test_mutant_that_no_search_found_has_no_medians():
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_endless_step_is_found_within_the_hang_timeout(tmp_path, monkeypatch):
-    """The result has the CPU seconds of the search."""
+    """The result has the CPU seconds of the search, and the op-log of the run that hung."""
     path = tmp_path / "own.py"
     path.write_text(MADE_UP.format("while True: pass"))
     monkeypatch.setenv("SWARDEN_MUTANTS", str(path))
@@ -104,8 +107,11 @@ def test_endless_step_is_found_within_the_hang_timeout(tmp_path, monkeypatch):
         [mutants_of_environment(target_of(OWN))["made-up"]], Scope(OWN, 1, 60, tmp_path, hang_seconds=1.5), workers=1
     )
 
-    assert (one.outcome, one.law, one.path) == (BY_ANOTHER, "worker stopped answering", "")
+    assert (one.outcome, one.law) == (BY_ANOTHER, "worker stopped answering")
     assert 1 < one.search_cpu_seconds < 5
+    log = load_log(Path(one.path))
+    assert (log.header.mutant, list(tmp_path.rglob("*.oplog"))) == ("made-up", [Path(one.path)])
+    assert log.ops
 
 
 def test_failure_that_the_engine_has_without_the_mutant_is_not_taken_for_it(tmp_path, monkeypatch):

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.ops import Accept, Inject, Step, Submit
+from swarden.harness.core.ops import Accept, Flush, Inject, Step, Submit
 from swarden.harness.core.target import ENGINE, MachineSpec, Pool, Shape
 from swarden.harness.search.search import turns_of
 from swarden.harness.search.traffic.loads import LOADS
-from swarden.harness.search.traffic.scenes import HOST_FAILS
 from swarden.harness.search.traffic.traffic import NEEDS, EngineTraffic, Requests, ops_of
 
 TARGET = SimpleNamespace(
@@ -45,9 +44,9 @@ LARGE = Shape(16, (Pool("blocks", 4096), Pool("windows", 64, 8192)), 256, 8, 131
 
 
 @pytest.mark.parametrize("kind", NEEDS)
-@pytest.mark.parametrize("possible", [(), ("load.late", HOST_FAILS)], ids=["no-faults", "faults"])
+@pytest.mark.parametrize("possible", [(), ("load.late", "host.fails")], ids=["no-faults", "faults"])
 def test_scene_has_only_faults_of_its_engine_and_prompts_that_an_op_log_can_have(kind, possible):
-    shape = LARGE._replace(slow_copy="load.late" if possible else "")
+    shape = LARGE._replace(slow_copies=possible[:1], failing_copies=possible[1:], emptied_by=[Flush()])
 
     @settings(max_examples=40, database=None, deadline=None, derandomize=True)
     @given(st.data())
