@@ -14,11 +14,11 @@ from swarden.harness.engines.vllm_cpu.checkpoint import (
     GEMMA,
     GPT_OSS,
     MODELS,
-    VOCABULARY,
     Family,
     Layers,
     write,
 )
+from swarden.harness.kit.checkpoints import VOCABULARY
 
 LAGUNA = "tiny-laguna"  # for SGLang
 LAYERS = 4
