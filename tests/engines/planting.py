@@ -15,7 +15,7 @@ from types import ModuleType
 
 from swarden.harness.core.known_bug import read_bug
 
-FINDINGS = Path(__file__).parents[2] / "harness/engines/server/findings"
+FINDINGS = Path(__file__).parents[2] / "harness/engines/sglang/findings"
 PLANTED = ExitStack()  # until the process ends
 NUM_OUTPUTS = 12  # more than the answers by which the settings of a server are learned
 

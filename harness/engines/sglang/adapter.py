@@ -77,7 +77,7 @@ class SglangEngine(EnginePort):
         scheduler.max_req_input_len = max_len - SPARE_TOKENS
         core = Core(release, scheduler, memory, self._requests, self._forward, self.faults, self._notice)
         self.resets = SglangResets(core)
-        self.parts: list[SglangPart] = [part for one in config.capabilities for part in one.parts(core)] + [self.resets]
+        self.parts = self._parts(config, core)
         for part in self.parts:
             part.attach(self)
         unreported = UNREPORTED.difference(*[part.reported for part in self.parts])
@@ -174,6 +174,9 @@ class SglangEngine(EnginePort):
         if self.log.origins:
             self.log.origins = [self.log.origins[index] for index, _ in events]
         return [event for _, event in events]
+
+    def _parts(self, config: SglangConfig, core: Core) -> list[SglangPart]:
+        return [part for one in config.capabilities for part in one.parts(core)] + [self.resets]
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()

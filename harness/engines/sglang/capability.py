@@ -51,8 +51,8 @@ class Capability(PartSettings, frozen=True):
 
     @property
     def is_on(self) -> bool:
-        first = msgspec.structs.fields(self)[0]
-        return bool(getattr(self, first.name) != first.default)
+        kind = type(self)
+        return bool(getattr(self, kind.__struct_fields__[0]) != kind.__struct_defaults__[0])
 
     @property
     def uses(self) -> Collection[str]:
