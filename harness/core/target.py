@@ -161,6 +161,7 @@ class Target(Protocol):
     text counts if it is on, by default, too. `large_pools` are the sizes of a server's pools, by setting: a draft of a
     known bug tries them.  `servers` are the programs of launch lines, such as "vllm serve".
     With `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
+    With the `calm` settings such a target depends least on time: a failure is shrunk with them if it comes with them.
     """
 
     name: str
@@ -197,6 +198,7 @@ class Target(Protocol):
     releases: Releases | None = None
     catalog: Sequence[Mutant] = ()
     is_repeatable: bool = True
+    calm: Mapping[str, Any] = {}
 
     @property
     def settable(self) -> Collection[str]:

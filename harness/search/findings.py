@@ -27,9 +27,11 @@ from swarden.harness.search.cures import NO_TRIALS, Trials
 from swarden.harness.search.keys import is_of, key_of, kind_of, leaves_out
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, measure, shrink
+from swarden.harness.search.shrink.simpler import with_settings
 from swarden.harness.search.verification import Cause, Verifier
 
 RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its log; the share of runs that may miss it
+CALM_RUNS = 2
 FINDINGS = Path(".swarden/findings")
 TEST_FILE = '''"""{title}"""
 
@@ -78,6 +80,7 @@ class Reporting:
                 return write_unshrunk(finding, self.out, note).repeated(Verdict.FIXED, 0, 1)
             name = failure.fingerprint
             finding = finding.changed(fingerprint=name, log=finding.log.as_regression(name), died="")
+        finding = self._calmed(finding)
         tries, rate = self._tries_of(finding)
         if not tries:
             report = write_unshrunk(finding, self.out, rate)
@@ -134,6 +137,16 @@ class Reporting:
         if self.is_stopped():
             raise BudgetSpent
         self.trials.beat()
+
+    def _calmed(self, finding: Finding) -> Finding:
+        """The finding with the calm settings of its target, if its log fails with them, each time."""
+        log, calm = finding.log, target_for(finding.log.header).calm
+        configs = with_settings(log.header.configs, range(len(log.header.configs)), dict(calm))
+        calmed = OpLog(msgspec.structs.replace(log.header, configs=configs), log.ops)
+        if configs == log.header.configs:
+            return finding
+        runs = (failure_like(calmed, finding.fingerprint, self._beat) for _ in range(CALM_RUNS))
+        return finding if None in runs else finding.changed(log=calmed)
 
     def _tries_of(self, finding: Finding) -> tuple[int, str]:
         """How often a log must pass to count as passing, and why; 0 if the finding does not fail again.

@@ -15,7 +15,7 @@ from types import ModuleType
 
 from swarden.harness.core.known_bug import read_bug
 
-FINDINGS = Path(__file__).parents[2] / "harness/engines/server/findings"
+FINDINGS = Path(__file__).parents[2] / "harness/engines/sglang/findings"
 PLANTED = ExitStack()  # until the process ends
 NUM_OUTPUTS = 12  # more than the answers by which the settings of a server are learned
 
@@ -50,12 +50,13 @@ def plant_late(module: str, function: str, *arguments: object) -> None:
     sys.meta_path.insert(0, Planting(module, lambda: getattr(import_module(place), name)(*arguments)))
 
 
-def plant_in_vllm() -> None:
-    plant_late("vllm.v1.core.kv_cache_manager", "tests.engines.vllm.some_server:plant_use_after_free", NUM_OUTPUTS)
+def plant_in_vllm(num_outputs: int) -> None:
+    plant_late("vllm.v1.core.kv_cache_manager", "tests.engines.vllm.some_server:plant_use_after_free", num_outputs)
 
 
-def plant_in_sglang() -> None:
-    plant_late("sglang.srt.managers.schedule_batch", "tests.engines.sglang.some_server:plant_use_after_free")
+def plant_in_sglang(num_outputs: int) -> None:
+    place = "tests.engines.sglang.some_server:plant_use_after_free"
+    plant_late("sglang.srt.managers.schedule_batch", place, num_outputs)
 
 
 def plant_fix_of_attention() -> None:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
-from swarden.harness.engines.vllm_cpu.checkpoint import VOCABULARY
+from swarden.harness.kit.checkpoints import VOCABULARY
 from tests.real.models import BLOCK, write_with_tokenizer
 from tests.real.servers import ENVIRONMENT
 from tests.real.traffic import FIRST_TOKEN, LENGTHS, NEW_TOKENS

@@ -8,28 +8,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from swarden.harness.engines.vllm_cpu import checkpoint
-from swarden.harness.engines.vllm_cpu.checkpoint import (
-    BLOCK_MULTIPLE,
-    GEMMA,
-    GPT_OSS,
-    MODELS,
-    VOCABULARY,
-    Family,
-    Layers,
-    write,
-)
+from swarden.harness.engines.sglang import worker_model
+from swarden.harness.engines.sglang.worker_model import LAGUNA
+from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, GEMMA, GPT_OSS, Layers, write
+from swarden.harness.kit.checkpoints import VOCABULARY
 
-LAGUNA = "tiny-laguna"  # for SGLang
-LAYERS = 4
-DENSE = {"mlp_layer_types": ["dense"] * LAYERS, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
-OF_LAGUNA = Family("LagunaConfig", "full_attention", "sliding_attention", {**DENSE, "num_experts": 4}, {})
 BLOCK = BLOCK_MULTIPLE
 WINDOW = 40  # ends inside a block
 WINDOWS: Mapping[str, Sequence[int | None]] = {  # five layers with a window before each one of full attention, or one
     GEMMA: [*[WINDOW] * 5, None] * 2,
     GPT_OSS: [WINDOW, None] * 2,
-    LAGUNA: [None, WINDOW] * (LAYERS // 2),
 }
 
 
@@ -37,7 +25,10 @@ def write_with_tokenizer(model: str, folder: Path) -> None:
     """Write a model; each of its tokens is a character, so that a text has as many tokens as characters."""
     import tokenizers  # noqa: PLC0415  # of the engine's packages, with which this runs
 
-    write(model, Layers(WINDOWS[model], BLOCK), folder)
+    if model == LAGUNA:
+        worker_model.write(WINDOW, folder)
+    else:
+        write(model, Layers(WINDOWS[model], BLOCK), folder)
     names = ["<pad>", "<bos>", "<eos>"]
     names += [chr(0x4E00 + token) for token in range(len(names), VOCABULARY)]
     vocabulary = {name: token for token, name in enumerate(names)}
@@ -50,5 +41,4 @@ def write_with_tokenizer(model: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    checkpoint.MODELS = {**MODELS, LAGUNA: OF_LAGUNA}  # in a process of its own
     write_with_tokenizer(sys.argv[1], Path(sys.argv[2]))

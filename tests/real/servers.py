@@ -54,7 +54,7 @@ BEHIND_THE_PORT = {
     "vllm": PYTHON_PATH,
     "sglang": {"PYTHONPATH": os.pathsep.join(map(str, (*SGLANG.folders_of(SGLANG_RELEASE), ROOT)))},
 }
-REPLAY, SCRIPT_S = Path(__file__).with_name("replay.py"), 300
+REPLAY, SCRIPT_S = Path(__file__).with_name("replay.py"), 900
 SWARDEN = (sys.executable, "-m", "swarden.harness.cli")
 BOOT_S, END_S = 900, 120  # on a busy machine: a boot takes a minute of CPU time
 LOOK_S = 0.5

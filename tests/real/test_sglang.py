@@ -50,7 +50,7 @@ def broken(level, model, folder):
     """The log of a server with a use after free, which ends by it, and the op-log."""
     options = ("--level", level, "--on-violation", "raise")
     ends = suppress(ServerError, OSError, HTTPException)  # the violation ends the scheduler, and so the server
-    engine = SGLANG_ON_CPU.beside({"SWARDEN_TEST_BUG": "1"})
+    engine = SGLANG_ON_CPU.beside({"SWARDEN_TEST_BUG": "4"})
     with serving(model, AMPLE, options, folder, engine) as server, ends:
         server.client.serve(ROUNDS, [()], has_aborts=False)
     [log] = set(re.findall(r"replay: swarden replay (\S+)", server.printed))

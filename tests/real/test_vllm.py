@@ -3,28 +3,19 @@
 Processes, planner of the KV cache, scheduler, model runner, kernels and traffic over HTTP are real.
 """
 
-import os
 import re
-import shlex
-import subprocess
 from contextlib import suppress
 from http.client import HTTPException
 
 import pytest
 
-from swarden.harness.core.admission import load_log
 from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS
 from tests.real import models
 from tests.real.servers import (
-    ENVIRONMENT,
     PYTHON_PATH,
-    ROOT,
-    SWARDEN,
     VLLM,
-    free_port,
     replayed,
     run_with_engine,
-    serve,
     serving,
 )
 from tests.real.traffic import ServerError
@@ -33,7 +24,6 @@ BLOCKS = {GEMMA: 60, GPT_OSS: 28}  # so few that requests are preempted; one req
 AMPLE = 400  # so many that a freed block is not taken again at once, which `sums` does not see
 LAWS = {"sums": "pools_conserve_units", "audit": "unit_has_one_owner", "census": "unit_has_one_owner"}
 ROUNDS = 16
-CHAIN_S, FEW_OPS = 1800, 5
 
 
 @pytest.fixture(scope="module")
@@ -87,31 +77,3 @@ def test_use_after_free_is_raised_in_the_step_in_which_a_replay_fails(level, mod
     assert LAWS[level] in with_bug.laws
     assert with_bug.is_in_last_step
     assert not without.fingerprints
-
-
-def test_use_after_free_that_is_found_from_outside_is_shrunk_without_the_server(model, tmp_path):
-    """A failing round; the op-log that the check inside has recorded; a few ops of it behind the port."""
-    (tmp_path / ".swarden").mkdir()
-    (tmp_path / ".swarden/engines").symlink_to(ROOT / ".swarden/engines")
-    (tmp_path / "sitecustomize.py").write_text("from tests.engines.planting import plant_in_vllm\nplant_in_vllm()\n")
-    port = free_port()
-    variables = {**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}:{PYTHON_PATH['PYTHONPATH']}"}
-    attach = (*SWARDEN, "attach", "vllm", "--on-violation", "raise", "--", *serve(model(GEMMA), port, AMPLE))
-    restart = shlex.join(["env", *(f"{name}={value}" for name, value in variables.items()), *map(str, attach)])
-    drive = ("--url", f"http://127.0.0.1:{port}", "--restart", restart, "--seed", "1", "--minutes", "10")
-    limits = ("--stop-on-first", "--set", 'left_out=["seed"]', "--shrink-seconds", "100", "--out", "found")
-
-    done = subprocess.run(
-        [*SWARDEN, "fuzz", *drive, *limits],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
-        cwd=tmp_path,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=CHAIN_S,
-    )
-
-    assert "new: CheckFailed/unit_has_one_owner-blocks-block-free_in_use" in done.stdout, done.stdout + done.stderr
-    [inner] = [path for path in (tmp_path / "found").glob("*.oplog") if not path.name.startswith("CheckFailed")]
-    assert f"replay: swarden replay found/{inner.name}" in done.stdout
-    assert len(load_log(inner).ops) <= FEW_OPS

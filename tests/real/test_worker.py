@@ -1,4 +1,4 @@
-"""vLLM's own worker on the CPU runs tiny models behind the port: `make test-engines-real`."""
+"""The own workers of vLLM and SGLang on the CPU run tiny models behind the port: `make test-engines-real`."""
 
 import json
 import os
@@ -12,18 +12,22 @@ import pytest
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.engines.sglang.worker_model import LAGUNA
+from swarden.harness.engines.sglang.worker_mutants import MUTANTS as OF_SGLANG
 from swarden.harness.engines.vllm_cpu.checkpoint import MODELS
-from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
+from swarden.harness.engines.vllm_cpu.mutants import MUTANTS as OF_VLLM
 from tests.engines.some_findings import laws_with, op_logs_of
 from tests.engines.some_laws import law_of
-from tests.real.servers import RELEASE
+from tests.real.servers import RELEASE, SGLANG_RELEASE
 
-ENGINE = f"vllm-cpu=={RELEASE}"
+ENGINE, SGLANG = f"vllm-cpu=={RELEASE}", f"sglang=={SGLANG_RELEASE}"
+ENGINES = {**dict.fromkeys(MODELS, ENGINE), LAGUNA: SGLANG}  # by model
 LAWS = ("kv_is_that_of_its_tokens", "outputs_match_uncached_model", "slots_hold_their_prefix")
 BUGS = [one for name in ("vllm", "vllm-cpu") for one in op_logs_of(name) if one.bug.patch_for(RELEASE) is not None]
 END_S = 600
 BY_HAND = {path.stem: path for path in Path(__file__).with_name("mutants").glob("*.oplog")}  # that traffic seldom finds
-HEALTHY = ("--set", "seeds=false", "--with-fix", "all")
+HEALTHY = {ENGINE: ("--set", "seeds=false", "--with-fix", "all"), SGLANG: ("--with-fix", "all")}
+PLANTED = [bug for bug in (*OF_VLLM.all, *OF_SGLANG.all) if bug.id not in BY_HAND]
 
 
 def swarden(command, *arguments):
@@ -34,17 +38,19 @@ def swarden(command, *arguments):
     return done.returncode, json.loads(done.stdout)
 
 
-def fuzz(out, *options):
-    return swarden("fuzz", "--engine", ENGINE, "--workers", 1, "--seed", 3, "--out", out, *options)
+def fuzz(out, model, *options):
+    engine = ENGINES[model]
+    drive = ("--engine", engine, "--model", model, *HEALTHY[engine])
+    return swarden("fuzz", *drive, "--workers", 1, "--seed", 3, "--out", out, *options)
 
 
 def verdicts(*arguments):
     return [one["verdict"] for one in swarden("replay", *arguments)[1]["replays"]]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ENGINES)
 def test_every_pass_and_every_answer_of_healthy_runs_is_compared(model, tmp_path):
-    code, figures = fuzz(tmp_path, "--model", model, *HEALTHY, "--runs", 40)
+    code, figures = fuzz(tmp_path, model, "--runs", 40)
 
     assert (code, figures["findings"]) == (ExitCode.CLEAN, [])
     evaluated = {law: figures["checks"][law]["evaluated"] for law in LAWS}
@@ -60,9 +66,9 @@ def test_op_log_by_hand_shows_a_bug_of_the_worker(path, tmp_path):
     assert verdicts(path, healthy) == ["FAILED", "FIXED"]
 
 
-@pytest.mark.parametrize("bug", [bug for bug in MUTANTS.all if bug.id not in BY_HAND], ids=lambda bug: bug.id)
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.id)
 def test_bug_of_the_worker_is_found_and_is_none_of_the_scheduler(bug, tmp_path):
-    code, figures = fuzz(tmp_path, "--mutant", bug.id, *HEALTHY, "--runs", 100, "--stop-on-first")
+    code, figures = fuzz(tmp_path, bug.model, "--mutant", bug.id, "--runs", 100, "--stop-on-first")
 
     [finding] = figures["findings"]
     assert code == ExitCode.VIOLATED

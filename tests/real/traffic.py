@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from swarden.harness.engines.vllm_cpu.checkpoint import VOCABULARY
+from swarden.harness.kit.checkpoints import VOCABULARY
 from tests.real.models import BLOCK
 
 TIMEOUT_S = 240  # of one answer, on a busy machine

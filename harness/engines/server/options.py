@@ -23,6 +23,10 @@ from swarden.harness.kit.settings import converted
 
 REMOTE_RATE, LEAST_RATE, MOST_RATE = 10.0, 0.01, 1e6  # calls a second
 HEADER_NAME, HEADER_VALUE = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII), re.compile(r"[ -~]+")
+WITHOUT_RESTART = (
+    "without --restart no server is started: a failure that comes again on this server is shrunk; one that ends it, or "
+    "that only a new server shows, is kept as it was found"
+)
 OF_THE_CLIENT = ("connection", "content-length", "content-type", "transfer-encoding")
 
 
@@ -88,6 +92,8 @@ class ServerOptions:
         converted(fixed, ServerConfig)  # before anything is asked of the server
         server = connection()
         note(self.bounds(server, seconds))
+        if self.restart is None:
+            note(WITHOUT_RESTART)
         with closing(server):
             server.renew(api_of("openai"))  # starts it; the first run flushes it
             if not (metrics := Call(server.address).page("/metrics")).status:

@@ -38,6 +38,7 @@ class ServerTarget(ConfiguredTarget):
     config_type = ServerConfig
     kept = ServerConfig.learned
     is_repeatable = False
+    calm: Mapping[str, Any] = {"concurrent": False, "paused": False}
 
     @property
     def settable(self) -> Collection[str]:

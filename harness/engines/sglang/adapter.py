@@ -8,6 +8,7 @@ from swarden.harness.core.ops import ResetCause
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import SglangPart
 from swarden.harness.engines.sglang.capture import SglangFacts
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.forks import SglangForks
@@ -75,7 +76,7 @@ class SglangEngine(SglangFacts):
         self.scheduler.max_req_input_len = max_len - SPARE_TOKENS
         self.equip(config.capabilities, config, release)
         self.resets = SglangResets(self)
-        self.parts = (*self.parts, self.resets)
+        self.parts = (*self.parts, self.resets, *self.of_model())
         self.walk(release, config, self.built)
         self.log.when_traced = lambda: self.watch_locks(lambda *moved: self._notice(NodeLocks(*moved)))
         self._before = self.capture()
@@ -148,6 +149,10 @@ class SglangEngine(SglangFacts):
         if self.log.origins:
             self.log.origins = [self.log.origins[index] for index, _ in events]
         return [event for _, event in events]
+
+    def of_model(self) -> Sequence[SglangPart]:
+        """What a model does beside the stand-in."""
+        return ()
 
     def _launch(self, batch: Any) -> Any:
         self.requests.report_changes()

@@ -19,7 +19,8 @@ MODULES: Mapping[str, str] = {
     "managers.schedule_batch": "ScheduleBatch Req",
     "managers.schedule_policy": "SchedulePolicy",
     "server_args": "ServerArgs",
-    "runtime_context": "get_parallel get_context use_context",
+    "runtime_context": "get_parallel get_context use_context create_context SpawnRanks",
+    "managers.tp_worker": "TpModelWorker",
     "disaggregation.utils": "DisaggregationMode KVClassType",
     "disaggregation.base.conn": "KVArgs KVPoll",
     "disaggregation.common.conn": "CommonKVManager",
@@ -56,6 +57,7 @@ MODULES: Mapping[str, str] = {
 PLACES: Mapping[str, tuple[str, ...]] = {
     **{name: (f"{module}:{name}",) for module, names in MODULES.items() for name in names.split()},
     "publish_server_args": ("server_args:set_global_server_args_for_scheduler", "server_args:set_global_server_args"),
+    "init_groups": ("distributed.bootstrap:_init_parallel_groups",),
     "OffloadManager": ("disaggregation.decode_kvcache_offload_manager:DecodeKVCacheOffloadManager",),
     "prepare_track_for_verify": ("speculative.spec_utils:prepare_mamba_track_for_verify",),
     "commit_states": ("speculative.spec_utils:commit_mamba_states_after_verify",),

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -19,6 +19,18 @@ from swarden.harness.kit.released_code import known, parameters
 from swarden.harness.kit.stand_ins import Missing
 
 SWA_LAYER, FULL_LAYER = 0, 1  # of the model; a layer of states is the third
+
+
+class KVShape(NamedTuple):
+    """The layers of a model by their kind, and the heads of each; without a window all layers are full."""
+
+    full: Sequence[int]
+    windowed: Sequence[int]
+    num_heads: int
+    head_dim: int
+
+
+STAND_IN = KVShape((FULL_LAYER,), (SWA_LAYER,), 1, 2)
 
 
 def memory_of(
@@ -78,36 +90,35 @@ def _set_ranks(release: SglangRelease, ranks: Mapping[str, Any]) -> None:
 
 
 def _allocator(release: SglangRelease, config: SglangConfig, rows: Any) -> Any:
-    page, torch = config.page_size, release.torch
-    if not config.has_window:
-        return _plain_allocator(release, config, rows)
-    sizes = {"size": config.full_pages * page, "size_swa": config.swa_pages * page, "page_size": page}
-    of_pool = {
-        "dtype": torch.float32,
-        "head_num": 1,
-        "head_dim": 2,
-        "swa_attention_layer_ids": [SWA_LAYER],
-        "full_attention_layer_ids": [FULL_LAYER],
-        "device": DEVICE,
-        "enable_kvcache_transpose": False,
-    }
-    kind = release.code("SWAKVPool")
-    pool = kind(**sizes, **known(of_pool, kind, also=("head_num", "head_dim", "dtype", "device")))
-    return release.code("Allocator")(**sizes, dtype=torch.float32, device=DEVICE, kvcache=pool, need_sort=False)
-
-
-def _plain_allocator(release: SglangRelease, config: SglangConfig, rows: Any) -> Any:
-    """The allocator of full attention without a window."""
     page, dtype = config.page_size, release.torch.float32
-    sizes = {"size": config.full_pages * page, "dtype": dtype, "device": DEVICE}
-    of_pool = {**sizes, "page_size": page, "head_num": 1, "head_dim": 2, "enable_memory_saver": False}
+    sizes = {"size": config.full_pages * page, "page_size": page, "dtype": dtype, "device": DEVICE, "need_sort": False}
     states = getattr(rows, "mamba_pool", None)
-    if states is None:
-        pool = release.code("FullKVPool")(**of_pool, layer_num=1)
-    else:
-        pool = release.code("HybridLinearKVPool")(**of_pool, full_attention_layer_ids=[FULL_LAYER], mamba_pool=states)
+    pool = kv_pool(release, config, STAND_IN, states)
+    if config.has_window:
+        return release.code("Allocator")(**sizes, size_swa=config.swa_pages * page, kvcache=pool)
     kind = release.code("FullAllocator" if page == 1 else "PagedAllocator")
-    return kind(**known({**sizes, "page_size": page, "kvcache": pool, "need_sort": False}, kind))
+    return kind(**known({**sizes, "kvcache": pool}, kind))
+
+
+def kv_pool(release: SglangRelease, config: SglangConfig, shape: KVShape, states: Any = None) -> Any:
+    """The pool of KV of a model with such layers, and with a pool of recurrent `states` beside it if there is one."""
+    page, dtype = config.page_size, release.torch.float32
+    of_pool: dict[str, Any] = {
+        "dtype": dtype,
+        "head_num": shape.num_heads,
+        "head_dim": shape.head_dim,
+        "device": DEVICE,
+    }
+    of_pool |= {"size": config.full_pages * page, "page_size": page}
+    if config.has_window:
+        of_pool |= {"size_swa": config.swa_pages * page, "swa_attention_layer_ids": [*shape.windowed]}
+        of_pool |= {"full_attention_layer_ids": [*shape.full], "enable_kvcache_transpose": False}
+        kind = release.code("SWAKVPool")
+        return kind(**known(of_pool, kind, also=("head_num", "head_dim", "dtype", "device")))
+    of_pool |= {"enable_memory_saver": False}
+    if states is None:
+        return release.code("FullKVPool")(**of_pool, layer_num=len(shape.full))
+    return release.code("HybridLinearKVPool")(**of_pool, full_attention_layer_ids=[*shape.full], mamba_pool=states)
 
 
 def tree_of(release: SglangRelease, config: SglangConfig) -> str:

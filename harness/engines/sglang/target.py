@@ -11,7 +11,7 @@ from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS, PauseMode, Reset
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import HTTP, PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases
-from swarden.harness.core.system import System
+from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, PAIR, RANKS, RANKS_OF_PAIR, Draw, MachineSpec, Pool, Shape
 from swarden.harness.engines.sglang import scheduler_program
 from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
@@ -31,6 +31,9 @@ from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
 from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
+from swarden.harness.engines.sglang.worker_engine import RealEngine
+from swarden.harness.engines.sglang.worker_model import LAGUNA, check, real_model
+from swarden.harness.engines.sglang.worker_mutants import MUTANTS as OF_WORKER
 from swarden.harness.kit.part import off
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import default_of, flat, replaced
@@ -57,7 +60,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     name = "sglang"
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode)),
+        ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode), models=(LAGUNA,)),
         RANKS: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), pauses=tuple(PauseMode)),
         **dict.fromkeys(
             (PAIR, RANKS_OF_PAIR), MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,))
@@ -71,7 +74,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     releases = SGLANG
     load = boot
     config_type = SglangConfig
-    catalog = MUTANTS.all
+    catalog = (*MUTANTS.all, *OF_WORKER.all)
     large_pools: Mapping[str, int] = {"full_pages": 10000, "swa_pages": 8000}
     needs: Mapping[str, str] = SERVER_NEEDS
 
@@ -121,6 +124,10 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         for config in configs:
             release = self.booted_for(config)
+        if model:
+            [config] = configs
+            check(config)
+            return [EngineSystem(RealEngine(release, config, real_model(release)))]
         build: Callable[[], Sequence[System]] = partial(super().systems, machine, configs, model)
         if len(configs) > 1:
             build = partial(side_systems, release, configs, [])

@@ -1,6 +1,5 @@
 """Tiny models with random weights, as Hugging Face writes them: their layers are those of a configuration."""
 
-import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,30 +11,13 @@ from swarden.harness.engines.vllm.parts import drafts, states
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.pair import Pairing
 from swarden.harness.engines.vllm.parts.store import Storing
+from swarden.harness.kit.checkpoints import MAX_CONTEXT_LEN, SIZES, written
 from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import flat
 
 GEMMA, GPT_OSS, GRANITE, LFM2 = "tiny-gemma3", "tiny-gpt-oss", "tiny-granite4", "tiny-lfm2"
-# Token ids of prompts differ by multiples of 64. Modulo a larger prime they still differ.
-VOCABULARY = 97
-MAX_CONTEXT_LEN = 1024
-SEED, SPREAD = 5, 0.15  # seed and standard deviation of the weights
-SPREAD_OF_ROUTERS = 2.0  # so that no rounding changes the choice of an expert whose share counts
 BLOCK_MULTIPLE = 32  # the kernels of the CPU want blocks of a multiple of so many tokens
-CHUNK = 32  # tokens of a chunk in the scan of recurrent layers without a cache
 REPEATS = 2  # layers of each kind: the KV of the first layer shows a token, that of later ones also its prefix
-SIZES: Mapping[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "max_position_embeddings": MAX_CONTEXT_LEN,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
 STATE = 0  # in place of a window: the layer has a recurrent state
 
 
@@ -141,23 +123,10 @@ def layers_of(config: VllmConfig, model: str) -> Layers:
 
 
 def write(model: str, layers: Layers, folder: Path) -> Any:
-    """Write the checkpoint of a model; returns it as transformers has it, in float32 and with exact attention."""
-    torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
-    transformers.utils.logging.disable_progress_bar()
+    """Write the checkpoint of a model; returns it as transformers has it."""
     family = MODELS[model]
     kinds = [family.full if window is None else family.other for window in layers.windows]
     of_layers: dict[str, Any] = {"layer_types": kinds, "num_hidden_layers": len(kinds)}
     if "windows" not in family.wants:
         of_layers["sliding_window"] = next(filter(None, layers.windows), MAX_CONTEXT_LEN)
-    config = getattr(transformers, family.config)(**{**SIZES, **family.settings, **of_layers})
-    made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
-    generator = torch.Generator().manual_seed(SEED)
-    with torch.no_grad():
-        for name, parameter in made.named_parameters():
-            spread = SPREAD_OF_ROUTERS if ".router." in name else SPREAD
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
-    made.save_pretrained(folder)
-    for module in made.modules():
-        if hasattr(module, "chunk_size"):
-            module.chunk_size = CHUNK  # not that of the worker: a whole chunk is computed for each token
-    return made.eval()
+    return written(family.config, {**family.settings, **of_layers}, folder)

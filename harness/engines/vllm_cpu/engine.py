@@ -6,7 +6,7 @@ as they do without a model.  The tokens are those of the model.
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import swarden.invariants.events as seen
 from swarden.harness.core.port import Streamed, Submission
@@ -19,13 +19,13 @@ from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.runner import Runner
-from swarden.harness.engines.vllm_cpu.memory import TOLERANCE, FirstKV
+from swarden.harness.engines.vllm_cpu.memory import GroupKV
 from swarden.harness.engines.vllm_cpu.model import RealModel
+from swarden.harness.kit.answers import Answers
+from swarden.harness.kit.first_kv import TOLERANCE
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.tags import ReadTags, chain
 from swarden.invariants.reference import namespace_tag
-
-OF_LOGPROBS = 2e-3  # tolerance, in float32; measured differences are below 1e-5
 
 
 class RealDevice(Device):
@@ -34,7 +34,7 @@ class RealDevice(Device):
     def __init__(self, config: VllmConfig, model: RealModel) -> None:
         super().__init__(config)
         self._model = model
-        self._memories = [FirstKV(model, number, group) for number, group in enumerate(config.groups)]
+        self._memories = [GroupKV(model, number, group) for number, group in enumerate(config.groups)]
         self._tags: dict[int, array[int]] = {}
         self.output: Any = None  # the output of the pass that was computed last
         self._from_model: dict[int, Sequence[int]] = {}
@@ -95,14 +95,6 @@ class RealRunner(Runner):
         return self._real.output if flight.entries else super()._output(flight, sampled)
 
 
-class Answer(NamedTuple):
-    """What a client has got; `logprobs` are those of the tokens if they were sampled, else empty."""
-
-    prompt: Sequence[int]
-    tokens: list[int]
-    logprobs: list[float]
-
-
 class RealEngine(VllmEngine):
     """The engine core; each answer is compared with the model without a cache, and none is predicted."""
 
@@ -111,51 +103,22 @@ class RealEngine(VllmEngine):
 
     def __init__(self, release: VllmRelease, config: VllmConfig, model: RealModel) -> None:
         self._model = model
-        self._answers: dict[int, Answer] = {}
+        self._answers = Answers(model.logprobs_without_cache)
         super().__init__(release, config)
 
     def submit(self, submission: Submission) -> int:
-        number = super().submit(submission)
-        for sequence in range(number, number + submission.sequences):
-            self._answers[sequence] = Answer(submission.tokens, [], [])
-        return number
+        return self._answers.begin(super().submit(submission), submission)
 
     def step(self) -> Sequence[Streamed]:
         streamed = super().step()
-        for one in streamed:
-            self._answers[one.request_id].tokens.extend(one.token_ids)
-            if one.finish_reason is not None:
-                self._judge(one.request_id, self._answers.pop(one.request_id))
+        for compared in self._answers.compared(streamed, self.runner.last_launch):
+            self.log.notice(compared)
         return streamed
 
     def take(self, number: int, output: Any) -> None:
-        if output.new_logprobs is not None and number in self._answers:
-            self._answers[number].logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
+        if output.new_logprobs is not None:
+            self._answers.add_logprobs(number, output.new_logprobs.logprobs[:, 0].tolist())
         super().take(number, output)
 
     def make_runner(self, release: VllmRelease) -> Runner:
         return RealRunner(release, self.config, self, self._model)
-
-    def _judge(self, request: int, answer: Answer) -> None:
-        """Compare an answer with the model without a cache; the event is of the first wrong token, or of the last.
-
-        A token is the likeliest one, or a sampled one has the log-probability that the client got.
-        """
-        prompt, tokens, logprobs_sent = answer
-        if not tokens:
-            return
-        logprobs = self._model.logprobs_without_cache(prompt, tokens)
-        best = logprobs.max(-1)
-        for place, token in enumerate(tokens):
-            want, difference = None, None
-            if logprobs_sent:
-                difference = abs(float(logprobs[place, token]) - logprobs_sent[place])
-                is_wrong = not difference <= OF_LOGPROBS
-            else:
-                is_wrong = not best.values[place] - logprobs[place, token] <= OF_LOGPROBS
-                want = int(best.indices[place]) if is_wrong else token
-            if is_wrong or place == len(tokens) - 1:
-                end = len(prompt) + place
-                at = (self.runner.last_launch, request, len(prompt), end, end)
-                self.log.notice(seen.Compared(*at, difference, OF_LOGPROBS, token, want))
-                return

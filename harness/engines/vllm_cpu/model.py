@@ -6,7 +6,7 @@ import importlib
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -14,17 +14,9 @@ from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm_cpu import kernels
-from swarden.harness.engines.vllm_cpu.checkpoint import (
-    MAX_CONTEXT_LEN,
-    MODELS,
-    MOST_BLOCKS,
-    MOST_REQUESTS,
-    STATE,
-    VOCABULARY,
-    Layers,
-    write,
-)
+from swarden.harness.engines.vllm_cpu.checkpoint import MODELS, MOST_BLOCKS, MOST_REQUESTS, STATE, Layers, write
 from swarden.harness.kit.calls import replaced
+from swarden.harness.kit.checkpoints import MAX_CONTEXT_LEN, as_read, logprobs_without_cache
 
 ON_CPU = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker runs in this process
@@ -148,11 +140,7 @@ class RealModel:
         return batch.block_table[group].get_numpy_array()[batch.req_id_to_index[rid]]
 
     def logprobs_without_cache(self, prompt: Sequence[int], answer: Sequence[int]) -> Any:
-        """The logarithms of the probabilities before each token of an answer, as [token, vocabulary]."""
-        tokens = self.torch.tensor([[*as_read(prompt), *answer[:-1]]])
-        with self.torch.inference_mode():
-            logits = self._without_cache(tokens, use_cache=False).logits[0, len(prompt) - 1 :]
-        return logits.log_softmax(-1)
+        return logprobs_without_cache(self._without_cache, prompt, answer)
 
     def _memories(self, name: str) -> list[LayerMemory]:
         kv = self._kv(name)
@@ -180,10 +168,6 @@ def _replace_kernels(torch: Any) -> None:
     mamba2["MambaMixer2"].get_kv_cache_spec = base["MambaBase"].get_kv_cache_spec  # without states inside a pass
     copies, override = vars(importlib.import_module(COPIES)), vars(importlib.import_module(KERNELS))["KernelOverride"]
     copies.update({name: override(copies[name], kernel) for name, kernel in kernels.KERNELS.items()})
-
-
-def as_read(tokens: Iterable[int]) -> list[int]:
-    return [token % VOCABULARY for token in tokens]
 
 
 def _with_tokens(new: Any) -> Any:

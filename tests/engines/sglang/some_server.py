@@ -247,8 +247,8 @@ def use_after_free() -> Iterator[None]:
         remove()
 
 
-def plant_use_after_free() -> Callable[[], None]:
-    """Plant a bug: a decode frees the page of the first private token of each request with four outputs.
+def plant_use_after_free(num_outputs: int = NUM_OUTPUTS_AT_BUG) -> Callable[[], None]:
+    """Plant a bug: a decode frees the page of the first private token of each request with so many outputs.
 
     Returns a function that removes it.
     """
@@ -258,7 +258,7 @@ def plant_use_after_free() -> Callable[[], None]:
     def broken(self: Any) -> None:
         prepare(self)
         for req in self.reqs:
-            if len(req.output_ids) == NUM_OUTPUTS_AT_BUG:
+            if len(req.output_ids) == num_outputs:
                 begin = held(req, "cache_protected_len")
                 slots = self.req_to_token_pool.req_to_token[held(req, "req_pool_idx"), begin : begin + 1]
                 self.token_to_kv_pool_allocator.full_attn_allocator.free(slots.long())

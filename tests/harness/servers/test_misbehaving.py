@@ -219,6 +219,16 @@ def test_finding_that_does_not_fail_again_is_not_confirmed(monkeypatch, tmp_path
         assert (one.failures, one.runs) == (0, runs)
 
 
+def test_failure_that_needs_no_concurrency_is_shrunk_without_it_first(monkeypatch, tmp_path):
+    name = "valid_requests_are_answered/request/server_error"
+    with server_with(error) as url:
+        log = log_at(monkeypatch, url, (Submit(), *ONE), concurrent=True).as_regression(name)
+        reported = Reporting(tmp_path, ShrinkBudget(executions=1)).report(Finding(name, log, 0.0, "server"))
+
+    assert [config["concurrent"] for config in reported.log.header.configs] == [False]
+    assert "5 of 5 runs" in str(reported.story)
+
+
 def test_other_failures_do_not_confirm_a_finding(monkeypatch):
     name = "valid_requests_are_answered/request/server_error"
     calls = count()

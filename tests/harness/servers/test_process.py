@@ -233,6 +233,7 @@ def test_death_without_restart_ends_the_campaign_with_its_finding(tmp_path):
     assert "new: ServerDied/unknown" in run.stdout
     assert "does not answer; start the server again, or give --restart" in run.stdout
     assert f"{url} gets at most 64 calls at the same time, 500 a second, 150,000 in all" in run.stderr
+    assert "without --restart no server is started" in run.stderr
 
 
 def test_kill_of_the_command_ends_the_server_and_keeps_the_failure(tmp_path):

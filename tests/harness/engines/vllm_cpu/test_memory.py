@@ -5,7 +5,7 @@ import torch
 
 from swarden.harness.engines.vllm.layers import LayerGroup
 from swarden.harness.engines.vllm.passes import VllmEntry
-from swarden.harness.engines.vllm_cpu.memory import FirstKV
+from swarden.harness.engines.vllm_cpu.memory import GroupKV
 from swarden.harness.engines.vllm_cpu.model import LayerMemory
 from swarden.harness.kit.tags import chain
 
@@ -44,7 +44,7 @@ def wrong(memory, start, tokens):
 
 def computed(worker, window=None):
     """The memory after the first six tokens, and the eight tokens of the request."""
-    memory, tokens = FirstKV(worker, 0, LayerGroup(window, BLOCK)), list(range(1, 9))
+    memory, tokens = GroupKV(worker, 0, LayerGroup(window, BLOCK)), list(range(1, 9))
     worker.compute(0, tokens[:6])
     assert wrong(memory, 0, tokens[:6]) == []
     worker.compute(6, tokens[6:])
@@ -101,7 +101,7 @@ def test_tokens_for_which_nothing_was_computed_have_no_difference(worker):
 
 def test_memory_grows_with_its_tags(worker):
     worker.groups = [[LayerMemory("only", torch.arange(8.0 * 512).reshape(8, 512, 1, 1))]]
-    memory, tokens = FirstKV(worker, 0, LayerGroup(None, 512)), list(range(1500))
+    memory, tokens = GroupKV(worker, 0, LayerGroup(None, 512)), list(range(1500))
 
     assert wrong(memory, 0, tokens[:1000]) == []
     assert wrong(memory, 1000, tokens) == []
