@@ -37,8 +37,9 @@ def program_text(program: Program, title: str, versions: str) -> str:
     *helpers, main = [_Source(path, program.constants) for path in _paths(program.source)]
     if program.calls:
         main.replace_case(program.calls)
-    names = _reached([*helpers, main])
-    own, of_helpers = main.kept(names), [one for source in helpers for one in source.kept(names)]
+    of_helpers = [one for source in helpers for one in source.statements if one.names]
+    names = _reached([*of_helpers, *main.statements])
+    own, of_helpers = ([one for one in part if one.is_in(names)] for part in (main.statements, of_helpers))
     begin = len([one for one in own if one.node.lineno < main.begin])
     case = max([place for place, one in enumerate(own, 1) if TEST in one.names], default=begin)
     imports = [node for source in (*helpers, main) for node in source.imports]
@@ -57,7 +58,8 @@ def program_text(program: Program, title: str, versions: str) -> str:
 def _paths(path: Path) -> list[Path]:
     """A source and those of swarden that it imports, before it."""
     nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom) and _is_ours(node)]
-    return [*dict.fromkeys(one for node in nodes for one in _paths(_path_of(_module_of(node)))), path]
+    specs = [find_spec(_module_of(node)) for node in nodes]
+    return [*dict.fromkeys(one for spec in specs for one in _paths(Path(str(spec and spec.origin)))), path]
 
 
 @dataclass(eq=False)
@@ -81,6 +83,9 @@ class _Statement:
         if not isinstance(self.node, ast.ClassDef) or _named(self.node.bases) & self.imported:
             return {}
         return {one.name: one for one in self.node.body if isinstance(one, Function) and not one.name.startswith("__")}
+
+    def is_in(self, used: set[str]) -> bool:
+        return not self.names or bool(self.names & used)
 
     def uses(self, used: set[str]) -> set[str]:
         """The names in it, without the methods that are left out."""
@@ -118,18 +123,12 @@ def _named(nodes: Iterable[ast.AST], left_out: Sequence[ast.AST] = ()) -> set[st
     return names
 
 
-def _reached(sources: Sequence["_Source"]) -> set[str]:
-    """The names in the statements that are kept: those of the last source that define no name, and what these need."""
+def _reached(statements: Sequence[_Statement]) -> set[str]:
+    """The names that are needed: by the statements that define none, by the test, and by what these need."""
     names, before = {TEST}, set[str]()
-    sources[-1].wanted |= {TEST}
     while names != before:
         before = names
-        for source in reversed(sources):
-            used = {name for one in source.kept(names) for name in one.uses(names)}
-            source.wanted |= used
-            for other in sources:
-                other.wanted |= used & source.imported_from(other.path)
-            names = names | used
+        names = names.union(*[one.uses(names) for one in statements if one.is_in(names)])
     return names
 
 
@@ -149,7 +148,6 @@ class _Source:
     path: Path
     constants: Mapping[str, Any]
     lines: list[str] = field(init=False)
-    wanted: set[str] = field(default_factory=set)  # the names of its own that are needed
 
     def __post_init__(self) -> None:
         folded: list[str | None] = [*self.path.read_text().splitlines()]
@@ -185,9 +183,8 @@ class _Source:
         if name in self.constants:
             before = self.lines[value.lineno - 1][: value.col_offset]
             behind = self.lines[(value.end_lineno or 0) - 1][value.end_col_offset :]
-            self.lines[value.lineno - 1 : value.end_lineno] = (
-                before + literal(self.constants[name]) + behind
-            ).splitlines()
+            text = before + literal(self.constants[name]) + behind
+            self.lines[value.lineno - 1 : value.end_lineno] = text.splitlines()
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -207,20 +204,11 @@ class _Source:
         lines = [node.lineno for node in self.imports if not _is_own(node) and not _is_ours(node)]
         return min(lines, default=0)
 
-    def imported_from(self, path: Path) -> set[str]:
-        nodes = [node for node in self.imports if _is_ours(node) and _path_of(_module_of(node)) == path]
-        return {alias.name for node in nodes for alias in node.names}
-
     @cached_property
     def statements(self) -> list[_Statement]:
         imported = {alias.asname or alias.name for node in self.imports if not _is_ours(node) for alias in node.names}
         body = [one for one in self.tree.body if not isinstance(one, ast.Import | ast.ImportFrom)]
         return [_Statement(node, self.lines, imported - {"NamedTuple"}) for node in body[bool(self.docstring) :]]
-
-    def kept(self, names: set[str]) -> list[_Statement]:
-        """The statements that are needed; of a source with the case, also those that define nothing."""
-        is_main = TEST in self.wanted or not names - {TEST}
-        return [one for one in self.statements if one.names & self.wanted or (is_main and not one.names)]
 
     def replace_case(self, calls: Iterable[Mapping[str, Any]]) -> None:
         """Let the function of the case make these calls."""
@@ -266,11 +254,6 @@ def _is_own(node: ast.Import | ast.ImportFrom) -> bool:
 
 def _is_ours(node: ast.Import | ast.ImportFrom) -> bool:
     return _module_of(node).startswith("swarden.")
-
-
-def _path_of(module: str) -> Path:
-    spec = find_spec(module)
-    return Path(str(spec and spec.origin))
 
 
 def _module_of(node: ast.Import | ast.ImportFrom) -> str:

@@ -76,7 +76,7 @@ class _Recorder:
             (port, "resume", lambda: {"name": "resume"}),
             (port, "flush", lambda: {"name": "flush"}),
             (scheduler, "pause_generation", lambda sent: {"name": "pause", "mode": sent.mode}),
-            (port.resets, "_command", lambda cause: {"name": RESET, "cause": cause.value}),
+            (port.resets, "_command", lambda _: {"name": RESET}),
             (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
             (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
             (scheduler, "abort_request", _aborted),

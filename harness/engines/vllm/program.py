@@ -1,7 +1,7 @@
 """A failing run of vLLM as a program: the settings of its engine core, and the calls that its scheduler got."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE, OFFLOA
 from swarden.harness.engines.vllm.link import LINK_DELAY, LINK_FAILS
 from swarden.harness.engines.vllm.parts import store
 from swarden.harness.engines.vllm.parts.pair import DECODE
-from swarden.harness.kit.calls import STEP, Call, Calls, intercept, replaced
-from swarden.harness.kit.released_code import parameters
+from swarden.harness.kit.calls import STEP, Call, Calls, intercept
 from swarden.harness.kit.symptoms import READ, exception_of, symptoms_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
@@ -34,9 +33,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     header = log.header
     if header.mutant is not None or header.model or header.fixes:
         raise NoProgram("the op-log has a mutant, a model or fixes, and a program has the release alone")
-    made = _Made(release)
-    with replaced(release, "make", made):
-        driver = driver_of(header)
+    driver = driver_of(header)
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
     for op in log.ops:
         driver.apply(op)
@@ -47,7 +44,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         raise NoProgram("the op-log needs the prefill side or its clock, and a program has a decode side alone")
     error, symptoms = exception_of(failure), symptoms_of(failure)
     constants = {
-        **_constants(config, made.engines[failure.engine]),
+        **_constants(config, recorders[failure.engine].settings),
         **recorders[failure.engine].constants,
         "RUNNER_V2": str(int(config.second_runner)) if release.has("second_runner") else "",
         "WAITS_FOR_EMPTY": release.has("failed_requests"),
@@ -56,23 +53,6 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         "READS": READ in symptoms,
     }
     return Program(SOURCE, constants, recorders[failure.engine].calls)
-
-
-class _Made:
-    """Makes objects of a release, and notes the arguments of the configurations of each engine."""
-
-    def __init__(self, release: VllmRelease) -> None:
-        self._release, self._make = release, release.make
-        self._made: dict[str, Mapping[str, Any]] = {}
-        self.engines: list[Mapping[str, Mapping[str, Any]]] = []
-
-    def __call__(self, name: str, **arguments: Any) -> Any:
-        names = parameters(self._release.code(name))
-        self._made[name] = deepcopy({key: value for key, value in arguments.items() if key in names})
-        if name == "VllmConfig":
-            self.engines.append(self._made)
-            self._made = {}
-        return self._make(name, **arguments)
 
 
 class _Recorder:
@@ -84,6 +64,7 @@ class _Recorder:
         self._right: list[int | None] = []
         engine: Any = system.port
         core, device = engine.built.core, engine.runner.device
+        self.settings = engine.built.scheduler.vllm_config
         self._number_of, self._rids = engine.built.number_of, list[str]()
         record, scheduler = self._recorded.record, core.scheduler
         record(core, "step" if core.batch_queue is None else "step_with_batch_queue", lambda: {"name": STEP})
@@ -146,25 +127,21 @@ def _reset(running: bool = False, connector: bool = False) -> Call:
     return {"name": "reset", "running": running, "connector": connector}
 
 
-def _constants(config: VllmConfig, made: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    scheduler = {name: value for name, value in made["SchedulerConfig"].items() if name not in GIVEN}
-    connector = {name: value for name, value in made.get("KVTransferConfig", {}).items() if value is not None}
-    is_store = connector.get("kv_connector") == store.NAME
-    if is_store:
-        connector = {name: connector[name] for name in ("kv_role", "kv_load_failure_policy")}
+def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
+    transfer = settings.kv_transfer_config
+    name = transfer.kv_connector if transfer is not None else ""
     return {
         "GROUPS": [(0 if group.has_states else group.window, group.block_len) for group in config.groups],
         "NUM_BLOCKS": config.num_blocks + 1,
         "MODEL": {"max_model_len": config.max_context_len},
-        "SCHEDULER": scheduler,
-        "CACHE": {name: value for name, value in made["CacheConfig"].items() if value is not None},
-        "CONNECTOR": connector,
+        "SCHEDULER": _values(settings.scheduler_config, SCHEDULER),
+        "CACHE": {**_values(settings.cache_config, CACHE), "block_size": config.block_size},
+        "CONNECTOR": _values(transfer, CONNECTOR if name == store.NAME else (*NAMES, *CONNECTOR)),
         "ASYNCHRONOUS": config.asynchronous,
-        "EXTERNAL_LEN": config.store.external_len * is_store,
+        "EXTERNAL_LEN": config.store.external_len * (name == store.NAME),
         "IN_BACKGROUND": config.store.late_loads or config.pair.is_on,
-        "LOADS": is_store or config.pair.is_on,
-        "COPIES": connector.get("kv_connector") == OFFLOADING,
-        "CHUNK_BLOCKS": config.offload.chunk_blocks,
+        "LOADS": name == store.NAME or config.pair.is_on,
+        "COPIES": name == OFFLOADING,
         "DRAFT_LEN": config.drafts.count,
         "DRAFTER": config.drafts.method(asynchronous=config.asynchronous),
         "HAS_WINDOWS": bool(config.windows),
@@ -173,4 +150,11 @@ def _constants(config: VllmConfig, made: Mapping[str, Mapping[str, Any]]) -> Map
     }
 
 
-GIVEN = ("max_model_len", "enable_chunked_prefill", "async_scheduling", "is_encoder_decoder")
+def _values(settings: Any, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: deepcopy(getattr(settings, name, None)) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "policy", "watermark")
+CACHE = ("block_size", "enable_prefix_caching", "mamba_cache_mode", "mamba_block_size")
+CONNECTOR, NAMES = ("kv_role", "kv_load_failure_policy"), ("kv_connector", "engine_id", "kv_connector_extra_config")

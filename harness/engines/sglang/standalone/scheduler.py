@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from importlib.abc import Loader, MetaPathFinder
@@ -21,7 +22,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-from swarden.harness.engines.sglang.stand_ins import replace_allocator_kernels
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.harness.kit.standalone import Bug, as_bug, end
@@ -69,7 +69,6 @@ from sglang.srt import server_args
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.managers import schedule_batch, scheduler
 from sglang.srt.managers.schedule_policy import SchedulePolicy
-from sglang.srt.managers.scheduler_components import weight_updater
 from sglang.srt.managers.scheduler_components.batch_result_processor import SchedulerBatchResultProcessor
 from sglang.srt.managers.scheduler_components.new_token_ratio_tracker import NewTokenRatioTracker
 from sglang.srt.mem_cache import memory_pool
@@ -127,19 +126,37 @@ CLOCK = EngineClock()
 DEVICE = SimpleNamespace(Stream=Stream, Event=Stream, stream=lambda stream: nullcontext(), current_stream=Stream)
 
 
-def replace_device(modules: list[ModuleType]) -> None:
-    """Streams, and pinned memory of gigabytes."""
-    for names in map(vars, modules):
-        if "device_module" in names:
-            names["device_module"] = DEVICE
-        if "HICACHE_HOST_MEMORY_RESERVE_BYTES" in names:
-            names["HICACHE_HOST_MEMORY_RESERVE_BYTES"] = 0
-        if "ALLOC_MEMORY_FUNCS" in names:
-            names["ALLOC_MEMORY_FUNCS"]["cpu"] = unpinned
+def extend_slots(before: Any, after: Any, last: Any, free: Any, out: Any, batch: Any, page_size: int, *_: Any) -> None:
+    paged.alloc_extend_naive(before, after, last, free, out, page_size, "cpu")
+
+
+def decode_slots(after: Any, last: Any, free: Any, out: Any, batch: Any, page_size: int, *_: Any) -> None:
+    pages = (after + page_size - 1) // page_size - (after + page_size - 2) // page_size
+    first = pages.cumsum(0) - pages
+    for index in range(len(after)):
+        if not pages[index]:
+            out[index] = last[index] + 1
+        elif first[index] < len(free):
+            out[index] = free[first[index]] * page_size
 
 
 def unpinned(dims: Any, dtype: Any, device: Any, *, allocator: Any, **_: Any) -> Any:
     return allocator.allocate(dims, dtype=dtype, device=device)
+
+
+def replace_device() -> None:
+    CLOCK.serve([session_controller])
+    for names in [vars(module) for name, module in sys.modules.items() if name.startswith("sglang.srt.")]:
+        for name, value in (
+            ("device_module", DEVICE),
+            ("alloc_extend_kernel", defaultdict(lambda: extend_slots)),  # called as kernel[grid](...)
+            ("alloc_decode_kernel", defaultdict(lambda: decode_slots)),
+            ("HICACHE_HOST_MEMORY_RESERVE_BYTES", 0),
+        ):
+            if name in names:
+                names[name] = value
+        if "ALLOC_MEMORY_FUNCS" in names:
+            names["ALLOC_MEMORY_FUNCS"]["cpu"] = unpinned
 
 
 def silent(*args: Any, **kwargs: Any) -> None:
@@ -186,10 +203,7 @@ class Engine:
     """The scheduler with its memory, and its clients."""
 
     def __init__(self) -> None:
-        modules = [module for name, module in sys.modules.items() if name.startswith("sglang.srt.")]
-        replace_allocator_kernels(modules)
-        replace_device(modules)
-        CLOCK.serve([session_controller])
+        replace_device()
         args = server_args.ServerArgs(**SERVER_ARGS)
         server_args.set_global_server_args_for_scheduler(args)
         get_parallel()._overrides.update(pp_rank=0, tp_rank=0, attn_tp_rank=0)
@@ -359,27 +373,9 @@ class Engine:
     def flush(self) -> None:
         self.tree.evict(EvictParams(num_tokens=10**9, swa_num_tokens=10**9))
 
-    def reset(self, cause: str, must: bool = False) -> None:
-        """Flush the cache: for a client, after an update of weights, or while the memory of the KV is released."""
-        one, is_done = self.scheduler, None
-
-        def flush(**_: Any) -> Any:
-            return one.flush_cache(empty_cache=False)
-
-        updater = WeightUpdater(
-            tp_worker=Silent(),
-            draft_worker=None,
-            memory_saver_adapter=Silent(),
-            flush_cache=flush,
-            is_fully_idle=one.is_fully_idle,
-            scheduler=one,
-        )
-        if cause == "memory":
-            updater.release_memory_occupation(Missing(tags=["kv_cache"]))
-        elif cause == "weights":
-            is_done, _ = updater.flush_cache_after_weight_update(Missing(flush_cache=True), True, "")
-        else:
-            is_done = flush()
+    def reset(self, must: bool = False) -> None:
+        """Flush the cache."""
+        is_done = self.scheduler.flush_cache(empty_cache=False)
         if must and not is_done:
             raise Bug("reset", "the flush is refused, although no request has KV and no pass and no copy is in flight")
 
@@ -425,13 +421,6 @@ INFORMING = (
     *("dp_attn_adapter", "ngram_embedding_manager", "grammar_manager", "metrics_reporter", "output_streamer"),
     *("future_map", "beam_coordinator", "load_publisher", "load_inquirer", "kv_events_publisher"),
 )
-
-
-class WeightUpdater(weight_updater.SchedulerWeightUpdaterManager):
-    """Without its processes."""
-
-    __slots__ = ()
-    __post_init__ = silent
 
 
 if __name__ == "__main__":

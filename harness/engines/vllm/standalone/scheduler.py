@@ -222,7 +222,7 @@ class Engine:
             self.loads = Loads(self.runner.memory)
         if COPIES:
             self.connector = KVConnectorFactory.create_connector(config, KVConnectorRole.WORKER, cache)
-            self.copier = self.connector.connector_worker.worker = Copier(self.runner.memory)
+            self.copier = self.connector.connector_worker.worker = Copier()
 
     def add(
         self, request_id: str, prompt: list[int], priority: int = 0, cache_salt: str | None = None, **sampling: Any

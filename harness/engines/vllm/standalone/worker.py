@@ -15,7 +15,6 @@ FAILED_LOADS: list[int] = []  # the numbers of the loads, from 1 on
 LATE_LOADS: list[int] = []
 DRAFT_LEN = 0
 RIGHT: list[int] = []  # how many drafts of each proposal are right, in order; then none
-CHUNK_BLOCKS = 0  # of a chunk of CPU memory
 ANSWERS: dict[str, list[int]] = {}  # of the model, by request
 READS = False
 KV = tuple[int, str | None, tuple[int, ...]]  # in place of the KV of a token: its group, the salt, all tokens up to it
@@ -185,32 +184,15 @@ class Loads:
 class Copier(OffloadingWorker):
     """A copy to or from CPU memory ends behind the batches that were launched before it."""
 
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
-        self.host: dict[tuple[int, int], dict[int, KV]] = {}
+    def __init__(self) -> None:
         self.jobs: list[tuple[int, int]] = []
         self.launched = self.computed = 0
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False) -> bool:
-        return self.copy(job_id, src_spec, dst_spec, to_host=True)
-
-    def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False) -> bool:
-        return self.copy(job_id, dst_spec, src_spec, to_host=False)
-
-    def copy(self, job_id: int, of_device: Any, of_host: Any, *, to_host: bool) -> bool:
-        if READS:
-            blocks, chunks = iter(of_device.block_ids.tolist()), of_host.block_ids.tolist()
-            for count, first in zip(of_device.group_sizes, of_device.block_indices, strict=True):
-                skipped, kv = first % CHUNK_BLOCKS, self.memory.kv
-                for number in range(skipped, skipped + count):
-                    block, place = next(blocks), (chunks[number // CHUNK_BLOCKS], number % CHUNK_BLOCKS)
-                    if to_host:
-                        self.host[place] = {offset: kv[at, offset] for at, offset in kv if at == block}
-                    else:
-                        kv.update({(block, offset): one for offset, one in self.host[place].items()})
-                chunks = chunks[-(-(skipped + count) // CHUNK_BLOCKS) if count else 0 :]
         self.jobs.append((job_id, self.launched))
         return True
+
+    submit_load = submit_store
 
     def get_finished(self) -> list[Any]:
         ended = [job for job, after in self.jobs if after <= self.computed]
