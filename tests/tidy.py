@@ -56,6 +56,13 @@ MAY_IMPORT = {
         *("harness.core", "harness.kit", "harness.strict", "harness.engines.server"),
         *("invariants", "msgspec"),
     ),
+    **{
+        f"harness/engines/{engine}/standalone": ("harness.kit", f"harness.engines.{engine}", *packages)
+        for engine, packages in (
+            *(("server", ()), ("sglang", ("sglang", "torch")), ("vllm", ("vllm", "torch"))),
+            ("transformers", ("transformers", "torch")),
+        )
+    },
     "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
     "tests/examples/cacheserve": ("tests.examples.cacheserve", "kit"),
     "harness/kit": ("harness.core", "harness.kit", "invariants", "greenlet", "msgspec"),
@@ -151,6 +158,16 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/core/process.py", "serve"): "an internal error ends the process, and is the data of its death",
     ("harness/core/process.py", "_next"): "a message that cannot be read is the death of its process, with the reason",
     ("engine_under_test/model/tokenizer_process.py", "answer"): "tokenizers raises a bare Exception for its errors",
+    ("harness/kit/standalone.py", "end"): "a program ends with 2 for all that is not its bug",
+    **{
+        (f"harness/engines/{source}.py", function): "an exception may be the bug of a program"
+        for source, function in (
+            ("sglang/standalone/scheduler", "test_finding"),
+            ("vllm/standalone/scheduler", "test_finding"),
+            ("transformers/standalone/manager", "test_finding"),
+            ("sglang/standalone/client", "the module"),
+        )
+    },
     ("harness/cli.py", "run"): "the outermost handler: an internal error has its own exit code",
     ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",
     ("harness/core/imports.py", "importing"): "the code of another package can raise anything",

@@ -1,13 +1,19 @@
-"""The symptoms that a program of a release can show of a failure: an exception, ends of requests, or reads."""
+"""The symptoms that a program of a release can show of a failure."""
+
+from collections.abc import Mapping
 
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.program import NoProgram
 
-# By name: a driver's error, laws and contracts.
-OF_ENDS = frozenset({"stuck", "work_makes_progress", "drained_engine_is_empty"})  # need no content
-OF_RESETS = frozenset({"idle_engine_can_be_reset"})
-OF_CACHES = frozenset(  # no program looks at these
-    {"ended_requests_leave_their_kv_cached", "router_view_matches_cache", "stored_blocks_have_known_parents"}
-)
+READ, TOKENS, UNFINISHED, MEMORY, RESET, ERROR = "read", "tokens", "unfinished", "memory", "reset", "error"
+# By name: a driver's error, laws and contracts.  Of the others, what is read or answered is a symptom.
+OF_LAWS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("stuck", "work_makes_progress", "drained_engine_is_empty"), (UNFINISHED, MEMORY)),
+    "idle_engine_can_be_reset": (RESET,),
+    **dict.fromkeys(
+        ("ended_requests_leave_their_kv_cached", "router_view_matches_cache", "stored_blocks_have_known_parents"), ()
+    ),
+}
 
 
 def exception_of(failure: Failure) -> list[str]:
@@ -17,17 +23,12 @@ def exception_of(failure: Failure) -> list[str]:
     return [type(failure.error).__name__, failure.frames[-1].split()[1]]
 
 
-def is_of_ends(failure: Failure) -> bool:
-    return not OF_ENDS.isdisjoint(_names(failure))
-
-
-def is_refused_reset(failure: Failure) -> bool:
-    return OF_RESETS.issuperset(_names(failure))
-
-
-def is_of_caches(failure: Failure) -> bool:
-    return OF_CACHES.issuperset(_names(failure))
-
-
-def _names(failure: Failure) -> list[str]:
-    return [fingerprint.partition("/")[0] for fingerprint in failure.fingerprints]
+def symptoms_of(failure: Failure) -> list[str]:
+    """Those of a failure that is no exception; raises NoProgram if there are none."""
+    if exception_of(failure):
+        return []
+    names = [fingerprint.partition("/")[0] for fingerprint in failure.fingerprints]
+    symptoms = [symptom for name in names for symptom in OF_LAWS.get(name, (READ, TOKENS))]
+    if not symptoms:
+        raise NoProgram(f"no program looks at {failure.fingerprint}; write it --as issue")
+    return [*dict.fromkeys(symptoms)]

@@ -25,7 +25,6 @@ from swarden.invariants.events import ALL_EVENTS
 READS, WRAPS, NAMES = "reads", "wraps", "names"
 BY_NAME = frozenset({"getattr", "hasattr", "methodcaller", "attrgetter", "code", "optional", "import_module"})
 PATCHES = "mutants.py"  # they say themselves which releases they fit
-IN_TEMPLATE = re.compile(r"(?<=\.)[A-Za-z_]\w*|\b[A-Za-z_]\w*(?=[(=][^=])")  # attributes, keywords, what is called
 DOTTED = re.compile(r"[a-z_]\w*(\.\w+)+(:\w+)?")
 
 
@@ -43,7 +42,7 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
-    """The sources of an adapter: the Python files in its folders, and the templates of programs beside them.
+    """The sources of an adapter: the Python files in its folders, and those of programs.
 
     `places` has those of each class or function that it asks for, relative to `root`; `contracts` are the contracts of
     its target.
@@ -56,7 +55,8 @@ class Adapter:
 
     @cached_property
     def trees(self) -> Mapping[str, ast.Module]:
-        paths = [path for folder in self.folders for path in sorted(folder.glob("*.py")) if path.name != PATCHES]
+        found = [path for folder in self.folders for path in (*folder.glob("*.py"), *folder.glob("standalone/*.py"))]
+        paths = [path for path in sorted(found) if path.name not in (PATCHES, "__init__.py")]
         return {f"{path.parent.name}/{path.name}": ast.parse(path.read_bytes()) for path in paths}
 
     @cached_property
@@ -66,11 +66,6 @@ class Adapter:
         for file, tree in self.trees.items():
             for name, use in _uses(tree, file, "", is_inner=False):
                 found[name].append(use)
-        for path in chain.from_iterable(folder.glob("*.j2") for folder in self.folders):
-            for line, text in enumerate(path.read_text().splitlines(), start=1):
-                for match in IN_TEMPLATE.finditer(text):
-                    how = READS if text[: match.start()].endswith(".") else NAMES
-                    found[match[0]].append(Use(how, f"{path.parent.name}/{path.name}", line, ""))
         return found
 
     @cached_property

@@ -83,8 +83,11 @@ def document(bug: KnownBug, target: Target, folder: Path) -> str:
     return _paragraphs(f"# {bug.title}", rows, *_texts(_sections(bug, about, home) | of_swarden)) + "\n"
 
 
-def issue(bug: KnownBug, target: Target, program: str) -> str:
-    """A bug as an issue for the engine, which its maintainer can judge in a minute; the program is folded."""
+def issue(bug: KnownBug, target: Target, program: str, main: str = "not checked") -> str:
+    """A bug as an issue for the engine, which its maintainer can judge in a minute; the program is folded.
+
+    `main` says what is known of the newest code of the engine.
+    """
     about, home = bug.document, home_of(bug, target)
     if about is None:
         raise UsageError(f"{bug.name}: has no document, so it is no issue; its verdict is {bug.verdict}")
@@ -98,7 +101,7 @@ def issue(bug: KnownBug, target: Target, program: str) -> str:
         "When": _paragraphs(_fenced(about.flags), _joined(about.sizes, f"Recovery: {about.recovery}")),
         "Fix": _fix_of_issue(bug, about, home),
         "Environment": _paragraphs(
-            _environment(about, target, home), upstream, f"{'Shown' if about.by_hand else 'Found'} {WITH}"
+            _environment(about, target, home, main), upstream, f"{'Shown' if about.by_hand else 'Found'} {WITH}"
         ),
     }
     client = about.client or f"{bug.effect[:1].upper()}{bug.effect[1:]}."
@@ -122,15 +125,15 @@ def _fix_of_issue(bug: KnownBug, about: Document, home: Home) -> str:
     return about.suggestion
 
 
-def _environment(about: Document, target: Target, home: Home) -> str:
+def _environment(about: Document, target: Target, home: Home, main: str) -> str:
     """The facts that the engine's template for issues asks for, as far as they are known."""
     releases, release = target.releases, about.code_release
     if releases is None:
-        return f"{about.environment.strip()} Checked: {home.tag}; `master` not checked."
+        return f"{about.environment.strip()} Checked: {home.tag}; `master` {main}."
     packages = [f"{name} {releases.pins[name]}" for name in REPORTED if name in releases.pins]
     versions = ", ".join([f"{releases.on_index_as} {release} (wheel)", PYTHON, *packages])
     replaced = REPLACED if releases.stand_ins else ""
-    checked = f"Checked: v{release}; `main` not checked."
+    checked = f"Checked: v{release}; `main` {main}."
     return f"`{releases.report}` was not run: no GPU. {versions}{replaced}. {checked}"
 
 

@@ -5,8 +5,9 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
 from enum import StrEnum
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -133,13 +134,17 @@ def shown(found: Found) -> tuple[str, Sequence[StoryLine]]:
     return fingerprint, story
 
 
-def written_of(found: Found, form: Form) -> Written:
-    """The program or the issue; raises UsageError if this finding cannot be one."""
+def written_of(found: Found, form: Form, main: str = "not checked") -> Written:
+    """The program or the issue; raises UsageError if this finding cannot be one.
+
+    An issue says that the engine's `main` is so.
+    """
     programs = found.target.programs()
     if form is Form.ISSUE:
         is_run = found.bug is None or "==" in found.engine  # else no release of it is installed
         own = _program_of_issue(found, [Form(one) for one in (SCRIPT, HTTP) if one in programs and is_run])
-        return Written(issue(found.bug, found.target, own) if found.bug is not None else _issue_of_log(found, own))
+        text = issue(found.bug, found.target, own, main) if found.bug is not None else _issue_of_log(found, own)
+        return Written(text)
     if form in programs:
         return _program(found, form)
     if form is Form.PYTEST and not programs:
@@ -152,8 +157,37 @@ def _program(found: Found, form: Form) -> Written:
     log = found.load()
     program = found.target.programs()[form](log)
     title = found.bug.title if found.bug is not None else log.header.expected or found.name
-    values = {**program.values, "title": title, "versions": found.engine}
-    return Written(program_text(program._replace(values=values)), program.carries_stand_ins)
+    written = Written(program_text(program, title, found.engine), program.carries_stand_ins)
+    if form in (Form.SCRIPT, Form.PYTEST):
+        _check(found, written)
+    return written
+
+
+def _check(found: Found, program: Written) -> None:
+    """Raises NoProgram unless a program shows the bug, and with its fix ends without it."""
+    ended = ended_here(program, found.target)
+    if not ended.shows_bug:
+        raise NoProgram(f"its program does not show it ({ended.line}); write it --as issue")
+    if found.bug is not None and found.bug.patch_for(found.target.version()) is not None:
+        fixed = ended_here(program, found.target, found.name)
+        if fixed.code:
+            raise NoProgram(f"its program does not pass with the fix ({fixed.line}); write it --as issue")
+
+
+def ended_here(program: Written, target: Target, fix: str = "") -> Ran:
+    """Run a program in this process, which has the release; with stand-ins of its own in another one."""
+    if program.carries_stand_ins:
+        return run_program(program, f"{target.name}=={target.version()}", fix)
+    with TemporaryDirectory(prefix="swarden-") as folder, redirect_stdout(StringIO()) as printed:
+        path = Path(folder, "program.py")
+        path.write_text(program.text)
+        with redirect_stderr(printed), fix_of(target, fix).planted() if fix else nullcontext():
+            try:
+                runpy.run_path(str(path), run_name="__main__")
+                code = 0
+            except SystemExit as end:
+                code = int(str(end.code or 0))
+    return Ran("ran here", code, (printed.getvalue().splitlines() or [""])[-1])
 
 
 def _program_of_issue(found: Found, forms: list[Form]) -> str:

@@ -1,18 +1,11 @@
 """Programs of findings: each shows its bug on a release that has it, and exits with 0 once the bug is fixed."""
 
-import runpy
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
-from io import StringIO
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import pytest
 
 from docs.make.pages import ROOT
-from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
-from swarden.harness.search.programs import BUG, Form, Found, find, run_program, written_of
+from swarden.harness.search.programs import BUG, Form, Found, ended_here, find, run_program, written_of
 from tests.engines.some_findings import op_logs_of
 from tests.engines.vllm.conftest import RELEASES
 
@@ -63,26 +56,19 @@ def ran(in_process_of):
     """The exit code and the last line of a program: of one with its own stand-ins in a process without swarden."""
 
     def ran(program, engine, fix=""):
-        if not program.carries_stand_ins:
-            return in_process_of(engine, ran_here, program.text, engine, fix)
-        done = run_program(program, engine, fix)
+        done = (
+            run_program(program, engine, fix)
+            if program.carries_stand_ins
+            else in_process_of(engine, ran_here, program, engine, fix)
+        )
         return done.code, done.line
 
     return ran
 
 
-def ran_here(text, engine, fix):
+def ran_here(program, engine, fix):
     target_of(engine).prepare_process()
-    with TemporaryDirectory() as folder, redirect_stdout(StringIO()) as printed, redirect_stderr(printed):
-        path = Path(folder, "program.py")
-        path.write_text(text)
-        with fix_of(target_of(engine), fix).planted() if fix else nullcontext():
-            try:
-                runpy.run_path(str(path), run_name="__main__")
-                code = 0
-            except SystemExit as end:
-                code = int(str(end.code))
-    return code, printed.getvalue().splitlines()[-1]
+    return ended_here(program, target_of(engine), fix)
 
 
 def program_or_reason(found):
@@ -136,16 +122,14 @@ def test_program_of_a_bug_that_is_fixed_since_passes_on_the_newest_release(name,
     assert ran(program, "vllm==0.33.0") == (0, "no bug")
 
 
-@pytest.mark.parametrize("symptom", ["Bug('requests are unfinished')", "{error}('in another function')"])
+@pytest.mark.parametrize("symptom", ["Bug('unfinished', 'requests are unfinished')", "{error}('in another function')"])
 @pytest.mark.parametrize(("engine", "name"), RAISING)
 def test_program_of_an_exception_is_not_run_to_its_end_with_another_symptom(engine, name, symptom, in_process_of, ran):
     """The other symptom is the same exception from another function, or what is seen at the end."""
     found = find(name, engine)
     program = in_process_of(engine, written_of, found, Form.SCRIPT)
     error = str(found.load().header.expected).partition("/")[0]
-    [call] = [
-        line for line in program.text.splitlines() if line.strip() in ("run(engine)", "engine.run(calls(engine))")
-    ]
+    [call] = [line for line in program.text.splitlines() if line.strip() in ("run(engine)", "engine.loop(run(engine))")]
     spoiled = program.text.replace(call, f"        raise {symptom.format(error=error)}")
 
     code, line = ran(program._replace(text=spoiled), engine)

@@ -19,7 +19,7 @@ NOT_JUDGED = (  # by a client: it has no new server, another judge, and does not
     *("capacity_is_whole_at_rest", "CheckFailed"),
     "valid_requests_are_answered/request/refused_again",
 )
-TEMPLATE = Path(__file__).with_name("client.py.j2")
+SOURCE = Path(__file__).parent / "standalone/client.py"
 
 
 def program_of(log: OpLog) -> Program:
@@ -38,21 +38,17 @@ def program_of(log: OpLog) -> Program:
     if (name := driver.failure.fingerprint).startswith(NOT_JUDGED):
         raise NoProgram(f"a client does not judge {name}: replay the op-log on the server")
     api = api_of(config.api)
-    return Program(
-        TEMPLATE,
-        {
-            "title": f"{driver.failure.fingerprint}, found by swarden in a server with the API of {config.api}",
-            "url": config.url,
-            "launch": config.launch or "as it was started",
-            "path": api.dialect.path,
-            "rounds": rounds,
-            "calls_at_once": MOST_AT_ONCE if config.concurrent else 1,
-            "has_ids": api.has_ids,
-            "tolerance": config.tolerance,
-            "at_rest": [name for name in api.dialect.metrics.at_rest if name],
-        },
-        carries_stand_ins=True,
-    )
+    constants = {
+        "FOUND_AT": config.url,
+        "LAUNCH": config.launch or "as it was started",
+        "PATH": api.dialect.path,
+        "ROUNDS": rounds,
+        "CALLS_AT_ONCE": MOST_AT_ONCE if config.concurrent else 1,
+        "HAS_IDS": api.has_ids,
+        "TOLERANCE": config.tolerance,
+        "EMPTY_AT_REST": [name for name in api.dialect.metrics.at_rest if name],
+    }
+    return Program(SOURCE, constants, carries_stand_ins=True)
 
 
 def _round(config: ServerConfig, begun: Round) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from typing import Any
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Submit
 from swarden.harness.core.port import Submission
-from swarden.harness.core.program import NoProgram, Program, check_single
+from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.kit.calls import STEP, Call, Calls
 
-TEMPLATE = Path(__file__).with_name("program.py.j2")
+SOURCE = Path(__file__).parent / "standalone/client.py"
 SEEN = ("work_makes_progress/", "stuck/", "requests_are_in_one_queue/request/lost")  # requests without an answer
 LAUNCH = "python -m sglang.launch_server --model-path MODEL --skip-tokenizer-init"
 
@@ -28,7 +29,8 @@ def program_of(log: OpLog, flags: Sequence[str]) -> Program:
     header = log.header
     if len(header.configs) > 1 or header.mutant is not None or header.fixes:
         raise NoProgram("the op-log has a pair, a mutant or fixes, and the client has one server of a release")
-    check_single(log.ops)
+    if any(isinstance(op, Submit) and op.sequences > 1 for op in log.ops):
+        raise NoProgram("a request of the op-log has several sequences, and the client sends requests with one")
     driver, calls = driver_of(header), Calls()
     system: Any = driver.systems[0]
     for method, noted in (
@@ -53,7 +55,7 @@ def program_of(log: OpLog, flags: Sequence[str]) -> Program:
             f"the op-log fails with {driver.failure.fingerprint}, and a client sees only requests without an answer "
             "and a dead server; write it --as issue"
         )
-    return Program(TEMPLATE, {"calls": calls.in_order, "launch": " ".join((LAUNCH, *flags))})
+    return Program(SOURCE, {"LAUNCH": " ".join((LAUNCH, *flags))}, calls.in_order)
 
 
 def _is_seen(failure: Failure) -> bool:
@@ -74,13 +76,16 @@ def _submitted(sessions: Any, submission: Submission) -> Call:
         same = sum(takewhile(bool, (a == b for a, b in zip(history, tokens, strict=False))))
         offset = same if same < len(history) else None
         tokens = tokens[same:]
+    further = {
+        "stop_token_ids": list(submission.stop) or None,
+        "priority": submission.priority or None,
+        "extra_key": str(submission.namespace) if submission.namespace else None,
+        "session": submission.session or None,
+        "offset": offset,
+    }
     return {
         "name": "generate",
         "input_ids": tokens,
         "max_new_tokens": submission.max_new_tokens,
-        "stop_token_ids": list(submission.stop),
-        "priority": submission.priority,
-        "extra_key": str(submission.namespace) if submission.namespace else None,
-        "session": submission.session,
-        "offset": offset,
+        **{name: value for name, value in further.items() if value is not None},
     }

@@ -5,10 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.program import NoProgram, Program, check_single
+from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
@@ -17,11 +16,12 @@ from swarden.harness.engines.sglang.config import SWA_TREE, SglangConfig
 from swarden.harness.engines.sglang.options import switches_of, wanted_args
 from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
-from swarden.harness.kit.symptoms import exception_of, is_of_ends, is_refused_reset
+from swarden.harness.kit.symptoms import READ, TOKENS, exception_of, symptoms_of
+from swarden.harness.kit.symptoms import RESET as REFUSED_RESET
 
-TEMPLATE = Path(__file__).with_name("scheduler_program.py.j2")
-RESET, KEEP = "reset", "in_place"  # a call, and the mode of a pause
-SINCE = (0, 5, 23)  # the release whose scheduler the template has
+SOURCE = Path(__file__).parent / "standalone/scheduler.py"
+RESET = "reset"  # a call
+SINCE = (0, 5, 23)  # the release whose scheduler the program has
 
 
 def program_of(log: OpLog, release: SglangRelease) -> Program:
@@ -38,10 +38,10 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
         raise NoProgram([NOT_LIKE_IT, *reasons][-1])
     if release.version < SINCE:
         raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
-    check_single(log.ops)
     driver = driver_of(header)
     system: Any = driver.systems[0]
-    settings = _settings(system.port.built.scheduler, config, release)
+    scheduler = system.port.built.scheduler
+    settings = _settings(scheduler, config, release)
     recorder = _Recorder(system)
     for op in log.ops:
         driver.apply(op)
@@ -49,15 +49,20 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
     if system.port.faults.fired:
         raise NoProgram("a fault fired in the op-log, and a program has none")
-    is_seen = failure.error is not None or is_of_ends(failure) or is_refused_reset(failure)
-    misplaced = {} if is_seen else _misplaced(system.port.requests.live.values())
-    values = {**settings, **recorder.values, "error": [] if misplaced else _error_of(failure), "misplaced": misplaced}
-    values["answers"] |= misplaced
-    values["keeps"] = any(call.get("mode") == KEEP for call in values["calls"])
-    values["resets"] = [call for call in values["calls"] if call["name"] == RESET]
-    if is_refused_reset(failure):
-        values["resets"][-1]["must"] = True
-    return Program(TEMPLATE, values, carries_stand_ins=True)
+    error, symptoms, calls = exception_of(failure), symptoms_of(failure), recorder.calls
+    misplaced = _misplaced(system.port.requests.live.values()) if READ in symptoms else {}
+    if REFUSED_RESET in symptoms:
+        [call for call in calls if call["name"] == RESET][-1]["must"] = True
+    constants = {
+        **settings,
+        "ANSWERS": {**recorder.answers, **misplaced},
+        "ERROR": error,
+        "SYMPTOMS": symptoms,
+        "TOKENS": TOKENS in symptoms,
+        "HAS_RESETS": any(call["name"] == RESET for call in calls),
+        "HAS_UNCACHED": any(call.get("uncached") for call in calls),
+    }
+    return Program(SOURCE, constants, calls, carries_stand_ins=True)
 
 
 class _Recorder:
@@ -71,7 +76,7 @@ class _Recorder:
             (port, "resume", lambda: {"name": "resume"}),
             (port, "flush", lambda: {"name": "flush"}),
             (scheduler, "pause_generation", lambda sent: {"name": "pause", "mode": sent.mode}),
-            (port.resets, "_command", lambda cause: {"name": RESET, "cause": cause.value}),
+            (port.resets, "_command", lambda _: {"name": RESET}),
             (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
             (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
             (scheduler, "abort_request", _aborted),
@@ -83,13 +88,15 @@ class _Recorder:
                 self._calls.record(port.sessions.controller, method, noted)
 
     @property
-    def values(self) -> Mapping[str, Any]:
+    def calls(self) -> list[Call]:
+        return self._calls.in_order
+
+    @property
+    def answers(self) -> dict[str, list[int]]:
+        """Those of the model, by the name of the request."""
         expectations = self._reference.expectations
         answers = {number: expected.tokens[expected.prompt_len :] for number, expected in expectations.items()}
-        return {
-            "calls": self._calls.in_order,
-            "answers": {f"request-{number:04d}": list(tokens) for number, tokens in answers.items() if tokens},
-        }
+        return {f"request-{number:04d}": list(tokens) for number, tokens in answers.items() if tokens}
 
 
 def _aborted(sent: Any) -> Call:
@@ -101,26 +108,21 @@ def _of_session(call: Call, sent: Any) -> Call:
 
 
 def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
+    further = {
+        "stop": sorted(request.sampling_params.stop_token_ids or ()) or None,
+        "priority": request.priority,
+        "extra_key": request.extra_key,
+        "uncached": getattr(request, "skip_radix_cache_insert", False) or None,  # of a Req, not of a message
+        "session": session.id if session is not None else None,
+        "offset": session.offset if session is not None else None,
+    }
     return {
         "name": "generate",
         "number": int(request.rid),
         "input_ids": list(tokens),
         "max_new_tokens": request.sampling_params.max_new_tokens,
-        "stop": sorted(request.sampling_params.stop_token_ids or ()),
-        "priority": request.priority,
-        "extra_key": request.extra_key,
-        "uncached": getattr(request, "skip_radix_cache_insert", False),  # an attribute of a Req, not of a message
-        "session": session.id if session is not None else None,
-        "offset": session.offset if session is not None else None,
+        **{name: value for name, value in further.items() if value is not None},
     }
-
-
-def _error_of(failure: Failure) -> list[str]:
-    """The exception that the release raises, and its function; [] if a law of ends fails; else raises NoProgram."""
-    error = exception_of(failure)
-    if not error and not is_of_ends(failure) and not is_refused_reset(failure):
-        raise NoProgram(f"the op-log fails with {failure.fingerprint}; a program sees memory, ends and exceptions")
-    return error
 
 
 def _misplaced(requests: Iterable[SglangRequest]) -> Mapping[str, list[int]]:
@@ -139,9 +141,12 @@ def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> M
     plain = {name: value for name, value in vars(scheduler).items() if type(value) in (bool, int, float, str)}
     names: Any = release.code("ServerArgs")
     return {
-        "environment": NEEDS_NO_GPU | switches_of(config),
-        "settings": {name: value for name, value in plain.items() if not name.startswith("swarden_")},
-        "server_args": {k: value for k, value in wanted_args(config).items() if k in names.__struct_fields__},
-        "max_context_len": config.max_context_len,
-        "load_back_threshold": config.host.load_back_threshold,
+        "ENVIRONMENT": NEEDS_NO_GPU | switches_of(config),
+        "SETTINGS": {name: value for name, value in plain.items() if not name.startswith("swarden_")},
+        "SERVER_ARGS": {k: value for k, value in wanted_args(config).items() if k in names.__struct_fields__},
+        "MAX_CONTEXT_LEN": config.max_context_len,
+        "LOAD_BACK_THRESHOLD": config.host.load_back_threshold,
+        "PAGE_SIZE": scheduler.page_size,
+        "IS_HYBRID": scheduler.is_hybrid_swa,
+        "HAS_HOST": scheduler.enable_hierarchical_cache,
     }

@@ -12,10 +12,10 @@ from swarden.harness.engines.transformers.boot import TransformersRelease
 from swarden.harness.engines.transformers.config import TransformersConfig
 from swarden.harness.engines.transformers.core import CHILD, GIB
 from swarden.harness.kit.calls import STEP, Call, Calls
-from swarden.harness.kit.symptoms import exception_of, is_of_ends
+from swarden.harness.kit.symptoms import exception_of, symptoms_of
 
 FORWARD = "_forward_process_and_sample"  # a model in it may raise another error than the stand-in
-TEMPLATE = Path(__file__).with_name("program.py.j2")
+SOURCE = Path(__file__).parent / "standalone/manager.py"
 
 
 def program_of(log: OpLog, release: TransformersRelease) -> Program:
@@ -37,29 +37,53 @@ def program_of(log: OpLog, release: TransformersRelease) -> Program:
     if (failure := driver.failure) is None:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
     config: TransformersConfig = target_for(header).decode(header.configs[0])
+    if config.decode_blocks:
+        raise NoProgram("the op-log needs block tables of a GPU; write it --as issue")
     error = exception_of(failure)
-    if config.decode_blocks or not (error or is_of_ends(failure)):
-        raise NoProgram("the op-log needs block tables of a GPU, or fails by a law on memory; write it --as issue")
-    settings = {name: getattr(config, name) for name in config.__struct_fields__}
+    if error[1:] == [FORWARD]:
+        error[0] = ""  # its type is that of the model
     answers: dict[str, list[int]] = {}
     for call in calls.in_order:
         for place in range(call.get("sequences", 0)):
             expected = driver.systems[0].reference.expectations[int(call["request_id"]) + place]
             name = f"{call['request_id']}{CHILD}{place - 1}" if place else call["request_id"]
             answers[name] = list(expected.tokens[expected.prompt_len :])
-    return Program(
-        TEMPLATE,
-        {
-            **settings,
-            "layer_types": config.layer_types,
-            "cpu_offload_space": config.cpu_blocks * config.page_size * config.num_layers * 16 / GIB,
-            "calls": calls.in_order,
-            "answers": answers,
-            "vocabulary": max([1, *[token for call in calls.in_order for token in call.get("prompt", ())]]) + 1,
-            "error": error,
-            "forward": FORWARD,
-        },
-    )
+    constants = {
+        "MODEL": _model(config, max([1, *[token for call in calls.in_order for token in call.get("prompt", ())]]) + 1),
+        "CONFIG": _batching(config),
+        "IS_ASYNCHRONOUS": config.asynchronous,
+        "HAS_STREAMS": bool(config.asynchronous or config.cpu_blocks),
+        "ANSWERS": answers,
+        "ERROR": error,
+        "SYMPTOMS": symptoms_of(failure),
+    }
+    return Program(SOURCE, constants, calls.in_order)
+
+
+def _model(config: TransformersConfig, vocab_size: int) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab_size,
+        "num_hidden_layers": config.num_layers,
+        "layer_types": list(config.layer_types),
+        "sliding_window": config.window if config.sliding_layers else None,
+    }
+
+
+def _batching(config: TransformersConfig) -> dict[str, Any]:
+    return {
+        "page_size": config.page_size,
+        "num_blocks": config.num_blocks,
+        "max_batch_tokens": config.chunk_len,
+        "max_requests_per_batch": config.max_running_requests,
+        "max_blocks_per_request": 0,
+        "allow_block_sharing": config.block_sharing,
+        "use_async_batching": config.asynchronous,
+        "use_cuda_graph": False,
+        "scheduler_type": config.scheduler,
+        "safety_margin": config.safety_margin,
+        "cpu_offload_space": config.cpu_blocks * config.page_size * config.num_layers * 16 / GIB,
+        "auto_switch_to_flash": False,
+    }
 
 
 def _added(manager: Any, prompt: list[int], **options: Any) -> Call:
@@ -68,6 +92,6 @@ def _added(manager: Any, prompt: list[int], **options: Any) -> Call:
         "request_id": options["request_id"],
         "prompt": prompt,
         "max_new_tokens": options["max_new_tokens"],
-        "stop": options["eos_token_id"],
+        "stop": tuple(options["eos_token_id"]),
         "sequences": manager.num_return_sequences,
     }

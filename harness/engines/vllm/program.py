@@ -1,32 +1,28 @@
 """A failing run of vLLM as a program: the settings of its engine core, and the calls that its scheduler got."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Pause, Submit, Turn
-from swarden.harness.core.program import NoProgram, Program, check_single
+from swarden.harness.core.ops import Pause
+from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE
-from swarden.harness.engines.vllm.layers import ALIGN
+from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE, OFFLOADING
 from swarden.harness.engines.vllm.link import LINK_DELAY, LINK_FAILS
-from swarden.harness.engines.vllm.parts.offload import CHUNKS
+from swarden.harness.engines.vllm.parts import store
 from swarden.harness.engines.vllm.parts.pair import DECODE
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
-from swarden.harness.kit.settings import flat
-from swarden.harness.kit.symptoms import exception_of, is_of_caches, is_of_ends
+from swarden.harness.kit.symptoms import READ, exception_of, symptoms_of
 
-TEMPLATE = Path(__file__).with_name("program.py.j2")
-FAILING, LATE = (LOAD_FAILS, LINK_FAILS), (LOAD_LATE, LINK_DELAY)
+SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 
 
 def program_of(log: OpLog, release: VllmRelease) -> Program:
@@ -37,83 +33,81 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     header = log.header
     if header.mutant is not None or header.model or header.fixes:
         raise NoProgram("the op-log has a mutant, a model or fixes, and a program has the release alone")
-    for op in log.ops:
-        if isinstance(op, Submit) and (op.adapter or op.prompt_logprobs):
-            raise NoProgram(
-                "a request of the op-log has an adapter or asks for prompt_logprobs, and a program has neither"
-            )
-    check_single(log.ops)
     driver = driver_of(header)
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
     for op in log.ops:
         driver.apply(op)
     if (failure := driver.failure) is None:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
-    if is_of_caches(failure):
-        raise NoProgram(f"no program looks at {failure.fingerprint}; write it --as issue")
     config: VllmConfig = target_for(header).decode(header.configs[failure.engine])
-    if config.streaming.is_on and Turn in map(type, log.ops):
-        raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
-    if config.pair.sends:
-        raise NoProgram("the op-log fails on a side that sends its prompts' KV, for which no program is written")
-    if config.pair.role == DECODE and (config.pair.push or Pause in map(type, log.ops)):
-        raise NoProgram(
-            "the op-log fails by pushes, or by the clocks of both sides, and a program has the decode side alone"
-        )
-    if config.states.is_on and (config.pair.role == DECODE or config.store.external_len):
-        raise NoProgram("the op-log has states of Mamba layers from a store or another engine, and a program has none")
-    if config.offload.sync_loads and config.state_mode == ALIGN:
-        raise NoProgram(
-            "in the op-log the worker copies states that are loaded within the step, and a program has no worker"
-        )
-    if config.offload.is_on and config.store.external_len:
-        raise NoProgram("the op-log has two connectors below a MultiConnector, and a program has one")
-    if config.store.saves:
-        raise NoProgram("the store of the op-log gets the KV of ended requests, and that of a program does not")
-    if config.tier.is_on:
-        raise NoProgram("the op-log has a second tier behind CPU memory, and a program has CPU memory alone")
-    if config.offload.offloader != CHUNKS:
-        raise NoProgram("the op-log has the SimpleCPUOffloadConnector, and a program has the OffloadingConnector")
-    recorded = recorders[failure.engine].values
-    if recorded["failed_loads"] and config.store.external_len and not config.store.late_loads:
-        raise NoProgram("a synchronous load of the op-log fails, and in a program only loads in the background do")
-    return Program(TEMPLATE, {**_settings(config, release), **recorded, **_symptom(failure)})
+    if config.pair.sends or ((config.pair.push or Pause in map(type, log.ops)) and config.pair.role == DECODE):
+        raise NoProgram("the op-log needs the prefill side or its clock, and a program has a decode side alone")
+    error, symptoms = exception_of(failure), symptoms_of(failure)
+    constants = {
+        **_constants(config, recorders[failure.engine].settings),
+        **recorders[failure.engine].constants,
+        "RUNNER_V2": str(int(config.second_runner)) if release.has("second_runner") else "",
+        "WAITS_FOR_EMPTY": release.has("failed_requests"),
+        "ERROR": error,
+        "SYMPTOMS": symptoms,
+        "READS": READ in symptoms,
+    }
+    return Program(SOURCE, constants, recorders[failure.engine].calls)
 
 
 class _Recorder:
     """The calls that one scheduler gets, the answers of the model, and the loads that fail or are late."""
 
     def __init__(self, system: EngineSystem) -> None:
-        self._reference, self._calls = system.reference, Calls()
+        self._reference, self._recorded = system.reference, Calls()
         self._crossings: dict[str, list[bool]] = defaultdict(list)
         self._right: list[int | None] = []
         engine: Any = system.port
         core, device = engine.built.core, engine.runner.device
-        self._calls.record(
-            core, "step" if core.batch_queue is None else "step_with_batch_queue", lambda: {"name": STEP}
-        )
-        self._calls.record(core.scheduler, "add_request", _added)
-        self._calls.record(core.scheduler, "finish_requests", lambda ids, _: {"name": "abort", "request_id": ids[0]})
-        self._calls.record(core.scheduler, "reset_prefix_cache", _reset)
-        self._calls.record(core.scheduler, "set_pause_state", lambda state: {"name": "pause" if state else "resume"})
-        self._calls.record(device.memory, "clear", lambda: {"name": "sleep"})
+        self.settings = engine.built.scheduler.vllm_config
+        self._number_of, self._rids = engine.built.number_of, list[str]()
+        record, scheduler = self._recorded.record, core.scheduler
+        record(core, "step" if core.batch_queue is None else "step_with_batch_queue", lambda: {"name": STEP})
+        record(scheduler, "add_request", self._added)
+        record(scheduler, "finish_requests", lambda rids, _: {"name": "abort", "request_ids": [*rids]})
+        record(scheduler, "reset_prefix_cache", _reset)
+        record(scheduler, "set_pause_state", lambda state: {"name": "pause" if state else "resume"})
+        record(device.memory, "clear", lambda: {"name": "sleep"})
         intercept(engine.faults, "fires", self._crossed)
         intercept(device.script, "next", self._proposed)
 
     @property
-    def values(self) -> Mapping[str, Any]:
-        calls = self._calls.in_order
-        answers = {
-            str(number): expected.tokens[expected.prompt_len :]
-            for number, expected in self._reference.expectations.items()
+    def calls(self) -> list[Call]:
+        return self._recorded.in_order
+
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        expectations = {rid: self._reference.expectations[self._number_of(rid)] for rid in self._rids}
+        answers = {rid: list(expected.tokens[expected.prompt_len :]) for rid, expected in expectations.items()}
+        return {
+            "ANSWERS": {rid: tokens for rid, tokens in answers.items() if tokens},
+            "RIGHT": [right or 0 for right in self._right],
+            "HAS_PAUSE": any(call["name"] in ("pause", "resume") for call in self.calls),
+            "FAILED_LOADS": self._fired(LOAD_FAILS, LINK_FAILS),
+            "LATE_LOADS": self._fired(LOAD_LATE, LINK_DELAY),
+        }
+
+    def _added(self, request: Any) -> Call:
+        self._rids.append(request.request_id)
+        sampling, params = request.sampling_params, deepcopy(request.kv_transfer_params)
+        more = {
+            "stop_token_ids": list(sampling.stop_token_ids or ()),
+            "prompt_logprobs": sampling.prompt_logprobs,
+            "extra_args": params and {"kv_transfer_params": params},
         }
         return {
-            "calls": calls,
-            "answers": {rid: list(tokens) for rid, tokens in answers.items() if tokens},
-            "right": [right or 0 for right in self._right],
-            "has_pause": any(call["name"] in ("pause", "resume") for call in calls),
-            "failed_loads": self._fired(FAILING),
-            "late_loads": self._fired(LATE),
+            "name": "add",
+            "request_id": request.request_id,
+            "prompt": list(request.prompt_token_ids),
+            "max_tokens": request.max_tokens,
+            "priority": request.priority,
+            "cache_salt": request.cache_salt,
+            **{name: value for name, value in more.items() if value},
         }
 
     def _crossed(self, original: Callable[[str], bool], fault: str) -> bool:
@@ -124,50 +118,43 @@ class _Recorder:
         self._right.append(original())
         return self._right[-1]
 
-    def _fired(self, faults: tuple[str, ...]) -> list[int]:
+    def _fired(self, *faults: str) -> list[int]:
         """The numbers of the loads at which one of these faults fired."""
         return [number for fault in faults for number, fires in enumerate(self._crossings[fault], 1) if fires]
-
-
-def _added(request: Any) -> Call:
-    return {
-        "name": "add",
-        "request_id": request.request_id,
-        "prompt": list(request.prompt_token_ids),
-        "max_tokens": request.max_tokens,
-        "stop": list(request.sampling_params.stop_token_ids or ()),
-        "priority": request.priority,
-        "cache_salt": request.cache_salt,
-        "kv_transfer_params": deepcopy(request.kv_transfer_params),
-    }
 
 
 def _reset(running: bool = False, connector: bool = False) -> Call:
     return {"name": "reset", "running": running, "connector": connector}
 
 
-def _symptom(failure: Failure) -> Mapping[str, Any]:
-    """The exception if the release raises one, and whether what is read must be compared."""
-    error = exception_of(failure)
-    return {"error": error, "content": not error and not is_of_ends(failure)}
-
-
-def _settings(config: VllmConfig, release: VllmRelease) -> Mapping[str, Any]:
-    if config.pair.role == DECODE:
-        connector = "nixl"
-    elif config.offload.is_on:
-        connector = "offloading"
-    else:
-        connector = "store" if config.store.external_len else ""
+def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
+    transfer = settings.kv_transfer_config
+    name = transfer.kv_connector if transfer is not None else ""
     return {
-        **flat(config),
-        "has_runners": release.has("second_runner"),
-        "connector": connector,
-        "groups": [(0 if group.has_states else group.window, group.block_len) for group in config.groups],
-        "state_mode": config.state_mode,
-        "draft_len": config.drafts.count,
-        "drafter": config.drafts.method(config),
-        "waits_for_empty": release.has("failed_requests"),
-        "failure_policy": config.failure_policy,
-        "offloading": config.offload.extra_config,
+        "GROUPS": [(0 if group.has_states else group.window, group.block_len) for group in config.groups],
+        "NUM_BLOCKS": config.num_blocks + 1,
+        "MODEL": {"max_model_len": config.max_context_len},
+        "SCHEDULER": _values(settings.scheduler_config, SCHEDULER),
+        "CACHE": {**_values(settings.cache_config, CACHE), "block_size": config.block_size},
+        "CONNECTOR": _values(transfer, CONNECTOR if name == store.NAME else (*NAMES, *CONNECTOR)),
+        "ASYNCHRONOUS": config.asynchronous,
+        "EXTERNAL_LEN": config.store.external_len * (name == store.NAME),
+        "IN_BACKGROUND": config.store.late_loads or config.pair.is_on,
+        "LOADS": name == store.NAME or config.pair.is_on,
+        "COPIES": name == OFFLOADING,
+        "DRAFT_LEN": config.drafts.count,
+        "DRAFTER": config.drafts.method(config),
+        "HAS_WINDOWS": bool(config.windows),
+        "HAS_STATES": config.states.is_on,
+        "HAS_HASHES": config.prefix_caching or bool(config.store.external_len),
     }
+
+
+def _values(settings: Any, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: deepcopy(getattr(settings, name, None)) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "policy", "watermark")
+CACHE = ("block_size", "enable_prefix_caching", "mamba_cache_mode", "mamba_block_size")
+CONNECTOR, NAMES = ("kv_role", "kv_load_failure_policy"), ("kv_connector", "engine_id", "kv_connector_extra_config")

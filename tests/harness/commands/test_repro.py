@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_of
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.options import flags_of
-from swarden.harness.engines.sglang.program import TEMPLATE, program_of
+from swarden.harness.engines.sglang.program import SOURCE, program_of
 from swarden.harness.report.known_bug import CASE, issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.vulnerability import WARNING
@@ -220,7 +221,7 @@ def test_issue_shows_a_short_fix_as_a_diff_and_says_what_a_long_one_does():
 
 
 SHORT_FIX, LONG_FIX = "deferred-chunk-is-counted", "cached-prefix-locks-two-windows"
-CALLS = [
+CALLS: list[dict[str, Any]] = [
     {"name": "open_session"},
     {
         "name": "generate",
@@ -228,7 +229,6 @@ CALLS = [
         "max_new_tokens": 1,
         "stop_token_ids": [5],
         "priority": 1,
-        "extra_key": None,
         "session": 1,
         "offset": 0,
     },
@@ -286,9 +286,7 @@ def serving(kind: type[Healthy]) -> Iterator[str]:
 )
 def test_client_of_a_server_says_whether_the_server_lives(kind, code, line, tmp_path):
     path = tmp_path / "client.py"
-    path.write_text(
-        program_text(Program(TEMPLATE, {"calls": CALLS, "launch": "serve", "title": "", "versions": "sglang"}))
-    )
+    path.write_text(program_text(Program(SOURCE, {"LAUNCH": "serve"}, CALLS), "", "sglang"))
 
     with serving(kind) as address:
         ran = subprocess.run([sys.executable, path, address], capture_output=True, text=True)

@@ -12,7 +12,6 @@ from swarden.harness.releases.comparison import released
 from swarden.harness.releases.definitions import Definitions, defined
 from swarden.harness.releases.reads import (
     GONE,
-    IN_TEMPLATE,
     MISSING,
     MOVED,
     NAMES,
@@ -243,13 +242,12 @@ def test_uses_are_the_names_in_the_compiled_adapter(name):
     adapter = adapter_of(released(name))
     attributes, named = set(), set()
     for folder in adapter.folders:
-        for path in folder.glob("*.py"):
+        for path in (*folder.glob("*.py"), *folder.glob("standalone/*.py")):
             if path.name != "mutants.py":
                 for code in _code_objects(compile(path.read_bytes(), path, "exec", dont_inherit=True)):
                     named |= {*code.co_names, *code.co_varnames, *_texts(code.co_consts)}
                     attributes |= {one.argval for one in dis.get_instructions(code) if one.opname in OF_ATTRIBUTES}
 
-        named |= {name for path in folder.glob("*.j2") for name in IN_TEMPLATE.findall(path.read_text())}
     assert attributes <= {*adapter.uses}
     assert {*adapter.uses} <= {part for text in named for part in text.replace(":", ".").split(".")}
     assert adapter.places

@@ -1,6 +1,7 @@
 """Programs from templates: a value is a literal, whatever it holds."""
 
 import ast
+from typing import Any
 
 import pytest
 
@@ -17,17 +18,79 @@ HOSTILE = [
 ]
 
 
+SOURCE = """\
+\"\"\"What it needs.\"\"\"
+
+import json
+import sys
+
+import torch
+from swarden.harness.kit.standalone import Bug
+
+VALUES: dict = {}  # of the case
+HAS_PARTS = False
+
+
+# --- the case
+def run(engine: "Engine") -> None:
+    engine.finish()
+
+
+def test_finding():
+    run(Engine())
+
+
+def unused():
+    sys.exit(7)
+
+
+class Engine:
+    def add(self, text, count: int = 1):
+        # why
+        if HAS_PARTS:
+            torch.load(text)
+        elif VALUES:
+            json.dumps(text)
+
+    def left_out(self):
+        unused()
+
+    def finish(self): ...
+"""
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_that_looks_like_code_stays_a_string(text, tmp_path):
-    template = tmp_path / "t.j2"
-    template.write_text("{{ title }}\nVALUES = {{ values }}\n# {{ title }}\n")
+    source = tmp_path / "source.py"
+    source.write_text(SOURCE)
+    program = Program(source, {"VALUES": {text: [text, (text,)]}}, [{"name": "add", "text": text, "count": 2}])
 
-    first, second = ast.parse(program_text(Program(template, {"title": text, "values": {text: [text, (text,)]}}))).body
+    body: Any = ast.parse(program_text(program, text, "1.0")).body
 
-    assert isinstance(first, ast.Expr)
-    assert isinstance(second, ast.Assign)
-    assert ast.literal_eval(first.value) == text
-    assert ast.literal_eval(second.value) == {text: [text, (text,)]}
+    assert ast.literal_eval(body[0].value) == text
+    [values] = [one.value for one in body if ast.unparse(one).startswith("VALUES")]
+    assert ast.literal_eval(values) == {text: [text, (text,)]}
+    [case] = [one for one in body if getattr(one, "name", "") == "run"]
+    assert [ast.literal_eval(one) for one in case.body[0].value.args] == [text]
+
+
+@pytest.mark.parametrize(("has_parts", "left"), [(True, "torch.load(text)"), (False, "if VALUES:")])
+def test_program_has_what_its_case_reaches_in_the_branches_that_are_taken(has_parts, left, tmp_path):
+    source = tmp_path / "source.py"
+    source.write_text(SOURCE)
+    calls = [{"name": "add", "text": "a", "count": 1}]
+
+    text = program_text(Program(source, {"HAS_PARTS": has_parts}, calls), "It fails", "vllm==1.0")
+
+    compile(text, "program", "exec")
+    assert text.startswith('"It fails"\n\n# vllm==1.0\n# What it needs.\n\nimport')
+    assert '    engine.add("a")\n    engine.finish()\n' in text
+    assert f"        {left}\n" in text
+    assert ("import torch" in text, "import json" in text) == (has_parts, not has_parts)
+    assert "HAS_PARTS" not in text
+    assert "unused" not in text
+    assert "left_out" not in text
+    assert "class Bug" not in text
 
 
 @pytest.mark.parametrize(

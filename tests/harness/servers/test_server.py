@@ -83,7 +83,7 @@ def test_replay_of_a_server_has_a_rate_and_is_not_called_nondeterministic(monkey
 def test_finding_is_a_client_without_swarden(monkeypatch, tmp_path, api):
     client = tmp_path / "client.py"
     with our_server("S9") as url:
-        client.write_text(program_text(program_of(log_at(monkeypatch, url, EVICTS, api=api))))
+        client.write_text(program_text(program_of(log_at(monkeypatch, url, EVICTS, api=api)), "", ""))
         broken = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
     with our_server() as url:
         healthy = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
@@ -98,7 +98,7 @@ def test_client_judges_stop_strings(run, monkeypatch, tmp_path):
     with front_bug("stop-string-is-ignored").planted(), our_server() as url:
         [whole] = run(url, ops).systems[0].streamed
         log = log_at(monkeypatch, url, ops, stops_by_text=True, texts=(text_of([whole.token_ids[5]]),))
-        client.write_text(program_text(program_of(log)))
+        client.write_text(program_text(program_of(log), "", ""))
         broken = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
     with our_server() as url:
         healthy = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
@@ -112,7 +112,7 @@ def test_client_judges_the_number_of_tokens(monkeypatch, tmp_path):
     client = tmp_path / "client.py"
     with server_with(judged_by(refused, two_tokens)) as url:
         ops = (Submit(max_new_tokens=1), Step())
-        client.write_text(program_text(program_of(log_at(monkeypatch, url, ops))))
+        client.write_text(program_text(program_of(log_at(monkeypatch, url, ops)), "", ""))
         broken = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
 
     assert (broken.returncode, broken.stdout) == (1, "BUG: 2 tokens, 1 were requested\n"), broken.stderr
@@ -131,7 +131,7 @@ def test_client_pauses_the_server_and_sends_it_to_sleep(monkeypatch, tmp_path):
     again = (Submit(recipe=SHARED, max_new_tokens=8), other, Step())
     with front_bug("sleep-keeps-the-cache").planted(), our_server() as url:
         log = log_at(monkeypatch, url, (*again, Pause(), *again), concurrent=True, paused=True, sleeps=True)
-        client.write_text(program_text(program_of(log)))
+        client.write_text(program_text(program_of(log), "", ""))
         broken = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
     with our_server() as url:
         healthy = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)

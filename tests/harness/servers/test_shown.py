@@ -57,7 +57,7 @@ def test_program_calls_no_address_but_that_of_its_command_line(monkeypatch, tmp_
         error(handler)
 
     with server_with(fails) as url:
-        client.write_text(program_text(program_of(log_at(monkeypatch, url, (Submit(), Step()), url=HOSTILE))))
+        client.write_text(program_text(program_of(log_at(monkeypatch, url, (Submit(), Step()), url=HOSTILE)), "", ""))
         calls.clear()
         named = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
         number = len(calls)

@@ -1,31 +1,37 @@
-{{ title }}
-# Start a server, then run this client with its URL; it needs no package.  Exit code 1 and a line that begins with BUG with the bug, 0
-# without it.  A failure that depends on the order in which requests arrive may need several attempts.
+"""Start a server, then run this client with its URL; it needs no package.
+
+Exit code 1 and a line that begins with BUG with the bug, 0 without it.  A failure that depends on the order in which
+requests arrive may need several attempts.
+"""
+
 import json
 import sys
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from typing import Any, NoReturn
 
-LAUNCH = {{ launch }}
-FOUND_AT = {{ url }}  # only the address of the command line is called
+LAUNCH = ""
+FOUND_AT = ""  # only the address of the command line is called
 if len(sys.argv) != 2:
     print("usage: python client.py http://HOST:PORT", file=sys.stderr)
     sys.exit(2)
 URL = sys.argv[1].rstrip("/")
-PATH = {{ path }}
-HAS_IDS = {{ has_ids }}  # else tokens are characters
-TOLERANCE = {{ tolerance }}  # of log-probabilities
-CALLS_AT_ONCE = {{ calls_at_once }}
-EMPTY_AT_REST = {{ at_rest }}  # metrics
-ROUNDS = {{ rounds }}  # of calls, behind acts at rest, perhaps while the server is paused; one ends with its last answer
+PATH = ""
+HAS_IDS = False  # else tokens are characters
+TOLERANCE = 0.0  # of log-probabilities
+CALLS_AT_ONCE = 1
+EMPTY_AT_REST: list[str] = []  # metrics
+ROUNDS: list[
+    dict[str, Any]
+] = []  # of calls, behind acts at rest, perhaps while the server is paused; one ends with its last answer
 
 
-def post(path, body, most=None):
+def post(path: str, body: Any, most: int | None = None) -> list[Any]:
     """The JSON objects of a stream; after `most` of them the client goes away."""
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    found = []
+    found: list[Any] = []
     if most == 0:  # the client leaves before the first token
         with suppress(OSError):
             urllib.request.urlopen(request, timeout=0.1).close()
@@ -47,14 +53,14 @@ def post(path, body, most=None):
     return found
 
 
-def bug(text):
+def bug(text: str) -> NoReturn:
     print("BUG:", text)
     sys.exit(1)
 
 
-def tokens(chunks):
+def tokens(chunks: list[Any]) -> list[Any]:
     """The tokens of an answer, each with its log-probability."""
-    found = []
+    found: list[Any] = []
     for chunk in chunks:
         if chunk.get("index"):  # only the first of several answers is judged
             continue
@@ -69,7 +75,7 @@ def tokens(chunks):
     return found
 
 
-def text_of(chunks):
+def text_of(chunks: list[Any]) -> str:
     """The text of the first answer."""
     if chunks and "meta_info" in chunks[-1]:  # each object has the whole answer so far
         return [chunk for chunk in chunks if not chunk.get("index")][-1].get("text") or ""
@@ -77,7 +83,7 @@ def text_of(chunks):
     return "".join(part.get("text") or part.get("content") or "" for part in parts)
 
 
-def send(call):
+def send(call: Any) -> list[Any]:
     if "path" in call:
         post(call["path"], {})
         return []
@@ -91,7 +97,7 @@ def send(call):
     return answer
 
 
-def in_use():
+def in_use() -> list[str]:
     try:
         with urllib.request.urlopen(URL + "/metrics", timeout=60) as answer:
             lines = answer.read().decode().splitlines()
@@ -116,7 +122,7 @@ for number, begun in enumerate(ROUNDS, 1):
             known = mine[1] is not None and other[1] is not None
             if mine[0] != other[0] and "seed" in json.dumps(call["body"]):
                 break  # another draw
-            if known and abs(mine[1] - other[1]) > TOLERANCE or not known and mine[0] != other[0]:
+            if (known and abs(mine[1] - other[1]) > TOLERANCE) or (not known and mine[0] != other[0]):
                 bug(f"round {number}: token {place} is {mine}, without the prefix cache {other}")
             if mine[0] != other[0]:
                 break

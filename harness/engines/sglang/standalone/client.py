@@ -1,10 +1,10 @@
-{{ title }}
-# {{ versions }}
-# Start a server, then run this client.  It needs no package.  Exit code 1 with the bug, 0 without it, 2 if the client could not run to its end.
-#
-# MODEL has layers as the settings say (a sliding window: gpt-oss or Gemma 4; a server has no windowed pool for Gemma 3).
-# The sizes are small, and can be larger; a step of the scheduler is a pause of this client, so several attempts may be
-# necessary.  Answers are not compared.
+"""Start a server, then run this client.  It needs no package.  Exit code 1 with the bug, 0 without it, 2 for all else.
+
+MODEL has layers as the settings say (a sliding window: gpt-oss or Gemma 4; a server has no windowed pool for Gemma 3).
+The sizes are small, and can be larger; a step of the scheduler is a pause of this client, so several attempts may be
+necessary.  Answers are not compared.
+"""
+
 import http.client
 import json
 import sys
@@ -12,40 +12,48 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from typing import Any
 
-LAUNCH = {{ launch }}
+LAUNCH = ""
 SERVER = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:30000"
 STEP_S = 0.05
 ANSWER_S = 60.0
 
 
-class Bug(Exception):
-    pass
+class Bug(Exception): ...
 
 
-def post(path, body):
+# --- the case
+def run(client: "Client") -> None:
+    client.finish()
+
+
+def post(path: str, body: Any) -> str:
     request = urllib.request.Request(SERVER + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
-        return answer.read().decode()
+        return str(answer.read().decode())
 
 
 class Client:
-    def __init__(self):
-        self.requests, self.sessions, self.errors = [], [], []
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, threading.Thread]] = []
+        self.sessions: list[str] = []
+        self.errors: list[str] = []
 
-    def generate(self, input_ids, max_new_tokens, stop_token_ids=(), session=None, offset=None, **more):
+    def generate(self, input_ids: list[int], max_new_tokens: int, **more: Any) -> None:
+        """The further arguments are those of the request, and the `session` with its `offset`."""
         rid = f"request-{len(self.requests) + 1}"
         sampling = {"max_new_tokens": max_new_tokens, "temperature": 0, "ignore_eos": True}
-        if stop_token_ids:
-            sampling["stop_token_ids"] = list(stop_token_ids)
+        if stop := more.pop("stop_token_ids", None):
+            sampling["stop_token_ids"] = stop
+        if session := more.pop("session", None):
+            more["session_params"] = {"id": self.sessions[session - 1], "offset": more.pop("offset", None)}
         body = {"rid": rid, "input_ids": input_ids, "sampling_params": sampling, **more}
-        if session is not None:
-            body["session_params"] = {"id": self.sessions[session - 1], "offset": offset}
         thread = threading.Thread(target=self.send, args=(rid, body), daemon=True)
         thread.start()
         self.requests.append((rid, thread))
 
-    def send(self, rid, body):
+    def send(self, rid: str, body: Any) -> None:
         try:
             post("/generate", body)
         except urllib.error.HTTPError as error:
@@ -53,19 +61,28 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             self.errors.append(f"{rid}: {error}")
 
-    def step(self, count=1):
+    def step(self, count: int) -> None:
         time.sleep(count * STEP_S)
 
-    def abort(self, number):
+    def abort(self, number: int) -> None:
         post("/abort_request", {"rid": f"request-{number}"})
 
-    def open_session(self):
+    def open_session(self) -> None:
         self.sessions.append(json.loads(post("/open_session", {"capacity_of_str_len": 0, "streaming": True})))
 
-    def close_session(self, session):
+    def close_session(self, session: int) -> None:
         post("/close_session", {"session_id": self.sessions[session - 1]})
 
-    def finish(self):
+    def flush(self) -> None:
+        post("/flush_cache", {})
+
+    def pause(self) -> None:
+        post("/pause_generation", {"mode": "retract"})
+
+    def resume(self) -> None:
+        post("/continue_generation", {})
+
+    def finish(self) -> None:
         """All requests are answered, and the server is alive."""
         for rid, thread in self.requests:
             thread.join(ANSWER_S)
@@ -83,38 +100,6 @@ class Client:
         self.requests[-1][1].join(ANSWER_S)
         if self.requests[-1][1].is_alive() or self.errors:
             raise Bug("a further request is not answered")
-
-
-# --- the case
-def run(client):
-{% for call in calls %}
-{% if call.name == "generate" %}
-    client.generate(
-        {{ call.input_ids }}, {{ call.max_new_tokens }}
-        {%- if call.stop_token_ids %}, stop_token_ids={{ call.stop_token_ids }}{% endif %}
-        {%- if call.priority %}, priority={{ call.priority }}{% endif %}
-        {%- if call.extra_key is not none %}, extra_key={{ call.extra_key }}{% endif %}
-        {%- if call.session %}, session={{ call.session }}{% endif %}
-        {%- if call.offset is not none %}, offset={{ call.offset }}{% endif %}
-
-    )
-{% elif call.name == "step" %}
-    client.step({{ call.count }})
-{% elif call.name == "abort" %}
-    client.abort({{ call.number }})
-{% elif call.name == "open_session" %}
-    client.open_session()
-{% elif call.name == "close_session" %}
-    client.close_session({{ call.session }})
-{% elif call.name == "flush" %}
-    post("/flush_cache", {})
-{% elif call.name == "pause" %}
-    post("/pause_generation", {"mode": "retract"})
-{% elif call.name == "resume" %}
-    post("/continue_generation", {})
-{% endif %}
-{% endfor %}
-    client.finish()
 
 
 if __name__ == "__main__":

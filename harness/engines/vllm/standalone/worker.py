@@ -1,0 +1,204 @@
+"""The worker's side: the memory of the device, the model runner, and what copies KV."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+from vllm.v1.outputs import KVConnectorOutput
+
+from swarden.harness.kit.standalone import Bug
+
+GROUPS: list[tuple[int | None, int]] = [(None, 16)]  # of layers: window (None: full attention, 0: Mamba), block size
+IN_BACKGROUND = False  # loads are made while other requests run
+FAILED_LOADS: list[int] = []  # the numbers of the loads, from 1 on
+LATE_LOADS: list[int] = []
+DRAFT_LEN = 0
+RIGHT: list[int] = []  # how many drafts of each proposal are right, in order; then none
+ANSWERS: dict[str, list[int]] = {}  # of the model, by request
+READS = False
+KV = tuple[int, str | None, tuple[int, ...]]  # in place of the KV of a token: its group, the salt, all tokens up to it
+
+
+class Entry(NamedTuple):
+    """The tokens of a request in a batch; `start` is None behind a batch in flight, which may reject drafts."""
+
+    request_id: str
+    start: int | None
+    num_tokens: int
+    num_drafts: int
+    tables: Sequence[Sequence[int]]
+    held: set[int]  # the blocks with a reference when the batch was scheduled
+
+
+def answer(request_id: str, place: int) -> int:
+    """The token that the model samples for a request at a place of its output."""
+    tokens = ANSWERS.get(request_id, [])
+    return tokens[place] if place < len(tokens) else 7 + place
+
+
+class Memory:
+    """The memory of the device: in place of the KV of a token, its group, the salt, and all tokens up to it."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.kv: dict[tuple[int, int], KV] = {}
+        self.salts: dict[str, str | None] = {}
+        self.tables: dict[str, list[list[int]]] = {}
+
+    def write(
+        self, request_id: str, tables: Sequence[Sequence[int]], tokens: list[int], positions: Iterable[int]
+    ) -> None:
+        for position in positions:
+            for group, (window, size) in enumerate(GROUPS):
+                index = position // size
+                if window != 0 and index < len(tables[group]) and tables[group][index]:
+                    kv = (group, self.salts[request_id], tuple(tokens[: position + 1]))
+                    self.kv[tables[group][index], position % size] = kv
+
+    def read(self, entry: Entry, start: int, tokens: list[int]) -> None:
+        """Read what an entry sees in each group, which must be the KV of its own tokens, in blocks of its own."""
+        rid, end = entry.request_id, start + entry.num_tokens
+        for group, (window, size) in enumerate(GROUPS):
+            table, first = entry.tables[group], max(0, start - window + 1) if window else 0
+            for position in range(first, end if window != 0 else 0):
+                block = table[position // size] if position // size < len(table) else None
+                where = "the null block" if block == 0 else f"block {block}"
+                place = f"token {position} of group {group} is read from {where}"
+                reads = f"request {rid} computes tokens {start} to {end}: {place}"
+                kv = self.kv.get((block or 0, position % size))
+                if kv != (group, self.salts[rid], tuple(tokens[: position + 1])):
+                    what = "nothing" if kv is None else f"KV of {len(kv[2])} tokens of group {kv[0]}"
+                    raise Bug("read", f"{reads}, which holds {what}")
+                if block not in entry.held:
+                    raise Bug("read", f"{reads}, which was free when the batch was scheduled")
+
+
+class Runner:
+    """The model runner: it knows what the scheduler's outputs say, and samples what ANSWERS says."""
+
+    def __init__(self, pool: Any) -> None:
+        self.memory = Memory(pool)
+        self.tokens: dict[str, list[int]] = {}
+        self.prompt_lens: dict[str, int] = {}
+        self.drafts: dict[str, list[int]] = {}
+        self.right = list(RIGHT)
+        self.ends: dict[str, int] = {}  # of what has been computed, without the drafts that were rejected
+        self.last: set[str] = set()  # the requests of the last batch
+
+    def entries(self, output: Any, in_flight: set[str]) -> list[Entry]:
+        """The entries of a batch, with the block tables of the scheduler's output."""
+        starts, begun, tables = {}, set(), self.memory.tables
+        for new in output.scheduled_new_reqs:
+            starts[new.req_id] = new.num_computed_tokens
+            self.tokens[new.req_id] = list(getattr(new, "prefill_token_ids", None) or new.prompt_token_ids)
+            tables[new.req_id] = [list(group) for group in new.block_ids]
+            begun.add(new.req_id)
+        cached = output.scheduled_cached_reqs
+        for rid, start, blocks in zip(cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True):
+            starts[rid] = start
+            if rid in cached.resumed_req_ids:
+                begun.add(rid)
+                tables[rid] = [list(group) for group in blocks]
+            elif blocks is not None:
+                tables[rid] = [[*table, *more] for table, more in zip(tables[rid], blocks, strict=True)]
+            if rid in cached.all_token_ids and (rid in cached.resumed_req_ids or rid not in self.last):
+                self.tokens[rid] = list(cached.all_token_ids[rid])
+        self.last = set(output.num_scheduled_tokens)
+        entries = []
+        for rid, count in output.num_scheduled_tokens.items():
+            held = {block for table in tables[rid] for block in table if self.memory.pool.blocks[block].ref_cnt > 0}
+            num_drafts = len(output.scheduled_spec_decode_tokens.get(rid, ()))
+            start = None if rid in in_flight and rid not in begun else starts[rid]
+            entries.append(Entry(rid, start, count, num_drafts, tables[rid], held))
+        return entries
+
+    def compute(self, entry: Entry) -> list[int]:
+        """The tokens that are sampled for an entry of a batch."""
+        rid, tokens = entry.request_id, self.tokens[entry.request_id]
+        start = self.ends[rid] if entry.start is None else entry.start
+        end, drafts = start + entry.num_tokens, [*self.drafts.get(rid, []), *[0] * entry.num_drafts][: entry.num_drafts]
+        if READS:
+            self.memory.write(rid, entry.tables, tokens + drafts, range(start, end))
+            self.memory.read(entry, start, tokens + drafts)
+        self.ends[rid] = end
+        if end - entry.num_drafts < len(tokens):
+            return []
+        place = len(tokens) - self.prompt_lens[rid]
+        sampled = [answer(rid, place)]
+        if DRAFT_LEN:
+            while len(sampled) <= len(drafts) and drafts[len(sampled) - 1] == sampled[-1]:
+                sampled.append(answer(rid, place + len(sampled)))
+            self.ends[rid] = end - entry.num_drafts + len(sampled) - 1
+            num_right, place = self.right.pop(0) if self.right else 0, place + len(sampled)
+            self.drafts[rid] = [answer(rid, place + number) + (number >= num_right) for number in range(DRAFT_LEN)]
+        tokens += sampled
+        return sampled
+
+
+@dataclass
+class Load:
+    request: Any
+    positions: range
+    tables: Sequence[Sequence[int]]
+    fails: bool = False
+    batches: int = 2  # until it ends
+
+
+class Loads:
+    """The worker's side of a connector."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.num_begun = memory, 0
+        self.under_way: list[Load] = []
+
+    def begin(self, load: Load) -> None:
+        self.num_begun += 1
+        load.fails = self.num_begun in FAILED_LOADS
+        load.batches = 6 if self.num_begun in LATE_LOADS else 2
+        if IN_BACKGROUND:
+            self.under_way.append(load)
+        if READS:
+            if not load.fails and (self.num_begun % 2 or not IN_BACKGROUND):
+                self.write(load)  # a load is not ordered with the batches
+
+    def write(self, load: Load) -> None:
+        tokens = list(load.request.prompt_token_ids)
+        self.memory.write(load.request.request_id, load.tables, tokens, load.positions)
+
+    def pass_batch(self) -> Any:
+        """The connector's report on the loads that have ended behind a batch."""
+        for load in self.under_way:
+            load.batches -= 1
+            if READS:
+                if load.batches <= 0 and not load.fails:
+                    self.write(load)
+        ended = [load for load in self.under_way if load.batches <= 0]
+        self.under_way = [load for load in self.under_way if load.batches > 0]
+        reports: dict[str, Any] = {"finished_recving": {load.request.request_id for load in ended}}
+        if FAILED_LOADS:
+            reports["failed_recving"] = {load.request.request_id for load in ended if load.fails}
+        return KVConnectorOutput(**reports) if ended else None
+
+
+class Copier(OffloadingWorker):
+    """A copy to or from CPU memory ends behind the batches that were launched before it."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[int, int]] = []
+        self.launched = self.computed = 0
+
+    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False) -> bool:
+        self.jobs.append((job_id, self.launched))
+        return True
+
+    submit_load = submit_store
+
+    def get_finished(self) -> list[Any]:
+        ended = [job for job, after in self.jobs if after <= self.computed]
+        self.jobs = self.jobs[len(ended) :]
+        return [TransferResult(job_id=job, success=True) for job in ended]
+
+    def wait(self, job_ids: Any) -> None: ...
+
+    def shutdown(self) -> None: ...
