@@ -209,7 +209,9 @@ class SglangLink:
 
 
 class End:
-    """A side's end of a room, as sender or receiver of the release; its `state` is asked until it is final."""
+    """A side's end of a room, as sender or receiver of the release; its `state` is asked until it is `final`."""
+
+    final: Sequence[Any]
 
     def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)  # type: ignore[call-arg]  # the release's
@@ -220,7 +222,7 @@ class End:
         if self.conclude_state is not None:
             return self.conclude_state
         state = self.state(self._room)
-        if state.name in ("Failed", "Success"):
+        if state in self.final:
             self.conclude_state = state
         return state
 
@@ -274,6 +276,8 @@ def _sender(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
     class Sender(End, release.code("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
+        final = (poll.Failed, poll.Success)
+
         def state(self, room: Room) -> Any:
             if room.has_failed or (room.wanted is None and self.gives_up()):
                 return poll.Failed
@@ -307,6 +311,8 @@ def _receiver(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
     class Receiver(End, release.code("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
+        final = (poll.Failed, poll.Success)
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.abort_notified, self.bootstrap_infos = False, (RANK,)
