@@ -14,7 +14,7 @@ from swarden.harness.core.system import System
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import Capability, Terms, off
 from swarden.harness.engines.sglang.parts.host_tier import HOST_SLOW
-from swarden.harness.engines.sglang.parts.link import LINK_FAULTS
+from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, LINK_METADATA
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
 from swarden.harness.engines.sglang.parts.storage import CLOCK_JUMPS, Storage
 from swarden.harness.kit.ranks import Group, Ranks, in_lockstep
@@ -25,9 +25,13 @@ OF_RANKS = tuple([f"sglang.srt.{name}." for name in ("mem_cache", "managers", "s
 GROUPS, RANKS_OF_TENSORS = ("attn_tp_cpu_group", "tp_cpu_group"), ("tp_rank", "attn_tp_rank")  # of a scheduler
 SIZES = ("tp_size", "attn_tp_size", "moe_tp_size")
 COUNTER = "counter"
+FAULTS = {
+    CLOCK_JUMPS: "the clock by which the storage times out jumps ahead",
+    LINK_METADATA: "the first output of a transfer arrives some steps after its pages",
+}
 # Not a full host pool: the sizes are equal, and what a prefetch gives back is counted on all ranks (0.5.23,
 # unified_radix_cache.py:3316).  Not an abort: the requests are broadcast (request_receiver.py:206).
-DIFFERING = (HOST_SLOW, *Storage.faults, *LINK_FAULTS)
+DIFFERING = (HOST_SLOW, *Storage.faults, *LINK_FAULTS, *FAULTS)
 
 
 class RankGroup(Capability, frozen=True):
@@ -37,7 +41,7 @@ class RankGroup(Capability, frozen=True):
 
     needs = (Needs("ranks", off(RustCore)),)  # its ids are of the whole process
     server_need = "ranks"
-    faults = {CLOCK_JUMPS: "the clock by which the storage times out jumps ahead"}
+    faults = FAULTS
     no_program = "a program has one rank"
 
     def terms(self, config: Any) -> Terms:
@@ -47,7 +51,7 @@ class RankGroup(Capability, frozen=True):
             cache_params={"tp_cache_group": group, "attn_tp_cache_group": group},
             attributes=dict.fromkeys(GROUPS, group),
             parallel={**dict.fromkeys(RANKS_OF_TENSORS, rank), **dict.fromkeys(SIZES, self.ranks)},
-            shape={"ranks": self.ranks, "differing": (*DIFFERING, *self.faults)},
+            shape={"ranks": self.ranks, "differing": DIFFERING},
         )
 
     def systems(self, release: SglangRelease, build: Callable[[], Sequence[System]]) -> Sequence[System]:
