@@ -73,7 +73,7 @@ class SglangEngine(SglangFacts):
         self.scheduler, self.memory = self.built[:2]
         self.scheduler.max_req_len = max_len
         self.scheduler.max_req_input_len = max_len - SPARE_TOKENS
-        self.equip(config.capabilities, config, release)
+        self.provide(config.capabilities, config, release)
         self.resets = SglangResets(self)
         self.parts = (*self.parts, self.resets)
         self.walk(release, config, self.built)
