@@ -174,7 +174,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/core/mutant_file.py", "mutants_of"): "a file of the user can raise anything",
     ("harness/strict/follow.py", "__call__"): "an error of a server is raised again",
     ("harness/strict/follow.py", "surround"): "the boundary to a server: an error of the check ends the check alone",
-    ("harness/strict/hook/sitecustomize.py", "execute_and_attach"): "that boundary, before the check is imported",
+    ("harness/strict/hook/sitecustomize.py", "attach_or_say"): "that boundary, before the check is imported",
     ("harness/strict/hook/sitecustomize.py", "attach"): "that boundary, before the check has wrapped anything",
     ("fakes/front/loop.py", "_run"): "an error of the engine ends its thread, and its clients get that error",
     ("harness/search/mutants/searches.py", "_search"): "an engine that cannot be built with a mutant has detected it",

@@ -138,7 +138,7 @@ class Adapted(EnginePort):
         """The names of the events that are never reported, and of the laws that do not apply."""
         return (seen.ALL_EVENTS - self.reported) | self.one_sided
 
-    def equip(self, capabilities: Iterable[Capability], config: Any, release: Any = None) -> None:
+    def provide(self, capabilities: Iterable[Capability], config: Any, release: Any = None) -> None:
         """Attach the capabilities of a configuration to the engine, which has been built."""
         for one in capabilities:
             self.reported |= names_of(one.reported(config))

@@ -74,10 +74,18 @@ class Owners:
 
 
 class Worker:
-    """The request for which an engine works, if it is known: it takes units, and frees those that are not cached."""
+    """The request for which an engine works, if it is known: it takes units, and frees those that are not cached.
 
-    def __init__(self, report: Callable[[Iterable[NamedTuple]], None], owner: Owner | None = None) -> None:
-        self.report, self.owner = report, owner
+    Units of owners of the kinds `kept` are freed in the name of their owners.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[Iterable[NamedTuple]], None],
+        owner: Owner | None = None,
+        kept: Sequence[str] = (TREE_KIND,),
+    ) -> None:
+        self.report, self.owner, self._kept = report, owner, kept
 
     def works_for(self, number: int, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The result of a call of the engine for a request."""
@@ -95,7 +103,7 @@ class Worker:
         self.report(owners.free(units, lambda unit: self._freeing(owners.owner_of.get(unit, FREE))))
 
     def _freeing(self, owner: Owner) -> Owner:
-        is_own = owner == TREE or self.owner is None or self.owner.kind != REQUEST_KIND
+        is_own = owner.kind in self._kept or self.owner is None or self.owner.kind != REQUEST_KIND
         return owner if is_own else self.owner or owner
 
 

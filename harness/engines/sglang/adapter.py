@@ -59,9 +59,9 @@ class SglangEngine(SglangFacts):
         self.release, self.config = release, config
         release.code("Req").__hash__ = lambda req: int(req.rid)  # no address: a set of preempted ones is put back
         max_len = max_request_len(release, config)
-        self.requests = SglangRequests(release, self._notice, max_len=max_len, have_priorities=config.has_priorities)
+        self.requests = SglangRequests(release, self.log.notice, max_len=max_len, have_priorities=config.has_priorities)
         self._forks = SglangForks(self.requests)
-        self.forward = TagForward(release, config.shape, [one.pool for one in config.components], self._notice)
+        self.forward = TagForward(release, config.shape, [one.pool for one in config.components], self.log.notice)
         self.decode = self.forward.launch
         self.passes = self.forward.passes
         self.built = build(
@@ -69,16 +69,16 @@ class SglangEngine(SglangFacts):
             config,
             passes=Passes(self._launch, self._complete),
             on_message=self.requests.on_message,
-            notice=self._notice,
+            notice=self.log.notice,
         )
         self.scheduler, self.memory = self.built[:2]
         self.scheduler.max_req_len = max_len
         self.scheduler.max_req_input_len = max_len - SPARE_TOKENS
-        self.equip(config.capabilities, config, release)
+        self.provide(config.capabilities, config, release)
         self.resets = SglangResets(self)
         self.parts = (*self.parts, self.resets, *self.of_model())
         self.walk(release, config, self.built)
-        self.log.when_traced = lambda: self.watch_locks(lambda *moved: self._notice(NodeLocks(*moved)))
+        self.log.when_traced = lambda: self.watch_locks(lambda *moved: self.log.notice(NodeLocks(*moved)))
         self._before = self.capture()
 
     def submit(self, submission: Submission) -> int:
@@ -171,6 +171,3 @@ class SglangEngine(SglangFacts):
         self.complete(result.swarden_pass)
         for part in self.parts:
             part.completed(result)
-
-    def _notice(self, event: NamedTuple) -> None:
-        self.log.notice(event)

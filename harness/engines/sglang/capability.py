@@ -123,6 +123,3 @@ class SglangCapability(Capability, frozen=True):
 
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
         """Called when the scheduler has its memory and the attributes of the terms."""
-
-    def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
-        return ()

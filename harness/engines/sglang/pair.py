@@ -43,7 +43,7 @@ class LinkedSglangEngine(SglangEngine):
         scheduler, tags = self.scheduler, self.forward.tags
         self._queues = TransferQueues(scheduler)
         self.requests.awaits_kv = self._queues.awaits_kv
-        end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults, self._notice)
+        end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults, self.log.notice)
         if not config.side.is_decode:
             link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:

@@ -86,7 +86,8 @@ def build(
     for one in config.capabilities:
         one.equip(release, scheduler)
     scheduler.batch_result_processor = _result_processor(release, scheduler)
-    scheduler.policy = _policy(release, scheduler)
+    policy = release.code("SchedulePolicy")
+    scheduler.policy = policy(**known({**vars(scheduler), "policy": scheduler.schedule_policy}, policy))
     scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on
     scheduler.result_queue = deque()  # the event loop makes it before it takes the first request, or a flush
     return BuiltScheduler(scheduler, memory, scheduler.swarden_missing, number_of)
@@ -200,15 +201,3 @@ def _result_processor(release: SglangRelease, scheduler: Any) -> Any:
         "model_worker": Silent(),
     }
     return quiet(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
-
-
-def _policy(release: SglangRelease, scheduler: Any) -> Any:
-    kind = release.code("SchedulePolicy")
-    wanted = {
-        "policy": scheduler.schedule_policy,
-        "tree_cache": scheduler.tree_cache,
-        "enable_hierarchical_cache": scheduler.enable_hierarchical_cache,
-        "enable_priority_scheduling": scheduler.enable_priority_scheduling,
-        "schedule_low_priority_values_first": False,
-    }
-    return kind(**known(wanted, kind))

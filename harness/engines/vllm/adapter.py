@@ -73,7 +73,7 @@ class VllmEngine(VllmFacts):
         self.parts = [self.pauses]
         if built.core.batch_queue is None:
             self.reported -= names_of([seen.Discarded])
-        self.equip(config.parts, config, release)
+        self.provide(config.parts, config, release)
 
     def make_runner(self, release: VllmRelease) -> Runner:
         return Runner(release, self.config, self)

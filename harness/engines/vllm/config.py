@@ -26,18 +26,7 @@ from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
 from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.part import merged, server_needs
-from swarden.harness.kit.settings import (
-    Drawn,
-    IfReleaseHas,
-    OneOf,
-    PartOf,
-    Settings,
-    default_of,
-    drawn,
-    made,
-    replaced,
-    within,
-)
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, drawn, made, replaced, within
 from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.limits import Ends, Replays
 
@@ -227,16 +216,10 @@ class VllmConfig(Settings, frozen=True):
     @property
     def limits(self) -> Mapping[str, Any]:
         """Limits in the snapshots."""
-        limits = {
-            "page_size": self.block_size,
-            "max_running_requests": self.max_running_requests,
-            "max_context_len": self.max_context_len,
-            "chunk_len": self.chunk_len,
-            "most_launches": self.most_launches,
-            "mixes_batches": True,
-            "shares_prefixes": self.prefix_caching,
-            "replays": self.replays if self.prefix_caching else None,
-        }
+        names = ("max_running_requests", "max_context_len", "chunk_len", "most_launches")
+        limits: dict[str, Any] = {name: getattr(self, name) for name in names}
+        limits |= {"page_size": self.block_size, "mixes_batches": True, "shares_prefixes": self.prefix_caching}
+        limits["replays"] = self.replays if self.prefix_caching else None
         return limits | merged(part.limits(self) for part in self.parts)
 
     def prepare(self, release: VllmRelease) -> None:
@@ -347,7 +330,7 @@ def config_for(shape: Shape) -> Mapping[str, Any]:
         "num_blocks": sum(pool.units for pool in shape.pools),
         "windows": windowed,
         "windows_first": shape.pools[0].window is not None,
-        "chunk_len": shape.chunk_len or default_of(VllmConfig)["chunk_len"],
+        "chunk_len": shape.chunk_len or VllmConfig().chunk_len,
         "max_running_requests": shape.max_running_requests,
         "max_context_len": shape.max_context_len,
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.kit.locks import LockMove, watch_locks
-from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
+from swarden.harness.kit.owners import Owners, UnitFacts, Worker, pool_view
 from swarden.invariants.events import (
     BACKUP_KIND,
     HANDOVER_KIND,
@@ -16,6 +16,7 @@ from swarden.invariants.events import (
     REQUEST_KIND,
     SESSION_KIND,
     TREE,
+    TREE_KIND,
     LockCount,
     LocksCounted,
     Owner,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from swarden.harness.engines.vllm.core import BuiltCore
 
 HOST_POOL = "cpu_blocks"
-ENDED = (LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # kinds of owners of blocks that ended requests keep
+KEPT = (TREE_KIND, LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # kinds of owners of blocks that no request frees as its own
 
 PRESSURE = Owner(OUTSIDE_KIND)
 
@@ -64,9 +65,8 @@ class Moves:
         self._beside: Moves | None = None
         self._name = POOL if built.manager is not None else HOST_POOL
         self._owners = Owners(self._name, {block.block_id: FREE for block in built.pool.blocks[1:]})
-        self._request = 0  # the request for which the manager works, 0 for none
+        self._worker = Worker(report, kept=KEPT)
         self.outside: list[Any] = []  # blocks that no part of the engine holds
-        self._is_outside = False
         pool, manager = built.pool, built.manager
         for name, wrapper in (
             ("get_new_blocks", self._take),
@@ -97,7 +97,8 @@ class Moves:
                 for unit, pool, *numbers in moves
                 if unit in hashed or max(numbers) > 1
             ]
-            self._report([LocksCounted(self._request or request, tuple(shared))] if shared else [])
+            works_for = 0 if self._worker.owner is None else self._worker.owner.id
+            self._report([LocksCounted(works_for or request, tuple(shared))] if shared else [])
 
         watch_locks([self._built.pool], counts, note)
         if self._beside is not None:
@@ -109,10 +110,10 @@ class Moves:
         self.outside = []
         if released:
             pool.free_blocks(released)
-        self._is_outside = True
+        self._worker.owner = PRESSURE
         if count := min(count, pool.get_num_free_blocks()):
             self.outside = list(pool.get_new_blocks(count))
-        self._is_outside = False
+        self._worker.owner = None
         return bool(released or self.outside)
 
     @property
@@ -195,11 +196,8 @@ class Moves:
         return getattr(self._built.scheduler, "deferred_frees", ()) if self._built.manager else ()
 
     def _for_a_request(self, original: Callable[..., Any], request: Any, *args: Any, **kwargs: Any) -> Any:
-        before, self._request = self._request, self._built.number_of(request.request_id)
-        try:
-            return original(request, *args, **kwargs)
-        finally:
-            self._request = before
+        number = self._built.number_of(request.request_id)
+        return self._worker.works_for(number, original, request, *args, **kwargs)
 
     def _fence(self, original: Callable[..., Any], request: Any) -> Any:
         """The scheduler keeps the blocks of a request until the passes in flight have completed."""
@@ -212,9 +210,8 @@ class Moves:
 
     def _take(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         blocks = original(*args, **kwargs)
-        kind = REQUEST_KIND if self._built.manager is not None else BACKUP_KIND
-        taker = PRESSURE if self._is_outside else Owner(kind, self._request)
-        self._report(self._owners.take([block.block_id for block in blocks], lambda _: taker))
+        otherwise = Owner(REQUEST_KIND if self._built.manager is not None else BACKUP_KIND)
+        self._worker.take(self._owners, [block.block_id for block in blocks], otherwise)
         return blocks
 
     def _free(self, original: Callable[..., Any], ordered_blocks: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
@@ -232,14 +229,8 @@ class Moves:
                 owner_of[unit] = FREE
             else:
                 freed.append(unit)
-        self._report(self._owners.free(freed, self._freeing))
+        self._worker.free(self._owners, freed)
         return result
-
-    def _freeing(self, unit: int) -> Owner:
-        """The owner that frees a block: its own, or the request for which the manager works."""
-        owner = self._owners.owner_of[unit]
-        is_own = owner == TREE or owner.kind in ENDED or not self._request
-        return owner if is_own else Owner(REQUEST_KIND, self._request)
 
     def _evict(self, original: Callable[..., Any], block: Any, *args: Any, **kwargs: Any) -> Any:
         is_evicted = original(block, *args, **kwargs)

@@ -84,12 +84,12 @@ MODELS: Mapping[str, Family] = {
         RECURRENT,
     ),
 }
-MOST_BLOCKS, MOST_REQUESTS = 511, 16  # that the worker is made for
-MOST = {
-    "num_blocks": MOST_BLOCKS,
-    "max_running_requests": MOST_REQUESTS,
-    "max_context_len": MAX_CONTEXT_LEN,
-    "chunk_len": MAX_CONTEXT_LEN,
+LENS = ("max_context_len", "chunk_len")
+MOST = {"num_blocks": 511, "max_running_requests": 16, **dict.fromkeys(LENS, MAX_CONTEXT_LEN)}
+OF_WORKER = {  # the arguments with which a worker is made for them
+    "num_gpu_blocks_override": MOST["num_blocks"] + 1,
+    "max_num_seqs": MOST["max_running_requests"],
+    **dict.fromkeys(("max_model_len", "max_num_batched_tokens"), MAX_CONTEXT_LEN),
 }
 
 

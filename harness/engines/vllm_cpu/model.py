@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm_cpu import kernels
-from swarden.harness.engines.vllm_cpu.checkpoint import MODELS, MOST_BLOCKS, MOST_REQUESTS, STATE, Layers, write
+from swarden.harness.engines.vllm_cpu.checkpoint import MODELS, OF_WORKER, STATE, Layers, write
 from swarden.harness.kit.calls import replaced
-from swarden.harness.kit.checkpoints import MAX_CONTEXT_LEN, as_read, logprobs_without_cache
+from swarden.harness.kit.checkpoints import as_read, logprobs_without_cache
 
 ON_CPU = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker runs in this process
@@ -76,13 +76,10 @@ class RealModel:
                 model=folder,
                 dtype="float32",
                 skip_tokenizer_init=True,
-                max_model_len=MAX_CONTEXT_LEN,
                 enforce_eager=True,
                 block_size=layers.block_len,
                 enable_prefix_caching=layers.keeps_states or STATE not in layers.windows,
-                max_num_seqs=MOST_REQUESTS,
-                max_num_batched_tokens=MAX_CONTEXT_LEN,
-                num_gpu_blocks_override=MOST_BLOCKS + 1,
+                **OF_WORKER,
                 use_tqdm_on_load=False,
                 speculative_config=ngrams if layers.num_drafts else None,
                 **MODELS[model].arguments,

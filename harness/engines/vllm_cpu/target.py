@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Abort, Drain, Flush, Op, Pause, Resume, Step, Submit
@@ -11,7 +11,6 @@ from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec
 from swarden.harness.engines.vllm.config import (
     ENOUGH,
-    SEQUENCES,
     SETTINGS_FOR,
     BlockSize,
     VllmConfig,
@@ -58,7 +57,7 @@ class CpuConfig(VllmConfig, frozen=True):
     chunk_len: Annotated[int, within(1, 65536), Drawn((64, 32, 48, 128))] = 64
     seeds: Annotated[bool, Drawn((False, False, True))] = False
 
-    options: ClassVar[Sequence[str]] = (SEQUENCES,)  # the worker has no adapters
+    options = VllmConfig.options[2:]  # the worker has no adapters
 
     def __post_init__(self) -> None:
         if self.block_size % BLOCK_MULTIPLE:

@@ -10,7 +10,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -22,31 +23,35 @@ NOT_ATTACHED = "swarden: NOT ATTACHED to the scheduler, which runs unchecked: in
 SWARDEN = str(Path(__file__).absolute().parents[4])  # above the package; in a checkout it holds links
 
 
-class SchedulerFinder(MetaPathFinder):
-    """Calls `attach` with the scheduler's module once that has been imported."""
+class AfterImport(MetaPathFinder):
+    """Calls a function with a module once that has been imported."""
 
-    def __init__(self, setting: dict[str, str]) -> None:
-        self._setting = setting
+    def __init__(self, module: str, function: Callable[[ModuleType], object]) -> None:
+        self._module, self._function = module, function
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._setting["scheduler"]:
+        if fullname != self._module:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
-            def execute_and_attach(module: ModuleType) -> None:
+            def execute_and_call(module: ModuleType) -> None:
                 execute(module)
-                try:
-                    attach(module, self._setting)
-                except Exception:
-                    sys.stderr.write(f"{NOT_ATTACHED}\n{traceback.format_exc()}")
+                self._function(module)
 
-            spec.loader.exec_module = execute_and_attach  # type: ignore[method-assign]  # a loader is of one module
+            spec.loader.exec_module = execute_and_call  # type: ignore[method-assign]  # a loader is of one module
         return spec
+
+
+def attach_or_say(setting: dict[str, str], module: ModuleType) -> None:
+    try:
+        attach(module, setting)
+    except Exception:
+        sys.stderr.write(f"{NOT_ATTACHED}\n{traceback.format_exc()}")
 
 
 def attach(module: ModuleType, setting: dict[str, str]) -> None:
@@ -76,7 +81,8 @@ def run_hidden_sitecustomize() -> None:
         spec.loader.exec_module(module)
 
 
-if VARIABLE in os.environ:
-    sys.meta_path.insert(0, SchedulerFinder(json.loads(os.environ[VARIABLE])))
 if __name__ == "sitecustomize":
+    if VARIABLE in os.environ:
+        of_process = json.loads(os.environ[VARIABLE])
+        sys.meta_path.insert(0, AfterImport(of_process["scheduler"], partial(attach_or_say, of_process)))
     run_hidden_sitecustomize()

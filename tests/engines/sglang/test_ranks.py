@@ -8,9 +8,9 @@ from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Drain, Inject, Op, Step, Submit
 from swarden.harness.core.target import RANKS, RANKS_OF_PAIR
 from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HOST_SLOW
-from swarden.harness.engines.sglang.parts.link import LINK_DELAY, LINK_DROP, LINK_FAILS, LINK_LATE
+from swarden.harness.engines.sglang.parts.link import LINK_DELAY, LINK_DROP, LINK_FAILS, LINK_LATE, LINK_METADATA
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
-from swarden.harness.engines.sglang.parts.storage import STORAGE_PARTIAL, STORAGE_SLOW
+from swarden.harness.engines.sglang.parts.storage import CLOCK_JUMPS, STORAGE_PARTIAL, STORAGE_SLOW
 from swarden.harness.engines.sglang.target import SglangTarget
 from tests.engines.sglang.conftest import RELEASES
 
@@ -47,6 +47,29 @@ def test_ranks_agree_whichever_of_them_is_late(ranks, settings):
     assert len(runs[0].systems) == ranks
 
 
+def prefetches(*faults):
+    """A prompt that goes to the storage, these faults, each in one rank, and the prompt again."""
+    prompt = Submit(tokens=PREFIX, max_new_tokens=2)
+    return driver_of(
+        {**STORED, "storage_policy": "timeout", "ranks": 2},
+        *(prompt, *[Step()] * 12, Drain()),
+        *(Inject(fault=fault, count=8, rank=rank) for fault, rank in faults),
+        *(prompt, *[Step()] * 6, Drain()),
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_agree_that_a_prefetch_has_timed_out(rank, monkeypatch):
+    """The clock of one is ahead while its storage is slow; a rank that ends the prefetch alone is found."""
+    faults = (STORAGE_SLOW, rank), (CLOCK_JUMPS, rank)
+    assert prefetches(*faults).failure is None
+
+    tree = SglangTarget(RELEASE).booted().code("UnifiedRadixCache")
+    monkeypatch.setattr(tree, "_can_terminate_prefetch", tree._prefetch_deadline_expired)
+
+    assert prefetches(*faults).failure is not None
+
+
 def test_rank_whose_host_pool_is_full_has_another_tree():
     """A release decides in each rank alone whether a prefix is copied; public issue 28429."""
     fails = Inject(fault=HOST_FAILS, count=2, rank=1)
@@ -76,7 +99,9 @@ def transfers(*faults):
     return *begin, *(Step(engine=1), Step(), Step()) * 6, Abort(engine=1), *(Step(engine=1), Step()) * 4
 
 
-@pytest.mark.parametrize("faults", [[LINK_DELAY], [LINK_LATE], [LINK_DROP], [LINK_LATE, LINK_FAILS]], ids="+".join)
+@pytest.mark.parametrize(
+    "faults", [[LINK_DELAY], [LINK_LATE], [LINK_DROP], [LINK_METADATA], [LINK_LATE, LINK_FAILS]], ids="+".join
+)
 def test_ranks_of_a_pair_agree_whichever_transfer_is_late(faults):
     ops = *transfers(*faults), *transfers(), Drain()
 

@@ -49,7 +49,7 @@ class Port(kit.Adapted):
 
     def __init__(self):
         super().__init__()
-        self.equip([one for one in (Sleep(), Sleep(sleeps=True)) if one.is_on], config=None)
+        self.provide([one for one in (Sleep(), Sleep(sleeps=True)) if one.is_on], config=None)
         self.requests = kit.Clients(self.log.notice)
         self.requests.add(kit.ClientRequest.of(1, kit.Submission(range(10), 3, (), 0, 0)))
         self.units = ((3, 4, 5), (1, 2))

@@ -25,8 +25,10 @@ LINK_FAULTS = {
     LINK_DELAY: "a transfer completes some polls later",
     LINK_LATE: "the pages of a chunk arrive some steps later, also if the transfer is aborted before",
 }
+LINK_METADATA = "link.metadata"  # only ranks have this fault
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 DELAY_POLLS = 3
+METADATA_STEPS = 3  # steps of the decode side by which late metadata arrives after the pages
 LATE_STEPS = 16  # steps of the decode side by which a late chunk is delayed
 POOLS = ("full", "swa")
 RANK = 0  # of the prefill side, of which each rank of the decode side has one
@@ -84,6 +86,7 @@ class Room:
     is_sent: bool = False
     has_arrived: bool = False
     is_silent: bool = False
+    awaits_metadata: bool = False
     has_failed: bool = False
     acknowledge: Callable[[], None] | None = None
 
@@ -115,6 +118,7 @@ class SglangLink:
         self._steps = 0  # the steps of the decode side so far
         self._late: list[Room] = []  # aborted transfers with chunks in flight
         self._last_due = 0
+        self._late_metadata: list[tuple[int, Room]] = []  # that is due in a step
 
     def room(self, number: int) -> Room:
         return self.rooms.setdefault(number, Room())
@@ -136,6 +140,7 @@ class SglangLink:
             room.has_failed |= faults.fires(LINK_FAILS)
             room.is_silent = faults.fires(LINK_DROP)
             room.delay = DELAY_POLLS * faults.fires(LINK_DELAY)
+            room.awaits_metadata = LINK_METADATA in faults.known and faults.fires(LINK_METADATA)
 
     @property
     def has_late_pages(self) -> bool:
@@ -160,7 +165,7 @@ class SglangLink:
         return all(link._has_all(link.rooms[number]) for link in self._links)
 
     def _has_all(self, room: Room) -> bool:
-        is_late = room.delay or self._steps < room.due
+        is_late = room.delay or room.awaits_metadata or self._steps < room.due
         return room.is_sent and not (room.has_failed or room.is_silent or is_late)
 
     def abort(self, room: Room) -> None:
@@ -168,6 +173,7 @@ class SglangLink:
         if self._steps < room.due and not (room.has_arrived or room.has_failed):
             self._late.append(room)
         room.has_failed |= not room.has_arrived
+        room.awaits_metadata = False
 
     def acknowledge(self, room: Room, drained: Callable[[], None]) -> None:
         """Call `drained` once nothing more will be written for an aborted transfer."""
@@ -180,6 +186,11 @@ class SglangLink:
     def pass_time(self) -> None:
         """Begin a step of the decode side: aborted chunks that are due are written, and acknowledged."""
         self._steps += 1
+        while self._late_metadata and self._late_metadata[0][0] <= self._steps:
+            _, room = self._late_metadata.pop(0)
+            if room.awaits_metadata:
+                room.awaits_metadata = False
+                self._copy_metadata(room)
         for room in list(self._late):
             self._copy(room, [chunk for chunk in room.chunks if chunk.due == self._steps])
             if room.due <= self._steps:
@@ -197,6 +208,14 @@ class SglangLink:
             decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple([one for _, one in copies])))
         if not room.is_sent or room.chunks[-1] not in chunks:  # its first output comes with the last chunk
             return
+        if room.awaits_metadata:
+            self._late_metadata.append((self._steps + METADATA_STEPS, room))
+        else:
+            self._copy_metadata(room)
+
+    def _copy_metadata(self, room: Room) -> None:
+        """Copy the first output of a transfer, and what else comes with it."""
+        prefill, decode = self._ends
         for name, tensor in vars(prefill.buffers).items():
             if hasattr(tensor, "copy_"):
                 getattr(decode.buffers, name)[room.decode_buffer].copy_(tensor[room.prefill_buffer])
@@ -209,7 +228,9 @@ class SglangLink:
 
 
 class End:
-    """A side's end of a room, as sender or receiver of the release; its `state` is asked until it is final."""
+    """A side's end of a room, as sender or receiver of the release; its `state` is asked until it is `final`."""
+
+    final: Sequence[Any]
 
     def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)  # type: ignore[call-arg]  # the release's
@@ -220,7 +241,7 @@ class End:
         if self.conclude_state is not None:
             return self.conclude_state
         state = self.state(self._room)
-        if state.name in ("Failed", "Success"):
+        if state in self.final:
             self.conclude_state = state
         return state
 
@@ -274,6 +295,8 @@ def _sender(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
     class Sender(End, release.code("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
+        final = (poll.Failed, poll.Success)
+
         def state(self, room: Room) -> Any:
             if room.has_failed or (room.wanted is None and self.gives_up()):
                 return poll.Failed
@@ -307,6 +330,8 @@ def _receiver(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
     class Receiver(End, release.code("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
+        final = (poll.Failed, poll.Success)
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.abort_notified, self.bootstrap_infos = False, (RANK,)
@@ -341,6 +366,9 @@ def _receiver(release: SglangRelease) -> type:
             is_first, self.abort_notified = not self.abort_notified, True
             if is_first and (force_arm or self._room.wanted is not None):
                 _await_acknowledgement(self.kv_mgr, self._room, self._number)
+
+        def clear(self) -> None:
+            self._room.awaits_metadata = False
 
     return Receiver
 

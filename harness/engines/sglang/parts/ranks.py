@@ -4,7 +4,8 @@ Real: so many schedulers, each with its own pools, tree, controller and storage;
 counts of the host tier and the storage, the polls of transfers, held pages of aborted ones.
 Stand-in: the process groups: ranks run one at a time, up to a collective that waits for another.
 Shows: a rank that waits for ever, with the place of each; batches, requests, trees or free units that differ; faults
-come to one rank alone: `host.slow`, those of the storage and of the transfer, `clock.jumps` (the prefetch times out).
+come to one rank alone: `host.slow`, those of the storage and of the transfer, `clock.jumps` (the prefetch times
+out), `link.metadata` (the first output arrives after the pages).
 """
 
 import sys
@@ -18,7 +19,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SglangCapability, Terms
 from swarden.harness.engines.sglang.parts import storage
 from swarden.harness.engines.sglang.parts.host_tier import HOST_SLOW
-from swarden.harness.engines.sglang.parts.link import LINK_FAULTS
+from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, LINK_METADATA
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
 from swarden.harness.kit.part import off
 from swarden.harness.kit.ranks import Group, Ranks, in_lockstep
@@ -29,10 +30,13 @@ OF_RANKS = tuple([f"sglang.srt.{name}." for name in ("mem_cache", "managers", "s
 GROUPS, RANKS_OF_TENSORS = ("attn_tp_cpu_group", "tp_cpu_group"), ("tp_rank", "attn_tp_rank")  # of a scheduler
 SIZES = ("tp_size", "attn_tp_size", "moe_tp_size")
 COUNTER = "counter"
+FAULTS = {
+    storage.CLOCK_JUMPS: "the clock by which the storage times out jumps ahead",
+    LINK_METADATA: "the first output of a transfer arrives some steps after its pages",
+}
 # Not a full host pool: the sizes are equal, and what a prefetch gives back is counted on all ranks (0.5.23,
 # unified_radix_cache.py:3316).  Not an abort: the requests are broadcast (request_receiver.py:206).
-DIFFERING = (HOST_SLOW, *storage.FAULTS, *LINK_FAULTS)
-FAULTS = {storage.CLOCK_JUMPS: "the clock by which the storage times out jumps ahead"}
+DIFFERING = (HOST_SLOW, *storage.FAULTS, *LINK_FAULTS, *FAULTS)
 
 
 class RankGroup(SglangCapability, frozen=True):
@@ -54,7 +58,7 @@ class RankGroup(SglangCapability, frozen=True):
         )
 
     def shape(self, config: Any) -> Mapping[str, Any]:
-        return {"ranks": self.ranks, "differing": (*DIFFERING, *FAULTS)}
+        return {"ranks": self.ranks, "differing": DIFFERING}
 
     def faults(self, config: Any) -> Mapping[str, str]:
         return FAULTS

@@ -11,13 +11,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import (
-    LOAD_LATE,
-    STORE_LATE,
-    ConnectorWorker,
-    ReleasedSide,
-    children_of,
-)
+from swarden.harness.engines.vllm.connector import LOAD_LATE, STORE_LATE, ConnectorWorker, ReleasedSide, children_of
 from swarden.harness.engines.vllm.parts.disk import TagRows, Tiers
 from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import VllmPass
