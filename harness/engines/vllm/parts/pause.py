@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.kit.settings import Drawn, PartSettings
-from swarden.invariants.events import Paused, Resumed
+from swarden.invariants.events import CacheReset, Paused, Resumed
 
 AWAKE: dict[str, Sequence[Any]] = {"sleeps": (False,)}
 
@@ -96,11 +96,13 @@ class Pausing:
                 if any(request.req is req for req in scheduler.running):
                     request.dropped = self._engine.runner.last_launch
         try:
-            return bool(self._built.core.reset_prefix_cache(resets_running, resets_connector))
+            is_done = bool(self._built.core.reset_prefix_cache(resets_running, resets_connector))
         except RuntimeError:
             if not getattr(scheduler, "deferred_frees", ()):
                 raise
-            return False
+            is_done = False
+        self._engine.log.notice(CacheReset(is_done, 0, is_copying=False))
+        return is_done
 
     @property
     def _is_loading(self) -> bool:
