@@ -37,6 +37,8 @@ def note_blocks(change: Transition) -> None:
         request, begun = change.before.request_by_id.get(landing.request_id), past.computed.get(landing.request_id)
         if begun is None or request is None or request.session or request.id in past.served:
             continue
+        if request.num_outputs:  # of a resumed request no pass needs to end in its prompt
+            continue
         if landing.counts and landing.end >= request.prompt_len:
             past.served[request.id] = [*_ends(change, begun.start, request.prompt_len)]
 

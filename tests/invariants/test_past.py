@@ -55,21 +55,23 @@ def test_engine_that_keeps_the_ends_of_passes_serves_the_last_page_boundary():
 
 
 @pytest.mark.parametrize(
-    ("events", "ends", "blocks", "served"),
+    ("events", "num_outputs", "ends", "second", "served"),
     [
-        pytest.param((), Ends.PROMPT, (7, 8), [16], id="end-of-the-prompt"),
-        pytest.param((), Ends.PAGES, (7, 8), [8, 12, 16], id="blocks-that-were-computed"),
-        pytest.param((evicted("full", 8),), Ends.PROMPT, (7, 0), [16], id="evicted-in-the-same-step"),
+        pytest.param((), 0, Ends.PROMPT, 8, {1: [16]}, id="end-of-the-prompt"),
+        pytest.param((), 0, Ends.PAGES, 8, {1: [8, 12, 16]}, id="blocks-that-were-computed"),
+        pytest.param((), 3, Ends.PROMPT, 8, {}, id="resumed-behind-outputs"),
+        pytest.param((evicted("full", 8),), 0, Ends.PROMPT, 0, {1: [16]}, id="evicted-in-the-same-step"),
     ],
 )
-def test_blocks_of_a_computed_prompt_are_noted(events, ends, blocks, served):
+def test_blocks_of_a_computed_prompt_are_noted(events, num_outputs, ends, second, served):
     """An engine without nodes, in which r1 computes [8, 18)."""
     computes = Admitted(1, 8, 18, (), ()), Written(7, 1, "full", 8, 16, (7, 8))
-    change = prefill(*computes, *events, nodes=None)
+    requests = tuple(request._replace(num_outputs=num_outputs) for request in BEFORE.requests or ())
+    change = prefill(*computes, *events, nodes=None, requests=requests)
     past = noted(replace(change, after=replace(AFTER, nodes=None, records=())), ends=ends)
 
-    assert past.served == {1: served}
-    assert past.computed == {1: Computed(8, {(0, 2): blocks[0], (0, 3): blocks[1]})}
+    assert past.served == served
+    assert past.computed == {1: Computed(8, {(0, 2): 7, (0, 3): second})}
 
 
 def test_only_the_latest_requests_are_kept():

@@ -149,6 +149,7 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
     """The limits; a frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
     max_len, keeps_ended = max_request_len(release, config), not release.has("finishing_requests_left_out")
     lag = max(config.page_size, config.sliding_window or 0) + config.window_eviction_interval
+    # With a window, what is asked for is the end of each pass: for the pages before it no promise was found.
     keeps = Ends.PAGES if config.sliding_window is None else Ends.PASSES
     shares = not config.side.is_on and config.caches_prefixes
     return Limits(

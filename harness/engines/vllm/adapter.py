@@ -33,11 +33,11 @@ DECISIONS = (
 CODE = EngineCode(
     "vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[*WORKER, drafts.__name__, tags.__name__], decisions=DECISIONS
 )
-OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed)
+OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed, seen.CacheReset)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
 # Laws that could not fail: the stand-in samples and accepts drafts, and says whose results count; the lengths of a
 # record are counted in whole blocks, and from the passes in flight; an aborted request is not shown any more; the
-# adapter keeps the sessions and their turns.
+# adapter keeps the sessions and their turns; when a reset must be done is not known.
 ONE_SIDED = frozenset(
     {
         "aborted_requests_stop_decoding",
@@ -45,6 +45,7 @@ ONE_SIDED = frozenset(
         "discarded_results_are_stale",
         "launched_tokens_are_in_flight",
         "cursors_are_page_aligned",
+        "idle_engine_can_be_reset",
         *("session_has_one_turn", "kept_records_match_their_sessions", "session_outlives_its_turn"),
     }
 )

@@ -7,7 +7,7 @@ cannot be updated.
 
 from itertools import chain
 
-from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, CacheReset, Flushed
+from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, CacheReset, Flushed, Retracted
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.lifecycle.sessions import session_ref
 from swarden.invariants.transition import Transition, When
@@ -42,11 +42,15 @@ def can_be_reset(before: Snapshot, idle_steps: int, *, is_copying: bool) -> bool
 
 @invariant(When.OP, needs=("records", "CacheReset"), on=(CacheReset,))
 def reset_spares_kv_in_use(change: Transition) -> Evidence:
-    """An engine refuses a reset while a request or a transfer has KV, or a copy to or from the host is under way."""
+    """An engine refuses a reset while a request or a transfer has KV, or a copy to or from the host is under way.
+
+    A request that the reset puts back into the queue has given up its KV.
+    """
+    put_back = {event.request_id for event in change.events_of(Retracted)}
     for event in change.events_of(CacheReset):
         if event.is_done:
             for record in change.before.records or ():
-                if record.owner.kind in IN_USE:
+                if record.owner.kind in IN_USE and record.owner.id not in put_back:
                     yield found(owner_ref(record.owner), ResetCode.TAKEN_FROM, row=record.row)
             if event.is_copying:
                 yield found(Ref("engine"), ResetCode.DURING_A_COPY)
@@ -65,11 +69,14 @@ def idle_engine_can_be_reset(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "CacheReset"), on=(CacheReset,))
 def reset_leaves_nothing(change: Transition) -> Evidence:
-    """After a reset every unit is free, no node is in the tree, and neither a request nor a session has KV."""
+    """After a reset every unit is free, no node is in the tree, and neither a request nor a session has KV.
+
+    Units that outlast a drain may stay cached.
+    """
     after = change.after
     if not any(event.is_done for event in change.events_of(CacheReset)):
         return
-    for pool in after.pools:
+    for pool in [one for one in after.pools if not one.outlasts_drains]:
         if len(pool.free) + pool.num_absent != pool.capacity:
             counts = {"free": len(pool.free), "capacity": pool.capacity - pool.num_absent}
             yield found(pool_ref(pool.name), ResetCode.UNITS_LEFT, **counts)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from swarden.invariants.events import CacheReset, Flushed, Owner
+from swarden.invariants.events import CacheReset, Flushed, Owner, Retracted
 from swarden.invariants.laws.lifecycle.resets import (
     ResetCode,
     flush_drops_what_is_idle,
@@ -17,6 +17,7 @@ from tests.invariants.builders import AFTER, R1, broken, healthy, idle, receipts
 DONE, REFUSED = CacheReset(True, 3, False), CacheReset(False, 3, False)
 ENGINE = Ref("engine")
 POOLS = tuple(replace(pool, free=range(1, pool.capacity + 1), fenced=(), holdings=()) for pool in AFTER.pools)
+OUTLASTS = replace(POOLS[0], free=range(1, 12), outlasts_drains=True)
 EMPTY = replace(AFTER, pools=POOLS, nodes=(), records=(), receipts=(), requests=(), launches=())
 CACHED = replace(AFTER, records=(), requests=(), launches=())
 KEPT = (AFTER.records or ())[0]._replace(owner=Owner("session", 4))
@@ -43,6 +44,7 @@ CASES = [
     healthy(reset_spares_kv_in_use, asked(DONE, after=EMPTY)),
     healthy(reset_spares_kv_in_use, asked(REFUSED, AFTER), "refused-while-a-request-has-KV"),
     healthy(reset_spares_kv_in_use, asked(DONE, replace(CACHED, records=(KEPT,)), EMPTY), "kv-of-a-session"),
+    healthy(reset_spares_kv_in_use, idle(Retracted(1, 3, ()), DONE, before=AFTER, after=EMPTY), "request-was-put-back"),
     broken(
         reset_spares_kv_in_use,
         "request-has-kv",
@@ -69,6 +71,7 @@ CASES = [
     broken(idle_engine_can_be_reset, "refused", asked(REFUSED), found(ENGINE, ResetCode.REFUSED, steps=3)),
     healthy(reset_leaves_nothing, asked(DONE, after=EMPTY)),
     healthy(reset_leaves_nothing, asked(REFUSED, AFTER), "refused"),
+    healthy(reset_leaves_nothing, asked(DONE, after=replace(EMPTY, pools=(OUTLASTS, *POOLS[1:]))), "outlasts-drains"),
     broken(
         reset_leaves_nothing,
         "unit",

@@ -16,7 +16,7 @@ from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, PartSettings
-from swarden.invariants.events import Paused, Resumed
+from swarden.invariants.events import CacheReset, Paused, Resumed
 from swarden.invariants.view import Snapshot
 
 AWAKE: dict[str, Sequence[Any]] = {"sleeps": (False,)}
@@ -112,11 +112,13 @@ class Pausing(Part):
                 if any(request.req is req for req in scheduler.running):
                     request.run += 1  # the results of passes in flight are not used
         try:
-            return bool(self._built.core.reset_prefix_cache(resets_running, resets_connector))
+            is_done = bool(self._built.core.reset_prefix_cache(resets_running, resets_connector))
         except RuntimeError:
             if not getattr(scheduler, "deferred_frees", ()):
                 raise
-            return False
+            is_done = False
+        self._engine.log.notice(CacheReset(is_done, 0, is_copying=False))
+        return is_done
 
     @property
     def _is_loading(self) -> bool:
