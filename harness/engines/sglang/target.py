@@ -19,7 +19,6 @@ from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.capability import off
 from swarden.harness.engines.sglang.config import (
     FAULTS,
-    OF_ONE_SIDE,
     SERVER_NEEDS,
     SglangConfig,
     pair_configs,
@@ -33,7 +32,7 @@ from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
 from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import default_of, flat, replaced
+from swarden.harness.kit.settings import flat, replaced
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(
@@ -63,8 +62,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
     kept = (*off(Side),)
-    one_sided = tuple([name for part in OF_ONE_SIDE for name in default_of(part)])
-    servers = ("sglang.launch_server", "sglang serve")
     faults: Mapping[str, str] = FAULTS
     releases = SGLANG
     load = boot
