@@ -36,7 +36,7 @@ PRIORITIES, PREEMPTION = "enable-priority-scheduling", "priority-scheduling-pree
 INTERVAL = "SGLANG_SWA_EVICTION_INTERVAL"
 USUAL_RUNNING = 16  # requests, of a server that bounds them by its free memory
 MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
-    "gemma-?3": {"sliding_window": 1023},
+    "gemma-?[34]": {"sliding_window": 1023},
     "gpt-oss|mimo-v2": {"sliding_window": 127},
     "qwen3-next|qwen3[.]5|nemotron-h|falcon-h1|granite-4|kimi-linear": {"state_slots": True},
 }

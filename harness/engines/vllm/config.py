@@ -32,6 +32,7 @@ CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS  # of the KV connecto
 
 MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
     "gemma-?3": {"windows": (1024,) * 5, "windows_first": True},
+    "gemma-?4": {"windows": (1024,) * 5, "windows_first": True, "block_size": 32, "window_block_sizes": (16,) * 5},
     "gpt-oss": {"windows": (128,), "windows_first": True},
     "qwen3-next|qwen3[.]5|nemotron-h|falcon-h1|granite-4|kimi-linear": {"state_groups": 3, "block_size": 800},
 }

@@ -60,7 +60,7 @@ class Offload(VllmPart, frozen=True):
             return {}
         extra, option = found[OFFLOADING], "kv-transfer-config"
         usual = count_in(line, option, extra, "block_size", line.page_len) // line.page_len
-        blocks = count_in(line, option, extra, "blocks_per_chunk", usual)
+        blocks = count_in(line, option, extra, "blocks_per_chunk", max(1, usual))
         return {"cpu_chunks": chunks // blocks, "chunk_blocks": blocks, "eviction": extra.get("eviction_policy", LRU)}
 
     @property
