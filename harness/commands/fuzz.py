@@ -92,21 +92,17 @@ def fuzz(
         if engine or (workers or 1) > 1:
             raise UsageError("--url: drives one server with one worker; leave out --engine and --workers")
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
-    line = None
-    if launch is not None:
-        engine, line = launched(launch, engine or [], server.url)
-        machine = machine or line.machine
-    engines, machine = engine or [OWN], machine or (ENGINE if settings else None)
+    engine, line = launched(launch, engine or [], server.url)
+    engines, machine = engine or [OWN], machine or line.machine or (ENGINE if settings else None)
     check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())))
     seconds = 60 * (minutes or (inf if runs else PROFILES[profile].minutes))
     drawn_seed = secrets.randbits(32) if seed is None else seed
-    given = {**(line.settings if line is not None else {}), **settings_of(settings or [], engines)}
+    given = {**line.settings, **settings_of(settings or [], engines)}
     fixed = server.learn(given, seconds + shrink_seconds, servers.note).settings
     shared = Plan(engine=engines[0], profile=PROFILES[profile], seed=drawn_seed, seconds=seconds, max_runs=runs)
     shared = replace(shared, machine=machine, model=model or "", mutant=mutant, settings=fixed)
     shared = replace(shared, workers=workers or os.cpu_count() or 1, stop_on_first=stop_on_first)
-    shared = replace(shared, fixes=tuple(with_fix or ()), out=out, corpus=corpus, launch=launch or "")
-    shared = replace(shared, not_driven=line.not_driven if line is not None else ())
+    shared = replace(shared, fixes=tuple(with_fix or ()), out=out, corpus=corpus, launch=line)
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
@@ -233,8 +229,8 @@ def _subject(plan: Plan) -> str:
     subject = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
     subject += f" with model {plan.model}" if plan.model else ""
     fixed = plan.settings if plan.engine != servers.NAME else {"url": plan.settings["url"]}
-    fixed_words = [f"launched as {plan.launch!r}"] if plan.launch else assignments(fixed)
-    subject += "".join(f", {one}" for one in fixed_words)
+    line = plan.launch.text
+    subject += f", launched as {line!r}" if line else "".join(f", {one}" for one in assignments(fixed))
     subject += f" and the bug {plan.mutant}" if plan.mutant is not None else ""
     return subject + (f" with the fix of {', '.join(plan.fixes)}" if plan.fixes else "")
 
@@ -259,8 +255,8 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--mutes": asked.mutes if asked.mutes != MUTES else None,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    words += ["--launch", plan.launch] if plan.launch else []
-    assigned = (asked.server.settings or []) if plan.launch else assignments(plan.settings)
+    words += ["--launch", plan.launch.text] if plan.launch.text else []
+    assigned = (asked.server.settings or []) if plan.launch.text else assignments(plan.settings)
     words += asked.server.words or [word for one in assigned for word in ("--set", one)]
     words += [word for one in plan.fixes for word in ("--with-fix", one)]
     is_named = list(engines) != [OWN] and not asked.server.words

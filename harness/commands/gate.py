@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,26 +69,15 @@ def gate(
         assert new_root is not None, "a checkout has a folder"
         ERR.print("comparing the head with its base", markup=False)
         change = difference(old_root, new_root, new.code.package)
-        size = workers or os.cpu_count() or 1
-        given = launched(launch, [new.process])[1] if launch is not None else None
-        plan = Plan(
-            engine=new.process,
-            profile=PROFILES["default"],
-            seed=seed,
-            seconds=60 * minutes,
-            max_runs=runs,
-            out=out,
-            workers=size,
-            change=change.lines,
-            settings=given.settings if given is not None else {},
-            machine=given.machine if given is not None else None,
-            launch=launch or "",
-        )
+        _, line = launched(launch, [new.process])
+        plan = Plan(engine=new.process, profile=PROFILES["default"], seed=seed, seconds=60 * minutes, max_runs=runs)
+        plan = replace(plan, out=out, workers=workers or os.cpu_count() or 1, change=change.lines)
+        plan = replace(plan, settings=line.settings, machine=line.machine, launch=line)
         done, why_broken = judged(plan, old.process, lines, change.renamed)
         page = GatePage(new, done, why_broken, aside)
         _write(page, out, new, new_root)
-        for line in page.short_lines():
-            OUT.print(line, markup=False, soft_wrap=True)
+        for text in page.short_lines():
+            OUT.print(text, markup=False, soft_wrap=True)
     OUT.print(f"the page: {out / 'page.md'}", markup=False, soft_wrap=True)
     is_missed = require_reach and not page.reach.is_reached
     raise typer.Exit(worst([page.code, *[ExitCode.RED] * is_missed]))

@@ -14,8 +14,13 @@ from swarden.harness.search.fixed_settings import assignments
 LAUNCH = traffic_option("--launch", help="the settings of a server, by the line that launches it", metavar="COMMAND")
 
 
-def launched(text: str, engines: Sequence[str] = (), url: str | None = None) -> tuple[list[str], Launch]:
-    """The engine of a launch line, by default its newest release, and what the line sets, which is noted."""
+def launched(text: str | None, engines: Sequence[str], url: str | None = None) -> tuple[list[str], Launch]:
+    """The engine of a launch line, by default its newest release, and what the line sets, which is noted.
+
+    Without a line the engines are as they were.
+    """
+    if text is None:
+        return [*engines], Launch()
     if url is not None or len(engines) > 1:
         raise UsageError("--launch: is for one engine in this process; leave out --url and further ones of --engine")
     program, servers = Line(text).program, dict[str, Sequence[str]]()

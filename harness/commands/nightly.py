@@ -78,9 +78,7 @@ def nightly(
             raise UsageError("--url: drives one server with one worker; leave out --engine, --workers and --scheduler")
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     check_target("--junit", junit)
-    given = None
-    if launch is not None and resume is None:
-        engine, given = launched(launch, engine or [], server.url)
+    engine, given = launched(launch if resume is None else None, engine or [], server.url)
     order = Order(engine or [OWN], "", minutes, runs, profile, seed, mutant, gate, with_fix or (), line=given)
     place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume, server.url)
     limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))
@@ -101,7 +99,7 @@ def _begun(place: Archive, order: Order, server: ServerOptions) -> tuple[Archive
     """A new night; if it has a server, the server reports its settings first."""
     if order.profile not in PROFILES:
         raise UsageError(f"--profile: {order.profile!r} is not one of {', '.join(PROFILES)}")
-    if server.settings and server.url is None and order.line is None:
+    if server.settings and server.url is None and not order.line.text:
         raise UsageError("--set: is for a server, or beside --launch; give one of --url and --launch too")
     check_engines(order.engines, None, None, Changes(order.mutant, tuple(order.fixes)))
     words = ["swarden", *sys.argv[1:]]
@@ -109,12 +107,10 @@ def _begun(place: Archive, order: Order, server: ServerOptions) -> tuple[Archive
         words = ["swarden", "nightly", "--archive", str(place.root), *server.words, *_words_of(order)]
     is_limited = (order.minutes, order.runs) != (None, None)
     minutes = order.minutes if is_limited else PROFILES[order.profile].minutes
-    about = ""
     fixed, seconds = settings_of(server.settings or [], order.engines), inf if minutes is None else 60 * minutes
-    if order.line is not None:
-        fixed, about = {**order.line.settings, **fixed}, f"not driven: {', '.join(order.line.not_driven) or 'nothing'}"
-    settings, reported = server.learn(fixed, seconds, servers.note)
-    order = order._replace(command=shlex.join(words), minutes=minutes, settings=settings, about=reported or about)
+    settings, about = server.learn({**order.line.settings, **fixed}, seconds, servers.note)
+    about = about or ", ".join(["not driven:", *order.line.not_driven]) * bool(order.line.text)
+    order = order._replace(command=shlex.join(words), minutes=minutes, settings=settings, about=about)
     night = begin(place, order)
     for line in night.not_ended:
         ERR.print(line, markup=False, soft_wrap=True)

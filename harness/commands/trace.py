@@ -72,10 +72,7 @@ def trace(
     pools = [Pool("full", full_pages), Pool("swa", swa_pages, window)][: 2 if swa_pages else 1]
     shape = Shape(page_size, pools, chunk_len, max_running, longest(requests))
     of_own = {"--oracle": oracle, "--host-ratio": host_ratio, "--overlap": overlap, "--mixed": mixed}
-    if target.name != OWN and (given := [name for name, value in of_own.items() if value]):
-        raise UsageError(f"{given[0]} is for the engine {OWN} only; leave it out, and see --set")
-    if target.name == OWN and settings:
-        raise UsageError(f"--set is for releases; the engine {OWN} has options")
+    _refuse(target, {"--set": settings} if target.name == OWN else of_own)
     of_own_engine = {
         "overlap": overlap,
         "mixed_batches": mixed,
@@ -91,8 +88,12 @@ def trace(
             served = _serve(requests, config, Pace(step_ms, _cadence(check_every, oracle=oracle), oracle), engine)
     except ConfigError as error:
         raise UsageError(str(error)) from error
-    _print_served(served, as_json=as_json)
-    raise typer.Exit(_code(served.failure))
+    raise typer.Exit(_print_served(served, as_json=as_json))
+
+
+def _refuse(target: Target, options: Mapping[str, Any]) -> None:
+    if given := [name for name, value in options.items() if value]:
+        raise UsageError(f"{given[0]} is not for the engine {target.name}; leave it out")
 
 
 def _config_of(target: Target, shape: Shape, settings: Mapping[str, Any]) -> Any:
@@ -120,7 +121,7 @@ def _serve(requests: Sequence[TraceRequest], config: Any, pace: Pace, engine: st
         return serve(requests, config, pace, on_end=lambda: bar.advance(task), engine=engine)
 
 
-def _print_served(served: Served, *, as_json: bool) -> None:
+def _print_served(served: Served, *, as_json: bool) -> ExitCode:
     remarks = ERR if as_json else OUT
     if served.failure is not None:
         print_lines(remarks, failure_lines(served.failure))
@@ -131,6 +132,7 @@ def _print_served(served: Served, *, as_json: bool) -> None:
         print_json(served.summary.to_mapping())
     else:
         OUT.print(_table(served.summary))
+    return _code(served.failure)
 
 
 def _table(summary: Summary) -> Table:

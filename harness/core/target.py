@@ -82,14 +82,15 @@ class Shape(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """The settings of a server's launch line, in JSON form, and the machine that drives such an engine.
+    """The settings of a server's launch line, in JSON form, and the machine that drives such an engine; or no line.
 
     `not_driven` are the options of the line that change nothing here.
     """
 
-    machine: str
-    settings: Mapping[str, Any]
-    not_driven: Sequence[str]
+    text: str = ""
+    machine: str | None = None
+    settings: Mapping[str, Any] = {}
+    not_driven: Sequence[str] = ()
 
 
 class Draw(Protocol):

@@ -100,12 +100,6 @@ class Line:
         except msgspec.DecodeError as error:
             raise self.error(name, "an object in JSON") from error
 
-    def count_in(self, name: str, found: Mapping[str, Any], key: str, usual: int) -> int:
-        """The whole number of this key in the object of an option."""
-        if isinstance(value := found.get(key, usual), int) and value > 0:
-            return value
-        raise self.error(name, f"a whole number for {key}")
-
     def error(self, name: str, want: str) -> UsageError:
         return UsageError(f"--launch: --{name} is {self._options.get(name)!r}; want {want}")
 
@@ -122,11 +116,20 @@ class Line:
     def scaled(self, length: int) -> int:
         return max(length // self.scale, min(length, self.page_len))
 
-    def context(self, name: str) -> int:
-        """The context that a run can hold: two requests as long as it fill the largest pool."""
-        return min(self.length(name, self.pool_len * self.scale), self.pool_len // 2)
 
-    def of_model(self, models: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """The entry of the model, by a pattern in its name; {} for another one."""
-        name = f"{self.word('model')} {self.word('model-path')}".lower()
-        return next((one for pattern, one in models.items() if re.search(pattern, name)), {})
+def context_of(line: Line, name: str) -> int:
+    """The context that a run can hold: two requests as long as it fill the largest pool."""
+    return min(line.length(name, line.pool_len * line.scale), line.pool_len // 2)
+
+
+def entry_of_model(line: Line, models: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The entry of the model of the line, by a pattern in its name; {} for another one."""
+    name = f"{line.word('model')} {line.word('model-path')}".lower()
+    return next((one for pattern, one in models.items() if re.search(pattern, name)), {})
+
+
+def count_in(line: Line, name: str, found: Mapping[str, Any], key: str, usual: int) -> int:
+    """The whole number of this key in the object of an option."""
+    if isinstance(value := found.get(key, usual), int) and value > 0:
+        return value
+    raise line.error(name, f"a whole number for {key}")

@@ -86,6 +86,8 @@ class Settings(PartSettings, frozen=True):
     """
 
     main: ClassVar[Sequence[str]] = ()
+    servers: ClassVar[Sequence[str]] = ()  # the programs of its launch lines
+    one_sided: ClassVar[Sequence[str]] = ()  # settings that are not for both sides of a pair
 
     def __post_init__(self) -> None:
         values, defaults = flat(self), default_of(type(self))
@@ -221,6 +223,7 @@ class ConfiguredTarget(Target):
                 groups.setdefault(setting, [setting]).append(name)
             cls.coupled = tuple(groups.values())
             cls.main_settings = cls.config_type.main
+            cls.servers, cls.one_sided = cls.config_type.servers, cls.config_type.one_sided
 
     def config(self, draw: Draw) -> Any:
         return made(self.config_type, drawn(draw, self.config_type))
@@ -231,7 +234,7 @@ class ConfiguredTarget(Target):
             config = self.decode(self.encode(self.config_type.of_line(line)))
         except InvalidConfig as error:
             raise UsageError(f"--launch: such a server cannot be driven: {error}") from error
-        return Launch(PAIR if self.role(config) else ENGINE, self.encode(config), line.not_driven)
+        return Launch(text, PAIR if self.role(config) else ENGINE, self.encode(config), line.not_driven)
 
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape

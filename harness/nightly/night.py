@@ -124,7 +124,7 @@ class Order(NamedTuple):
     fixes: Sequence[str] = ()
     settings: Mapping[str, Any] = {}
     about: str = ""
-    line: Launch | None = None
+    line: Launch = Launch()
 
 
 def begin(archive: Archive, order: Order) -> Night:
@@ -148,7 +148,7 @@ def begin(archive: Archive, order: Order) -> Night:
         after=latest({one.name: one.after for one in earlier}),
         settings=dict(order.settings),
         about=order.about,
-        machine=order.line.machine if order.line is not None else None,
+        machine=order.line.machine,
         engines=[_engine_of_night(engine) for engine in order.engines],
         not_ended=[*_lines_of(archive, [one for one in earlier if one.exit_code is None])],
     )

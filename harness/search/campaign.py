@@ -21,7 +21,7 @@ from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of, failure_like, log_of, replay
 from swarden.harness.core.running_log import RunningLog
-from swarden.harness.core.target import prepare
+from swarden.harness.core.target import Launch, prepare
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.corpus import CHANGED, CorpusPart, RareRun, Share, logs_of
@@ -51,7 +51,7 @@ class Plan:
     runs the stand-in.  `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are
     saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first, `part` such logs themselves;
     see corpus.py.  `known` are the shrunk logs of failures that are only counted, and that runs are steered away from.
-    `settings` (as JSON) and `fixes` are in all runs; those of a `launch` line, too, of which some is `not_driven`.
+    `settings` (as JSON) and `fixes` are in all runs; the settings may be those of a `launch` line.
     """
 
     engine: str
@@ -70,8 +70,7 @@ class Plan:
     part: CorpusPart | None = None
     known: Sequence[OpLog] = ()
     settings: Settings = field(default_factory=dict)
-    launch: str = ""
-    not_driven: Sequence[str] = ()
+    launch: Launch = field(default_factory=Launch)
     fixes: tuple[str, ...] = ()
     deaths: Deaths = field(default_factory=dict)  # in trials of fixes
     change: Sequence[ChangedLine] = ()  # that is followed, and to which runs are steered

@@ -199,7 +199,7 @@ class Outcome:
             "engine": self.target.name,
             "engine_version": self.target.version(),
             "command": self.command,
-            **({"not_driven": [*self.plan.not_driven]} if self.plan.launch else {}),
+            **({"not_driven": [*self.plan.launch.not_driven]} if self.plan.launch.text else {}),
             "seed": self.plan.seed,
             "profile": self.plan.profile.name,
             "workers": self.plan.workers,

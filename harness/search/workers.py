@@ -149,7 +149,7 @@ class WorkerGroup:
             elif isinstance(message.result, UsageError):
                 raise message.result
         if self.result.is_refused and not self._is_stopped:
-            raise refusal(self.result.refused, plan.settings, plan.model, plan.launch)
+            raise refusal(self.result.refused, plan.settings, plan.model, plan.launch.text)
         self.result.seconds = time.monotonic() - self.started_at
         self._go_on()
 

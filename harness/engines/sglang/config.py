@@ -21,9 +21,9 @@ from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.parts.states import BUFFER, LAZY_BUFFER, NO_BUFFER, States
 from swarden.harness.engines.sglang.parts.storage import Storage
 from swarden.harness.engines.sglang.pools import MAX_PAGES
-from swarden.harness.kit.launch import Line, table
+from swarden.harness.kit.launch import Line, context_of, entry_of_model, table
 from swarden.harness.kit.part import merged, off, server_needs, without
-from swarden.harness.kit.settings import Drawn, Needs, OneOf, Settings, drawn, made, replaced, within
+from swarden.harness.kit.settings import Drawn, Needs, OneOf, Settings, default_of, drawn, made, replaced, within
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS
 from swarden.invariants.view import ComponentView
 
@@ -39,7 +39,7 @@ PRIORITIES, PREEMPTION = "enable-priority-scheduling", "priority-scheduling-pree
 INTERVAL = "SGLANG_SWA_EVICTION_INTERVAL"
 USUAL_RUNNING = 16  # requests, of a server that bounds them by its free memory
 MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
-    "gemma-?3": {"sliding_window": 1023},
+    "gemma-?[34]": {"sliding_window": 1023},
     "gpt-oss|mimo-v2": {"sliding_window": 127},
     "qwen3-next|qwen3[.]5|nemotron-h|falcon-h1|granite-4|kimi-linear": {"state_slots": True},
 }
@@ -127,6 +127,8 @@ class SglangConfig(Settings, frozen=True):
         splits_leaves=(Line.has, "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT"),
         preemption_threshold=lambda line: line.number(PREEMPTION, 10) if line.has(PRIORITIES) else None,
     )
+    servers = ("sglang.launch_server", "sglang serve")
+    one_sided = tuple([name for part in OF_ONE_SIDE for name in default_of(part)])
     main = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     needs = (
         Needs("sliding_window", WITHOUT_A_WINDOW, at=None),
@@ -152,11 +154,11 @@ class SglangConfig(Settings, frozen=True):
 
         What depends on the GPU is that of 80 GB.
         """
-        of_model = line.of_model(MODELS)
+        of_model = entry_of_model(line, MODELS)
         window = of_model.get("sliding_window")
         page, chunk = line.number("page-size", 1), line.number("chunked-prefill-size", 8192)
         line.fit(page, chunk, window or 0)
-        values, context = cls.launched(line), line.context("context-length")
+        values, context = cls.launched(line), context_of(line, "context-length")
         chunk = -(-(line.scaled(chunk) if chunk > 0 else context) // page) * page
         window = None if window is None else line.scaled(window)
         full = max(2, min(line.pool_len, line.number("max-total-tokens", line.pool_len)) // page)

@@ -18,7 +18,6 @@ from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.config import (
     FAULTS,
-    OF_ONE_SIDE,
     SERVER_NEEDS,
     SglangConfig,
     pair_configs,
@@ -36,7 +35,7 @@ from swarden.harness.engines.sglang.worker_model import LAGUNA, check, real_mode
 from swarden.harness.engines.sglang.worker_mutants import MUTANTS as OF_WORKER
 from swarden.harness.kit.part import off
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import default_of, flat, replaced
+from swarden.harness.kit.settings import flat, replaced
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(
@@ -68,8 +67,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through", "served_prefixes"})
     kept = (*off(Side),)
-    one_sided = tuple([name for part in OF_ONE_SIDE for name in default_of(part)])
-    servers = ("sglang.launch_server", "sglang serve")
     faults: Mapping[str, str] = FAULTS
     releases = SGLANG
     load = boot

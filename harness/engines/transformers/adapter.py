@@ -51,6 +51,7 @@ class TransformersEngine(TransformersFacts):
         longest = min(config.max_context_len, longest)
         self.requests = TransformersRequests(self.core, longest, self.log.notice)
         self._begun: dict[Any, Pass[TableEntry]] = {}  # by the release's object for the first request
+        self._is_persistent, self._is_asynchronous = config.persistent_manager, config.asynchronous
         self._has_begun = not config.asynchronous
         if not config.asynchronous:
             self.reported -= names_of([seen.Discarded])
@@ -65,7 +66,18 @@ class TransformersEngine(TransformersFacts):
         return super().has_work or bool(self.core.processor.has_pending_requests())
 
     def submit(self, submission: Submission) -> int:
+        if self._is_persistent and self.passes.last_launch and not self.has_work:
+            self._begin_session()
         return self.requests.submit(submission)
+
+    def _begin_session(self) -> None:
+        """The loop of the last call of generate_batch ends, and that of the next one begins."""
+        processor = self.core.processor
+        if self._is_asynchronous and self._has_begun:  # the results of the last pass are asked for then
+            processor.inputs_and_outputs.current_pair = 1 - processor.inputs_and_outputs.current_pair
+            processor.update_batch()
+        self.core.manager._create_batch_processor()
+        self._has_begun = not self._is_asynchronous
 
     def abort(self, request_id: int) -> None:
         if request_id in self.requests:

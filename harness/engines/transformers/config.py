@@ -21,7 +21,8 @@ class TransformersConfig(Settings, frozen=True):
     `max_running_requests` is max_requests_per_batch, `decode_blocks` is max_blocks_per_request (0: no decode fast path
     with block tables).  `cpu_blocks` is the memory of cpu_offload_space in blocks of all layers.  `safety_margin` None
     is the default of the scheduler.  A request has at most `max_context_len` tokens, and with `checks_length` no more
-    than an empty cache holds: the releases have no such limits.
+    than an empty cache holds: the releases have no such limits.  A `persistent_manager` serves several calls of
+    generate_batch: the next one begins with the first request after all others have ended.
     """
 
     page_size: Annotated[int, within(LEAST_PAGE, 256), Drawn((4, 4, 8))] = 4
@@ -40,6 +41,7 @@ class TransformersConfig(Settings, frozen=True):
     decode_blocks: Annotated[int, within(0, 1024), Drawn((0, 0, 4, 32))] = 0
     cpu_blocks: Annotated[int, within(0, MAX_BLOCKS), Drawn((0, 0, 4, 16))] = 0
     checks_length: bool = True
+    persistent_manager: bool = False
 
     main = ("page_size", "num_blocks", "sliding_layers", "chunk_len", "asynchronous")
     needs = (Needs("decode_blocks", {"sliding_layers": (0,)}),)
@@ -90,4 +92,5 @@ def random_config(draw: Draw) -> TransformersConfig:
     least = -(-values["max_context_len"] // values["page_size"])
     values["num_blocks"] = least + draw.one_of((0, 1, 2, 4, 8, 16))
     values["safety_margin"] = draw.one_of((None, None, 0.0, 0.5))
+    values["persistent_manager"] = draw.one_of((False, False, True))
     return TransformersConfig(**values)

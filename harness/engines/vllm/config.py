@@ -24,7 +24,7 @@ from swarden.harness.engines.vllm.parts.pause import Pauses
 from swarden.harness.engines.vllm.parts.states import States, num_blocks_of
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
-from swarden.harness.kit.launch import Line, table
+from swarden.harness.kit.launch import Line, context_of, entry_of_model, table
 from swarden.harness.kit.part import merged, server_needs
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, drawn, made, replaced, within
 from swarden.harness.kit.tags import TagMemory
@@ -42,6 +42,7 @@ CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS  # of the KV connecto
 
 MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
     "gemma-?3": {"windows": (1024,) * 5, "windows_first": True},
+    "gemma-?4": {"windows": (1024,) * 5, "windows_first": True, "block_size": 32, "window_block_sizes": (16,) * 5},
     "gpt-oss": {"windows": (128,), "windows_first": True},
     "qwen3-next|qwen3[.]5|nemotron-h|falcon-h1|granite-4|kimi-linear": {"state_groups": 3, "block_size": 800},
 }
@@ -101,6 +102,8 @@ class VllmConfig(Settings, frozen=True):
         long_prefill_token_threshold=(Line.length, "long-prefill-token-threshold", 0),
         recomputes_loads=lambda line: line.mapping("kv-transfer-config").get(FAILURE_POLICY) == RECOMPUTE,
     )
+    servers: ClassVar[Sequence[str]] = ("vllm serve", "vllm.entrypoints.openai.api_server")
+    one_sided = ("role",)
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs", SEQUENCES)  # of a request
 
@@ -116,7 +119,7 @@ class VllmConfig(Settings, frozen=True):
     @classmethod
     def of_line(cls, line: Line) -> Self:
         """With layers by the name of the model.  What depends on the GPU is that of one with less than 70 GB."""
-        of_model = line.of_model(MODELS)
+        of_model = entry_of_model(line, MODELS)
         windows, chunk = of_model.get("windows", ()), line.number("max-num-batched-tokens", 2048)
         block = line.number("block-size", of_model.get("block_size", 16))
         line.fit(block, chunk, *windows)
@@ -129,7 +132,7 @@ class VllmConfig(Settings, frozen=True):
             "block_size": block,
             "windows": tuple([line.scaled(window) for window in windows]),
             "chunk_len": max(line.scaled(chunk), running * (2 if drafts else 1), drafts + 1),
-            "max_context_len": line.context("max-model-len"),
+            "max_context_len": context_of(line, "max-model-len"),
             "second_runner": has_second,
             "asynchronous": line.has("async-scheduling", usual=not is_refused),
             "retention_interval": interval and -(-line.scaled(interval) // block) * block,

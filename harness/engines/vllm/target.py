@@ -55,8 +55,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         ENGINE: MachineSpec((*SERVING_OPS, Pressure, *SESSION_OPS), batches=3),
         PAIR: MachineSpec(SERVING_OPS, roles=(pair.PREFILL, pair.DECODE), traffic=pair_traffic),
     }
-    kept = one_sided = (pair.ROLE,)
-    servers: Sequence[str] = ("vllm serve", "vllm.entrypoints.openai.api_server")
+    kept = (pair.ROLE,)
     faults: Mapping[str, str] = FAULTS
     contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests", "served_prefixes"})
     releases = VLLM

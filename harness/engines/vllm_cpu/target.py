@@ -57,6 +57,7 @@ class CpuConfig(VllmConfig, frozen=True):
     chunk_len: Annotated[int, within(1, 65536), Drawn((64, 32, 48, 128))] = 64
     seeds: Annotated[bool, Drawn((False, False, True))] = False
 
+    servers = ()
     options = VllmConfig.options[2:]  # the worker has no adapters
 
     def __post_init__(self) -> None:
@@ -71,7 +72,6 @@ class VllmCpuTarget(VllmTarget):
     name = "vllm-cpu"
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, models=tuple(MODELS))}
     faults: Mapping[str, str] = {}
-    servers = ()
     config_type = CpuConfig
     releases = VLLM_CPU
     catalog = MUTANTS.all

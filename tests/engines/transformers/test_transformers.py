@@ -50,6 +50,17 @@ def test_older_release_is_refused_with_the_oldest_that_is_driven():
         kind("5.18.0").check_environment()
 
 
+def test_second_session_of_a_persistent_manager_hits_the_first(release, on_release):
+    """Between them the loop has ended and the batch processor was reset; the answers are the same."""
+    ops = [PROMPT, Step(count=8), PROMPT]
+
+    result = on_release(release, served, f"transformers=={release}", {"persistent_manager": True}, ops, 6)
+
+    first, second = result.outputs.values()
+    assert (len(first), second) == (3, first)
+    assert next(entry for one in events_of(result, Launched) for entry in one.entries if entry[0] == 2)[1] == 8
+
+
 def test_sequences_of_a_request_share_its_prompt(release, on_release):
     ops = [Submit(recipe=PROMPT.recipe, max_new_tokens=3, sequences=3)]
 

@@ -62,6 +62,11 @@ LINES = {  # by what it launches: the line, the machine that drives it, and some
         "engine",
         {"windows": (32,) * 5, "windows_first": True, "policy": "priority", "chunk_len": 256},
     ),
+    "window-blocks-smaller-than-full-ones": (
+        "vllm serve google/gemma-4-31B-it --max-num-seqs 16",
+        "engine",
+        {"block_size": 32, "window_block_sizes": (16,) * 5, "num_blocks": 181},
+    ),
     "states-wider-than-a-pass": (
         "vllm serve Qwen/Qwen3-Next-80B-A3B --max-num-batched-tokens 512 --block-size 1648 --max-num-seqs 64",
         "engine",
@@ -70,7 +75,7 @@ LINES = {  # by what it launches: the line, the machine that drives it, and some
     "lmcache": (
         """vllm serve Qwen/Qwen3-32B --kv-transfer-config '{"kv_connector":"LMCacheConnectorV1"}'""",
         "engine",
-        {"external_len": 64, "late_loads": True, "recomputes_loads": False},
+        {"external_len": 64, "late_loads": False, "recomputes_loads": False},
     ),
     "offloading-with-drafts": (
         f"vllm serve openai/gpt-oss-20b --kv-transfer-config '{OFFLOADING}' --speculative-config '{EAGLE}'",

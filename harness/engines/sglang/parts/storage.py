@@ -25,7 +25,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SECONDS_PER_STEP, SglangCapability, Terms
 from swarden.harness.engines.sglang.parts.pair import BOTH
 from swarden.harness.kit.clock import EngineClock
-from swarden.harness.kit.launch import Line
+from swarden.harness.kit.launch import Line, count_in
 from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
 from swarden.harness.kit.ranks import Ranks
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, drawn, within
@@ -80,7 +80,7 @@ class Storage(SglangCapability, frozen=True):
             return {}
         line.leave_out(f"the code of the storage backend {backend}")
         option = "hicache-storage-backend-extra-config"
-        threshold = line.count_in(option, line.mapping(option), "prefetch_threshold", USUAL_THRESHOLD)
+        threshold = count_in(line, option, line.mapping(option), "prefetch_threshold", USUAL_THRESHOLD)
         return {
             "storage_policy": line.word("hicache-storage-prefetch-policy", POLICIES[0]),
             "prefetch_threshold": line.scaled(threshold),

@@ -15,7 +15,7 @@ from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.layers import ALIGN
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
-from swarden.harness.kit.launch import Line
+from swarden.harness.kit.launch import Line, count_in
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, OneOf, PartOf, drawn, replaced, within
 
@@ -46,7 +46,7 @@ class Drafts(VllmPart, frozen=True):
         drafter = NGRAM if found.get("method") in (NGRAM, NGRAM_GPU, "suffix") else EAGLE
         if drafter == EAGLE:
             line.leave_out("the KV of the draft model")
-        count = line.count_in("speculative-config", found, "num_speculative_tokens", USUAL_LEN)
+        count = count_in(line, "speculative-config", found, "num_speculative_tokens", USUAL_LEN)
         return {"draft_len": count, "drafter": drafter}
 
     @property

@@ -30,7 +30,7 @@ from swarden.harness.engines.vllm.parts.block_copies import BlockCopier, BlockCo
 from swarden.harness.engines.vllm.parts.copies import FATAL, Copier, OffloadingSide
 from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.requests import FindableBlocks
-from swarden.harness.kit.launch import Line
+from swarden.harness.kit.launch import Line, count_in
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, drawn, replaced, within
 from swarden.invariants.events import CopiedIn
@@ -74,8 +74,8 @@ class Offload(VllmPart, frozen=True):
         if OFFLOADING not in found:
             return {}
         extra, option = found[OFFLOADING], "kv-transfer-config"
-        usual = line.count_in(option, extra, "block_size", line.page_len) // line.page_len
-        blocks = line.count_in(option, extra, "blocks_per_chunk", usual)
+        usual = count_in(line, option, extra, "block_size", line.page_len) // line.page_len
+        blocks = count_in(line, option, extra, "blocks_per_chunk", max(1, usual))
         return {"cpu_chunks": chunks // blocks, "chunk_blocks": blocks, "eviction": extra.get("eviction_policy", LRU)}
 
     @property

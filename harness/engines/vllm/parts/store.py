@@ -13,16 +13,9 @@ from typing import Annotated, Any, NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw
+from swarden.harness.engines.vllm import connector
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import (
-    LMCACHE,
-    LOAD_FAILS,
-    LOAD_FAULTS,
-    LOAD_LATE,
-    STORE_LATE,
-    ConnectorWorker,
-    connectors_of,
-)
+from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE, STORE_LATE, ConnectorWorker
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import ALIGN, MAX_CONTEXT_LEN, POOL
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
@@ -33,7 +26,6 @@ from swarden.harness.kit.settings import Drawn, PartOf, drawn, replaced, within
 from swarden.invariants.events import HANDOVER_KIND, CopiedIn, Discarded, PrefixesCompared
 
 NAME = "SwardenStore"
-CHUNKS_OF_LMCACHE = 2  # in the store, of each prompt
 PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
 
 
@@ -53,10 +45,10 @@ class Storing(VllmPart, frozen=True):
 
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:
-        if LMCACHE not in connectors_of(line):
+        if connector.LMCACHE not in connector.connectors_of(line):
             return {}
         line.leave_out("the code of LMCache, for which a store has the first tokens of each prompt")
-        return {"external_len": CHUNKS_OF_LMCACHE * max(line.page_len, line.scaled(256)), "late_loads": True}
+        return {"external_len": 2 * max(line.page_len, line.scaled(256))}  # two of its chunks
 
     @property
     def loads_within_a_step(self) -> bool:
