@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 
 from swarden.harness.core.admission import load_log
+from swarden.harness.engines.sglang.worker_model import LAGUNA
 from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA
 from tests.engines.planting import NUM_OUTPUTS
 from tests.real import models
-from tests.real.models import LAGUNA
 from tests.real.servers import ROOT, SGLANG_ON_CPU, SWARDEN, VLLM, Engine, free_port, run_with_engine
 
 CHAIN_S, FEW_OPS = 3600, 5

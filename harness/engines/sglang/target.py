@@ -108,8 +108,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             return side_systems(release, configs)
         [config] = configs
         if model:
-            check(config)
-            release = self.booted_for(config)
+            check(release := self.booted_for(config), config)
             return [EngineSystem(RealEngine(release, config, real_model(release)))]
         if config.group.is_on:
             of_ranks: Sequence[System] = config.group.systems(self.booted_for(config), partial(self.build, config))

@@ -1,7 +1,8 @@
 """Every Python process of an SGLang server on a CPU runs this first.
 
 It gets stand-ins for packages that need a GPU, which do nothing when they are called, and the fix of the known bug by
-which torch attends to windowed layers wrongly.  SWARDEN_TEST_BUG plants a use after free in requests with so many outputs.
+which torch attends to windowed layers wrongly.  SWARDEN_TEST_BUG plants a use after free in requests with so many
+outputs.
 """
 
 import os
