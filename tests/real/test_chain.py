@@ -29,7 +29,7 @@ class Chain(NamedTuple):
 
 CHAINS = {
     "vllm": Chain(VLLM, GEMMA, 400, "plant_in_vllm", "unit_has_one_owner-blocks-block-free_in_use"),
-    "sglang": Chain(SGLANG_ON_CPU, LAGUNA, 4000, "plant_in_sglang", "unit_has_one_owner-full-page-owned_twice"),
+    "sglang": Chain(SGLANG_ON_CPU, LAGUNA, 4000, "plant_in_sglang", "unit_has_one_owner-full-page-free_in_use"),
 }
 
 
