@@ -49,7 +49,7 @@ def test_use_after_free_that_is_found_from_outside_is_shrunk_without_the_server(
     command = [*attach, *engine.command(model, port, chain.size)]
     restart = shlex.join(["env", *(f"{name}={value}" for name, value in variables.items()), *map(str, command)])
     drive = ("--url", f"http://127.0.0.1:{port}", "--restart", restart, "--seed", "1", "--minutes", "10")
-    limits = ("--stop-on-first", "--set", 'left_out=["seed"]', "--shrink-seconds", "100", "--out", "found")
+    limits = ("--stop-on-first", "--set", 'left_out=["seed"]', "--shrink-seconds", "600", "--out", "found")
 
     done = subprocess.run(
         [*SWARDEN, "fuzz", *drive, *limits],
