@@ -1,12 +1,21 @@
 """KV in the memory of an engine, compared by tag with that which was first computed for the same tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from swarden.invariants.events import WrongKV
 
 TOLERANCE = 1e-3  # the largest difference of values in float32; other prefixes differ by 0.1 and more
 Place = Callable[[int, int], tuple[str, int, int]]  # of a layer and a row: the layer's name, the unit, the slot in it
+
+
+class ReadKV(NamedTuple):
+    """The tags of a request's positions from the `first` on, and of each layer the values, with a row for each tag."""
+
+    request: int
+    first: int
+    tags: Sequence[int]
+    values: Sequence[Any]
 
 
 class FirstKV:
@@ -20,17 +29,16 @@ class FirstKV:
         self._rows: dict[int, int] = {}
         self._kept: list[Any] = []
 
-    def wrong(
-        self, request: int, tags: Sequence[int], values: Sequence[Any], start: int, new_from: int, place: Place
-    ) -> Iterator[WrongKV]:
-        """The first wrong slot of a request at the positions from `start` on, if any.
+    def wrong(self, read: ReadKV, start: int, place: Place) -> Iterator[WrongKV]:
+        """The first wrong slot of what a pass has read, if any.
 
-        Of each layer, `values` has a row for each tag.  A pass has just computed the rows from `new_from` on: they are
-        kept if they are the first of their tag.
+        The pass has just computed the rows of the positions from `start` on: they are kept if they are the first of
+        their tag.
         """
+        request, first, tags, values = read
         torch = self._torch
         rows = [self._rows.get(tag, -1) for tag in tags]
-        new = [index for index in range(new_from, len(rows)) if rows[index] < 0]
+        new = [index for index in range(max(0, start - first), len(rows)) if rows[index] < 0]
         if new:
             at = range(len(self._rows), len(self._rows) + len(new))
             self._keep(at, [of_layer[new] for of_layer in values])
@@ -45,7 +53,7 @@ class FirstKV:
             row = int(is_wrong.any(0).nonzero()[0])
             layer = int(is_wrong[:, row].nonzero()[0])
             difference = None if rows[row] < 0 else round(float(differences[layer, row]), 6)
-            yield WrongKV(request, start + row, *place(layer, row), difference)
+            yield WrongKV(request, first + row, *place(layer, row), difference)
 
     def _keep(self, at: range, values: Sequence[Any]) -> None:
         """Keep the KV of each layer in these rows."""

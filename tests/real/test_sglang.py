@@ -9,8 +9,8 @@ from http.client import HTTPException
 
 import pytest
 
+from swarden.harness.engines.sglang.worker_model import LAGUNA
 from tests.real import models
-from tests.real.models import LAGUNA
 from tests.real.servers import SGLANG_ENVIRONMENT, SGLANG_ON_CPU, replayed, run_with_engine, serving
 from tests.real.traffic import ServerError
 

@@ -123,7 +123,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             release = self.booted_for(config)
         if model:
             [config] = configs
-            check(config)
+            check(release, config)
             return [EngineSystem(RealEngine(release, config, real_model(release)))]
         build: Callable[[], Sequence[System]] = partial(super().systems, machine, configs, model)
         if len(configs) > 1:

@@ -17,7 +17,7 @@ from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.forward import SglangEntry
 from swarden.harness.engines.sglang.worker_model import RealModel
 from swarden.harness.kit.answers import Answers
-from swarden.harness.kit.first_kv import TOLERANCE, FirstKV
+from swarden.harness.kit.first_kv import TOLERANCE, FirstKV, ReadKV
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.tags import ReadTags, chain
 from swarden.invariants.reference import namespace_tag
@@ -59,7 +59,8 @@ class RealPasses(SglangPart):
         first = ReadTags.first_of(window, entry.start)
         slots = entry.slots[component][first : entry.end]
         yield from self._first[component].wrong(
-            *(request.id, tags[first : entry.end], self._model.kv(component, slots), first, entry.start - first),
+            ReadKV(request.id, first, tags[first : entry.end], self._model.kv(component, slots)),
+            entry.start,
             lambda layer, row: (self._model.names[component][layer], *divmod(slots[row], self._page_size)),
         )
 

@@ -134,8 +134,10 @@ def real_model(release: SglangRelease) -> RealModel:
     return RealModel(release)
 
 
-def check(config: SglangConfig) -> None:
-    """Raise InvalidConfig for settings whose passes the model does not run."""
+def check(release: SglangRelease, config: SglangConfig) -> None:
+    """Raise InvalidConfig for settings whose passes the model does not run, and for a release that runs none here."""
+    if release.code("create_context") is None:
+        raise InvalidConfig(f"model is {LAGUNA}, want the stand-in for {release.text}")
     for one in config.capabilities:
         name = type(one).__struct_fields__[0]
         raise InvalidConfig(f"{name} is {getattr(one, name)!r}, want its default with model {LAGUNA}")

@@ -29,7 +29,6 @@ bug(
         )""",
     broken="self.swa_out_cache_loc = forward_batch.out_cache_loc",
     caught_by=(OF_MEMORY, OF_ANSWERS, "IndexError"),
-    is_canary=True,
 )
 
 bug(

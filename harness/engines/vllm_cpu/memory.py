@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from swarden.harness.engines.vllm.layers import LayerGroup
 from swarden.harness.engines.vllm.passes import VllmEntry
 from swarden.harness.engines.vllm_cpu.model import LayerMemory, RealModel
-from swarden.harness.kit.first_kv import FirstKV
+from swarden.harness.kit.first_kv import FirstKV, ReadKV
 from swarden.harness.kit.tags import ReadTags
 from swarden.invariants.events import WrongKV
 
@@ -41,6 +41,7 @@ class GroupKV:
         places = zip(self._layers, units, slots, strict=True)
         values = [layer.values[of_layer, at].flatten(1) for layer, of_layer, at in places]
         yield from self._first.wrong(
-            *(entry.request, tags[first:], values, first, max(0, entry.start - first)),
+            ReadKV(entry.request, first, tags[first:], values),
+            entry.start,
             lambda layer, row: (self._layers[layer].name, int(units[layer][row]), int(slots[layer][row])),
         )
