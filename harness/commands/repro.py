@@ -50,7 +50,7 @@ def repro(
     if with_fix and found.bug is None:
         raise UsageError(f"--with-fix: {finding} is no known bug; name one")
     upstream_ran = run_upstream(found, upstream) if upstream is not None else None
-    written = written_of(found, form, upstream_ran.text if upstream_ran is not None else "not checked")
+    written = written_of(found, form, upstream_ran.how if upstream_ran is not None else "not checked")
     text = written.text
     if out is None:
         OUT.print(text, markup=False, highlight=False, end="", soft_wrap=True)
@@ -58,7 +58,7 @@ def repro(
         with out.open("x") as stream:
             stream.write(text)
     if upstream_ran is not None:
-        ERR.print(upstream_ran.text, markup=False, soft_wrap=True)
+        ERR.print(f"{upstream_ran.how}: {upstream_ran.line}", markup=False, soft_wrap=True)
         raise typer.Exit(code_of(upstream_ran))
     if run:
         engines = [found.engine] if with_fix or found.bug is None else engines_to_run(found)

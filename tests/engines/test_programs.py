@@ -1,5 +1,8 @@
 """Programs of findings: each shows its bug on a release that has it, and exits with 0 once the bug is fixed."""
 
+import re
+import subprocess
+
 import pytest
 
 from docs.make.pages import ROOT
@@ -8,6 +11,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.search.programs import BUG, Form, Found, ended_here, find, run_program, written_of
 from tests.engines.some_findings import op_logs_of
 from tests.engines.vllm.conftest import RELEASES
+from tests.harness.some_processes import swarden_process
 
 OPLOGS = ROOT / "harness/engines/vllm/findings"
 SGLANG = "sglang==0.5.23"
@@ -136,3 +140,21 @@ def test_program_of_an_exception_is_not_run_to_its_end_with_another_symptom(engi
 
     assert code == 2
     assert "another symptom" in line
+
+
+def test_program_is_run_in_a_checkout_and_the_issue_says_so(tmp_path):
+    [release, *_] = target_of("vllm==0.33.0").releases.folders_of("0.33.0")
+    (tmp_path / "vllm").symlink_to(release / "vllm")
+    for command in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-ma"],
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+
+    run = swarden_process(
+        "repro", "second-reset-of-the-offloading-cache", "--as", "issue", "--upstream", str(tmp_path), cwd=ROOT
+    )
+
+    assert run.returncode == 1
+    assert re.fullmatch("at [0-9a-f]{12} fails: BUG: AssertionError in reset_cache, .*\n", run.stderr)
+    assert re.search("`main` at [0-9a-f]{12} fails\\.", run.stdout)
