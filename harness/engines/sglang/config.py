@@ -212,7 +212,9 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
         config = replaced(config, sliding_window=None)
     suited = replaced(config, **SETTINGS_FOR.get(load, {}))
     if load in NEEDS_HOST and host_ratios:
-        return suited if suited.host.is_on else replaced(suited, host_ratio=draw.one_of(host_ratios))
+        suited = suited if suited.host.is_on else replaced(suited, host_ratio=draw.one_of(host_ratios))
+        has_states = has("state_host_tier") and draw.one_of((False, False, True))
+        return with_states(draw, suited, has=has) if has_states else suited
     if load in NEEDS_SESSIONS and has("streaming_sessions"):
         return replaced(suited, streaming_sessions=True)
     config = suited

@@ -71,6 +71,13 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         config = random_config(draw, load, host_ratios=release.host_ratios, has=release.has)
         return [config if machine == ENGINE else replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 4)))]
 
+    def shape(self, config: SglangConfig) -> Shape:
+        pools = [
+            Pool(one.pool, size, one.window, one.has_states)
+            for one, size in zip(config.components, config.sizes, strict=True)
+        ]
+        return config.shape._replace(pools=pools)
+
     def config_of(self, shape: Shape) -> SglangConfig:
         of_window: Mapping[str, Any] = {"sliding_window": None}
         match sorted(shape.pools, key=lambda pool: pool.window is not None):

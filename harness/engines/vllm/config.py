@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.target import Pool, Shape
-from swarden.harness.engines.vllm.connector import LOAD_FAULTS, LOAD_LATE
+from swarden.harness.core.ops import Flush
+from swarden.harness.core.target import Pool, Shape, Tier
+from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup
 from swarden.harness.engines.vllm.parts import disk, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
@@ -135,6 +136,12 @@ class VllmConfig(Settings, frozen=True):
         return tuple([fault for fault in CONNECTOR_FAULTS if fault in faults])
 
     @property
+    def tiers(self) -> Sequence[Tier]:
+        """CPU memory, or the store of a connector; a pair has none, because its loads come from the other side."""
+        fails = [fault for fault in (LOAD_FAILS,) if fault in self.faults]
+        return [Tier(LOAD_LATE, fails, Flush() if self.offload.is_on else None)] * (LOAD_LATE in self.faults)
+
+    @property
     def shape(self) -> Shape:
         pools = [Pool(POOL, self.num_blocks, group.window, group.has_states) for group in self.groups]
         ops = [op for part in (self.drafts, self.streaming) if not part.is_on for op in part.ops]
@@ -143,7 +150,7 @@ class VllmConfig(Settings, frozen=True):
             *sizes,
             unused=[*ops, *[fault for fault in CONNECTOR_FAULTS if fault not in self.faults]],
             uses_before_backup=int(self.offload.is_on),
-            slow_copy=LOAD_LATE if self.offload.is_on else "",
+            tiers=self.tiers,
             sessions_rewind=False,
             samples=self.seeds,
             options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on],

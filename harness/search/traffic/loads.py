@@ -28,7 +28,7 @@ LONGEST = Load("longest", (40, 24, 16, 1))
 RIVALS = Load("rivals", (16, 8, 4, 24), priorities=(0, 1, 2, 3), also=("contest",) * 6)
 OVERBOOKED = Load("overbooked", (16, 24, 8, 4), also=("crowd",) * 3)
 IMPATIENT = Load("impatient", (24, 16, 8, 40), also=("delay",) * 4)
-RETURNING = Load("returning", (16, 2, 24, 1), also=("return",) * 8)
+RETURNING = Load("returning", (16, 2, 24, 1), also=("return",) * 4 + ("meanwhile",) * 3 + ("lack",) * 2)
 OUTLASTING = Load("outlasting", (16, 2, 24, 1), also=("outlast",) * 12)
 TALKING = Load("talking", (16, 8, 24, 4), also=("talk",) * 8 + ("crowd",) * 2)
 REWINDING = Load("rewinding", (16, 12, 20, 8), also=("rewind",) * 10)
@@ -48,7 +48,7 @@ MIXES: tuple[Kinds, ...] = (
     ("submit",) * 6 + ("step",) * 5 + ("trouble",) * 4 + ("pressure", "crowd"),
     ("submit",) * 6 + ("step",) * 4 + ("pause",) * 3 + ("reset",) * 4 + ("pressure", "trouble", "abort", "crowd"),
     ("submit",) * 2 + ("step",) * 3 + ("contest",) * 4 + ("abort", "pause"),
-    ("submit",) * 3 + ("step",) * 3 + ("return",) * 4 + ("abort", "trouble", "pressure"),
+    ("submit",) * 3 + ("step",) * 3 + ("return",) * 2 + ("meanwhile",) * 2 + ("lack", "abort", "trouble", "pressure"),
     ("submit",) * 2 + ("step",) * 3 + ("talk",) * 8 + ("abort", "trouble", "pressure", "flush", "reset"),
     ("submit",) * 4
     + ("step",) * 4

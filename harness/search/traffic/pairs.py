@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from swarden.harness.core.ops import Abort, AdvanceClock, Inject, Op, Recipe, Step, Submit
+from swarden.harness.core.ops import Abort, AdvanceClock, Flush, Inject, Op, Recipe, Step, Submit
 from swarden.harness.core.target import PAIR
 from swarden.harness.search.traffic.draws import acceptances, fault_sets, long_recipe, one_option, ordinals
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS, Kinds, Load
@@ -86,18 +86,19 @@ def ops_of_both(draw: st.DrawFn, kind: str, run: PairTraffic) -> tuple[Op, ...]:
         side, fault = draw(one_option(*run.mishaps))
         inject = Inject(engine=side, fault=fault, skip=draw(one_option(0, 1, 2, 3)), count=draw(one_option(1, 1, 2, 6)))
         invited = (Step(engine=DECODE), Step(engine=PREFILL))[: draw(one_option(0, 1, 2))]
-        begin = draw(submissions(load)), *invited, inject, *draw(alternating_steps())
+        begin = *(draw(submissions(load)),) * draw(one_option(1, 1, 2)), *invited, inject, *draw(alternating_steps())
         return *begin, *draw(cut_offs(load)), *draw(alternating_steps())
     return draw(alternating_steps())
 
 
 @st.composite
 def cut_offs(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """An abort on one side, and requests that may get its pages; nothing in half of the draws."""
+    """An abort or a flush on one side, and requests that may get its pages; nothing in half of the draws."""
     if draw(one_option(True, False)):
         return ()
-    abort = Abort(engine=draw(one_option(DECODE, PREFILL)), request=draw(ordinals()))
-    return abort, *draw(st.lists(submissions(load), max_size=3)), *draw(alternating_steps())
+    side = draw(one_option(DECODE, PREFILL))
+    cut_off = draw(one_option(Abort(engine=side, request=draw(ordinals())), Flush(engine=side)))
+    return cut_off, *draw(st.lists(submissions(load), max_size=3)), *draw(alternating_steps())
 
 
 @st.composite

@@ -7,7 +7,7 @@ from itertools import chain
 import msgspec
 from hypothesis import strategies as st
 
-from swarden.harness.core.limits import MAX_STEPS_PER_OP
+from swarden.harness.core.limits import MAX_STEPS_PER_OP, MAX_STRETCH
 from swarden.harness.core.ops import (
     Abort,
     AdvanceClock,
@@ -19,6 +19,7 @@ from swarden.harness.core.ops import (
     OpenSession,
     Pause,
     PauseMode,
+    Pressure,
     Recipe,
     Reset,
     ResetCause,
@@ -28,13 +29,12 @@ from swarden.harness.core.ops import (
     Turn,
     name_of,
 )
-from swarden.harness.core.target import TIMEOUT_MS, Shape
+from swarden.harness.core.target import TIMEOUT_MS, Shape, Tier
 from swarden.harness.search.traffic.draws import long_recipe, one_option, ordinals, rarely, recipes, stop_sets, troubles
 from swarden.harness.search.traffic.loads import Load
 
 REWINDS = (0, 0, 1, 5, 13, 30)  # tokens
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the request with the lowest priority in a contest
-HOST_FAILS = "host.fails"  # a fault
 MAX_STEP_OPS = 4  # Step ops in a row
 MOST_FILLERS = 14  # beside two
 BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn rewinds beyond the window
@@ -203,13 +203,10 @@ def intruders(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
 
 
 @st.composite
-def returns(
-    draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str], possible: Collection[str]
-) -> tuple[Op, ...]:
+def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) -> tuple[Op, ...]:
     """Requests that repeat a prompt whose device pages may have been evicted; some may be aborted.
 
-    Others may have a part of the prompt, or compete for pages while the host is slow. `faults` are those of the run,
-    `possible` those of the engine.
+    Others may have a part of the prompt, or compete for pages while the host is slow. `faults` are those of the run.
     """
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
@@ -230,12 +227,13 @@ def returns(
             )
         )
     )
-    slow = Inject(fault=shape.slow_copy or None, count=draw(st.integers(3, 16)))
-    fails = Inject(fault=HOST_FAILS, count=2)
-    host_faults = [(slow,), (slow,)] * bool(shape.slow_copy) + [(fails,)] * (HOST_FAILS in possible)
+    tier = draw(one_option(*(shape.tiers or (None,))))
+    slow = draw(slow_copies(tier))
+    fails = [(Inject(fault=fault, count=2),) for fault in (tier.failing if tier else ())]
+    host_faults = [slow, slow] * bool(slow) + fails
     trouble = draw(st.sampled_from(((), draw(troubles(tuple(faults))), *host_faults)))
     interruptions: tuple[Op, ...] = ()
-    if trouble == (slow,):  # during the load, when the earlier requests have ended
+    if slow and trouble == slow:  # during the load, when the earlier requests have ended
         aborts = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
         rivals = draw(fillers(shape, most=draw(one_option(16, 40))))
         interruptions = draw(st.sampled_from((aborts, aborts, (Pause(), Resume()), (), rivals, rivals)))
@@ -243,7 +241,77 @@ def returns(
 
 
 @st.composite
-def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
+def slow_copies(draw: st.DrawFn, tier: Tier | None, skip: int = 0) -> tuple[Inject, ...]:
+    """The fault by which the copies of a tier are late, if there is one."""
+    return (Inject(fault=tier.slow, skip=skip, count=draw(st.integers(3, 16))),) if tier else ()
+
+
+@st.composite
+def meanwhiles(draw: st.DrawFn, load: Load, shape: Shape, modes: Sequence[PauseMode]) -> tuple[Op, ...]:
+    """A prompt that is evicted, sometimes behind a longer one, and then loaded while something else happens."""
+    first = msgspec.structs.replace(draw(submissions(load)), namespace=0)
+    tier = draw(one_option(*shape.tiers))
+    [whole, *_], before = draw(evicted_prompts(first, shape, tier))
+    longer = msgspec.structs.replace(_with_path(whole, (*whole.recipe.path, 0)), max_new_tokens=1)
+    also = (longer, Step(count=MAX_STEPS_PER_OP)) * (shape.uses_before_backup * draw(st.integers(0, 1)))
+    return *also, *before, *draw(loads_in_flight(whole, tier, modes))
+
+
+@st.composite
+def loads_in_flight(draw: st.DrawFn, whole: Submit, tier: Tier, modes: Sequence[PauseMode]) -> tuple[Op, ...]:
+    """A load of a prompt that up to three requests have, and what happens meanwhile.
+
+    That is an abort of the first or a later request, a pause, a flush, a fault of the load, or a request whose prompt
+    branches off inside, goes on, or is shorter.  Sometimes the load of the first request has failed, so that it
+    computes the prompt while that is loaded for the next one.
+    """
+    path = whole.recipe.path
+    others = [_with_path(whole, one) for one in ((*path[:-1], path[-1] + 1), (*path, 0), path[:1])]
+    fault = draw(one_option(*(tier.failing or (None,))))
+    fails = (Inject(fault=fault),) * (fault is not None and draw(one_option(True, True, False)))
+    events: list[tuple[Op, ...]] = [
+        *((Abort(),), (Abort(request=draw(st.integers(1, 2))),)),
+        *((Flush(),), (Pause(mode=draw(one_option(*modes))), Step(), Resume())),
+        *[(one,) for one in others],
+        *[(Inject(fault=fault, count=draw(one_option(1, 2))),)] * (fault is not None),
+    ]
+    again = (whole,) * draw(one_option(2, 1, 3))
+    begin = *fails, *draw(slow_copies(tier, skip=len(fails))), *again, Step(count=draw(one_option(1, 2)))
+    meanwhile = *draw(st.sampled_from(events)), Step(count=draw(one_option(2, 1, 4))), *draw(st.sampled_from(events))
+    return *begin, *meanwhile, Step(count=MAX_STEPS_PER_OP)
+
+
+def _with_path(request: Submit, path: tuple[int, ...]) -> Submit:
+    return msgspec.structs.replace(request, recipe=msgspec.structs.replace(request.recipe, path=path))
+
+
+@st.composite
+def lacks(draw: st.DrawFn, shape: Shape, modes: Sequence[PauseMode]) -> tuple[Op, ...]:
+    """A prompt, a longer one, and short requests that take the pages of a window or states, and spare the others.
+
+    Then a request branches off at the end of the prompt, where it lacks this window or state alone.
+    """
+    parts = [(place, pool) for place, pool in enumerate(shape.pools) if pool.window is not None or pool.has_states]
+    place, pool = draw(one_option(*parts))
+    stretch = min(MAX_STRETCH, shape.page_size * draw(one_option(1, 2)))
+    path = (draw(one_option(0, 1)),) * draw(one_option(2, 1, 3))
+    prompt, longer, branch = [
+        Submit(recipe=Recipe(path=(*path, *tail), stretch=stretch), max_new_tokens=1) for tail in ((), (0,), (1,))
+    ]
+    once = prompt, Step(count=MAX_STEPS_PER_OP), longer, Step(count=MAX_STEPS_PER_OP)
+    length = max(shape.page_size, pool.window or 1)
+    count = min(MOST_FILLERS, pool.units * shape.page_size // length + 1)
+    fillers = _fillers([(min(length, shape.max_context_len - 2), 1)] * count)
+    steps = _steps(2 * count * _num_chunks(length, shape))
+    taken = Pressure(pool=place, pages=pool.units), *fillers, *steps, Pressure(pool=place)
+    loads = (branch, Step(count=MAX_STEPS_PER_OP)), draw(loads_in_flight(branch, shape.tiers[0], modes))
+    return *once * shape.uses_before_backup, *taken, *draw(st.sampled_from(loads))
+
+
+@st.composite
+def evicted_prompts(
+    draw: st.DrawFn, first: Submit, shape: Shape, tier: Tier | None = None
+) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
     """A prompt of some pages that is backed up to the host, and then evicted from the device.
 
     There may be a second prompt of the same tokens in another namespace.
@@ -255,14 +323,16 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple
     eviction_ops = [
         (msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in prompts
     ]
-    return prompts, (*chain.from_iterable(eviction_ops), *draw(intruders(shape)))
+    emptied_by = tier and tier.emptied_by
+    drops = (emptied_by,) if emptied_by and draw(st.integers(0, 2)) else draw(intruders(shape))
+    return prompts, (*chain.from_iterable(eviction_ops), *drops)
 
 
 @st.composite
 def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
     """Some requests fill a pool, and the last one grows into the pages of the others, whose backups are slow."""
-    most, slow = draw(one_option(16, 40)), Inject(fault=shape.slow_copy or None, count=draw(st.integers(3, 16)))
-    return *draw(fillers(shape, most=most)), *((slow,) if shape.slow_copy else ()), *_steps(most)
+    most = draw(one_option(16, 40))
+    return *draw(fillers(shape, most=most)), *draw(slow_copies(shape.tiers[0] if shape.tiers else None)), *_steps(most)
 
 
 @st.composite

@@ -49,6 +49,8 @@ from swarden.harness.search.traffic.scenes import (
     crowds,
     delays,
     flushes,
+    lacks,
+    meanwhiles,
     outlasts,
     pauses,
     resets,
@@ -67,6 +69,8 @@ NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must suppo
     "long": Submit,
     "return": Submit,
     "outlast": Submit,
+    "meanwhile": Submit,
+    "lack": Submit,
     "abort": Abort,
     "advance_clock": AdvanceClock,
     "delay": AdvanceClock,
@@ -81,7 +85,7 @@ NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must suppo
     "trouble": Inject,
 }
 ALWAYS = ("submit", "step")  # kinds that no run leaves out
-INSTEAD = {"rewind": "talk"}  # of a load, for an engine that lacks the kind
+INSTEAD = {"rewind": "talk", "meanwhile": "return", "lack": "return"}  # of a load, for an engine that lacks the kind
 IS_LIST = (*[False] * 7, True)  # a list takes a twentieth of the time of another run
 MOST_SINGLE_OPS = 12
 ACCEPTS: Kinds = ("accept",) * 2  # beside a mix, if the configuration has drafts
@@ -212,14 +216,20 @@ def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
     """The kinds that a machine with these ops supports for the requests of a run."""
     left = {op for op in ops if name_of(op) not in requests.shape.unused}
     kinds = [kind for kind, op in NEEDS.items() if op in left]
-    has = {"trouble": bool(requests.faults), "rewind": requests.shape.sessions_rewind}
+    shape = requests.shape
+    has = {
+        "trouble": bool(requests.faults),
+        "rewind": shape.sessions_rewind,
+        "meanwhile": bool(shape.tiers),
+        "lack": bool(shape.tiers and shape.uses_before_backup) and len({pool.name for pool in shape.pools}) > 1,
+    }
     return [kind for kind in kinds if has.get(kind, True)]
 
 
 @st.composite
 def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
     """The ops of one kind: one op, or a scene."""
-    load, shape, faults, possible, modes = requests
+    load, shape, faults, _, modes = requests
     match kind:
         case "submit":
             return (draw(prompts(requests)),)
@@ -230,9 +240,13 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
         case "long":
             return (draw(long_prompts(shape)),)
         case "return":
-            return draw(returns(load, shape, faults, possible))
+            return draw(returns(load, shape, faults))
         case "outlast":
             return draw(outlasts(shape))
+        case "meanwhile":
+            return draw(meanwhiles(load, shape, modes))
+        case "lack":
+            return draw(lacks(shape, modes))
         case "talk":
             return draw(talks(load, rewinds=shape.sessions_rewind))
         case "rewind":

@@ -11,12 +11,13 @@ import msgspec
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
-from swarden.harness.core.target import Draw
+from swarden.harness.core.ops import Flush
+from swarden.harness.core.target import Draw, Tier
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import ONE_TREE, Capability, Terms, off
 from swarden.harness.engines.sglang.part import Core, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
-from swarden.harness.engines.sglang.parts.storage import SglangStorage
+from swarden.harness.engines.sglang.parts.storage import STORED, SglangStorage
 from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.kit.reported import names_of
@@ -70,7 +71,10 @@ class HostTier(Capability, frozen=True):
             flags=args,
             attributes={"enable_hierarchical_cache": True},
             limits={"writes_through": self.write_policy == WRITE_THROUGH},
-            shape={"uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1, "slow_copy": HOST_SLOW},
+            shape={
+                "uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1,
+                "tiers": [Tier(HOST_SLOW, (HOST_FAILS,), Flush()), *[STORED] * config.storage.is_on],
+            },
         )
 
     def check_release(self, release: SglangRelease, config: Any) -> None:

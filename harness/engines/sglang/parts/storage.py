@@ -13,7 +13,8 @@ from typing import Annotated, Any
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.limits import MAX_NUMBER
-from swarden.harness.core.target import Draw
+from swarden.harness.core.ops import Reset
+from swarden.harness.core.target import Draw, Tier
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import Capability, Terms
@@ -31,6 +32,7 @@ FAULTS = {
     STORAGE_SLOW: "an operation of the storage lasts until the next step, and the thread of the release waits in it",
     STORAGE_PARTIAL: "an operation of the storage finds, reads or writes the first half of its pages",
 }
+STORED = Tier(STORAGE_SLOW, (STORAGE_FAILS, STORAGE_PARTIAL), Reset())
 KV, STATES = "kv", "mamba"  # the names of host pools in the releases
 TICK_S = 1e-6  # between two readings of the clock, which orders the use of nodes
 QUEUES = {  # of the controller's threads, in the order of a prefetch

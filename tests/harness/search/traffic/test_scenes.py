@@ -30,11 +30,13 @@ from swarden.harness.engines.own.faults import FAULTS
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
 from swarden.harness.search.traffic.draws import fault_sets, troubles
-from swarden.harness.search.traffic.loads import LOADS, OUTLASTING, REWINDING
+from swarden.harness.search.traffic.loads import LOADS, OUTLASTING, RETURNING, REWINDING
 from swarden.harness.search.traffic.scenes import (
     contests,
     crowds,
     evicted_prompts,
+    lacks,
+    meanwhiles,
     outlasts,
     pauses,
     resets,
@@ -192,3 +194,15 @@ def test_outlasting_requests_fit_into_the_context_whatever_the_pool_holds(ops):
 def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
     """One of four runs fails with a bug by which the engine drops copies in flight."""
     assert share_that_fails("S156", OUTLASTING, outlasts, times=4) > 1 / 4
+
+
+def test_requests_end_during_a_load():
+    """One of ten runs fails with a bug by which a request that ends stays in the queue of loads."""
+    scene = partial(meanwhiles, RETURNING, modes=(PauseMode.RETRACT,))
+
+    assert share_that_fails("S138", RETURNING, scene, times=2) > 1 / 10
+
+
+def test_windows_are_loaded_alone():
+    """A third of the runs fail with a bug by which a window is loaded only with the pages of a whole prefix."""
+    assert share_that_fails("S130", RETURNING, partial(lacks, modes=(PauseMode.RETRACT,))) > 1 / 3
