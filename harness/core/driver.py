@@ -15,6 +15,7 @@ from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.harness.core.system import System
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.invariants.catalog import ALL, Catalog, Tally
+from swarden.invariants.events import Finished, FinishReason, Retracted
 from swarden.invariants.past import note
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import Snapshot
@@ -29,7 +30,8 @@ class Moment(NamedTuple):
     """The events of one transition of one system; `step` is the engine step at its end.
 
     `origins` has the place in the engine's code of each event, up to the last known one.  `passed_over` are the
-    branches by which requests were left out of a step.  Both are () if the run is not traced.
+    branches by which requests were left out of a step.  Both are () if the run is not traced.  `before` is the state
+    before a step in which memory was short.
     """
 
     system: int
@@ -37,6 +39,7 @@ class Moment(NamedTuple):
     events: Sequence[NamedTuple]
     origins: Sequence[str] = ()
     passed_over: Sequence[PassedOver] = ()
+    before: Snapshot | None = None
 
 
 @dataclass
@@ -273,7 +276,10 @@ class Driver:
 
     def _check(self, index: int, change: Transition) -> None:
         log = self.systems[index].log
-        self._history.moments.append(Moment(index, change.after.step, change.events, log.origins, log.passed_over))
+        ended_short = any(one.reason == FinishReason.OUT_OF_MEMORY for one in change.events_of(Finished))
+        before = change.before if ended_short or change.events_of(Retracted) else None
+        moment = Moment(index, change.after.step, change.events, log.origins, log.passed_over, before)
+        self._history.moments.append(moment)
         if self._keep.moments is not None:
             del self._history.moments[: -self._keep.moments]
         if self._observe is not None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from swarden.harness.core.driver import Moment
 from swarden.harness.core.event_log import PassedOver
 from swarden.harness.core.origins import CALLED_BY
+from swarden.harness.report.event_text import event_text, listed, value_of
 from swarden.invariants.events import (
     NODE_LETTER,
     REQUEST_KIND,
@@ -31,15 +32,21 @@ from swarden.invariants.events import (
     Written,
 )
 from swarden.invariants.laws.memory.router import BLOCK
-from swarden.invariants.view import NodeView
+from swarden.invariants.view import NodeView, Snapshot
 from swarden.invariants.violation import NODE, Ref, node_ref, request_ref
 
 UNITS = "page|row|slot|block"  # of pools
 OF_REQUEST = re.compile(rf"\b{REQUEST_KIND} r?(\d+)")
 OF_NODE = re.compile(rf"\b{NODE} {NODE_LETTER}?(\d+)")
 MAX_ENTRIES = 12  # the newest of one thing's history
-MAX_LISTED = 4  # units or tokens of one event
 ACTION_LEN = 30  # columns; origins are aligned after them
+NAMED_BY: Mapping[str, Sequence[str]] = {  # by kind of subject: the fields of events that have its id
+    REQUEST_KIND: ("request_id",),
+    SESSION_KIND: ("session",),
+    NODE: ("node", "upper"),
+    "receipt": ("receipt",),
+    "copy job": ("job",),
+}
 WITH_CALLERS = (Freed, Locked, LocksCounted, Unlocked)
 
 
@@ -85,11 +92,19 @@ def entries_of(
     ref: Ref, moment: Moment, below: Collection[int] = (), kinds: tuple[type, ...] = (object,)
 ) -> list[HistoryEntry]:
     """The events of one transition that had an effect on a subject, in order; those of some `kinds`."""
-    return [
-        HistoryEntry(action, origin if isinstance(event, WITH_CALLERS) else nearest(origin))
-        for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
-        if isinstance(event, kinds) and (action := _action(event, ref, below))
-    ]
+    entries: list[HistoryEntry] = []
+    written: object = None
+    for event, origin in zip_longest(moment.events, moment.origins, fillvalue=""):
+        if isinstance(event, kinds) and (action := _action(event, ref, below, moment.before)):
+            entry = HistoryEntry(action, origin if isinstance(event, WITH_CALLERS) else nearest(origin))
+            positions = event[:2] + event[3:5] if isinstance(event, Written) and not ref.pool else None
+            if positions is not None and positions == written:  # in a further pool
+                pages, _, _ = action.removeprefix("writes ").rpartition(", positions")
+                begin, _, end = entries.pop().action.rpartition(", positions")
+                entry = entry._replace(action=f"{begin}, {pages}, positions{end}")
+            entries.append(entry)
+            written = positions
+    return entries
 
 
 def passed_over(requests: Collection[int], moments: Sequence[Moment]) -> tuple[int, list[PassedOver]]:
@@ -126,22 +141,18 @@ def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ())
     return [f"… {num_earlier} earlier", *shown] if num_earlier else shown
 
 
-def _action(event: object, ref: Ref, below: Collection[int]) -> str | None:
+def _action(event: object, ref: Ref, below: Collection[int], before: Snapshot | None) -> str | None:
     """The effect of an event on a subject as text; None if it had none."""
     if isinstance(event, LocksCounted):
         return _locking(event, ref)
     if ref.pool:
         return _action_to_unit(event, ref.pool, ref.id)
-    if ref.kind == REQUEST_KIND:
-        return _action_of_owner(event, Owner(REQUEST_KIND, ref.id)) or _action_named_by(event, ("request_id",), ref.id)
     if isinstance(event, Locked | Unlocked) and event.node in below:
-        return f"{type(event).__name__.lower()}: receipt {event.receipt}, with node {NODE_LETTER}{event.node}"
+        return f"{type(event).__name__.lower()} by receipt {event.receipt}, with node {NODE_LETTER}{event.node}"
     if ref.kind == BLOCK:
         return _action_to_block(event, ref.id)
-    if ref.kind == NODE:
-        return _action_named_by(event, ("node", "upper"), ref.id)
-    owned = _action_of_owner(event, Owner(ref.kind, ref.id))
-    return owned or (_action_named_by(event, ("session",), ref.id) if ref.kind == SESSION_KIND else None)
+    owned = _action_of_owner(event, Owner(ref.kind, ref.id)) if ref.kind != NODE else None
+    return owned or _action_named_by(event, NAMED_BY.get(ref.kind, ()), ref.id, before)
 
 
 def _ancestors(node: int, parents: Mapping[int, int]) -> set[int]:
@@ -180,9 +191,9 @@ def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
 def _locking(event: LocksCounted, ref: Ref) -> str | None:
     """The changes of the numbers of locks on a unit or on a node, or all those that were made for a request."""
     if ref.kind == REQUEST_KIND and ref.id == event.request_id:
-        nodes = _listed([f"{NODE_LETTER}{node}" for node in dict.fromkeys(one.node for one in event.counts) if node])
+        nodes = listed([f"{NODE_LETTER}{node}" for node in dict.fromkeys(one.node for one in event.counts) if node])
         pools = ", ".join(dict.fromkeys(one.pool for one in event.counts))
-        units = _listed([unit for one in event.counts if not one.node for unit in one.units])
+        units = listed([unit for one in event.counts if not one.node for unit in one.units])
         return f"{_locks(event)}s {f'nodes {nodes} in {pools}' if nodes else f'{pools} {units}'}"
     counts = [
         one
@@ -227,15 +238,15 @@ def _copied(event: CopyBegan, pool: str, unit: int) -> str | None:
 def _action_of_owner(event: object, owner: Owner) -> str | None:
     match event:
         case Taken() if event.owner == owner:
-            return f"takes {event.pool} {_listed(event.units)}"
+            return f"takes {event.pool} {listed(event.units)}"
         case Given() if event.from_owner == owner:
-            return f"gives {event.pool} {_listed(event.units)} to {event.to_owner}"
+            return f"gives {event.pool} {listed(event.units)} to {event.to_owner}"
         case Given() if event.to_owner == owner:
-            return f"is given {event.pool} {_listed(event.units)} by {event.from_owner}"
+            return f"is given {event.pool} {listed(event.units)} by {event.from_owner}"
         case Freed() if event.owner == owner:
-            return f"frees {event.pool} {_listed(event.units)}{_cause(event)}"
+            return f"frees {event.pool} {listed(event.units)}{_cause(event)}"
         case Written() if owner == Owner(REQUEST_KIND, event.request_id):
-            return f"writes {event.pool} {_listed(event.pages)}, positions {event.start} to {event.end - 1}"
+            return f"writes {event.pool} {listed(event.pages)}, positions {event.start} to {event.end - 1}"
     return None
 
 
@@ -243,36 +254,19 @@ def _cause(event: Freed) -> str:
     return f", {event.cause}" if event.cause else ""
 
 
-def _action_named_by(event: object, fields: Sequence[str], ref_id: int) -> str | None:
-    """An event as its name and its fields, if one of these fields has the id."""
+def _action_named_by(event: object, fields: Sequence[str], ref_id: int, before: Snapshot | None) -> str | None:
+    """An event in words if one of these fields has the id: without words of its own, its name and its fields."""
     if isinstance(event, Read) or not isinstance(event, tuple):
         return None
     values: dict[str, object] = event._asdict()  # type: ignore[attr-defined]  # events are named tuples
     if ref_id not in [values.get(field) for field in fields]:
         return None
+    if text := event_text(event, before):
+        return text
     name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
     fields_shown = [
-        _field_text(field, value)
+        f"{field.removeprefix('num_').replace('_', ' ')} {value_of(value)}"
         for field, value in values.items()
         if value is not False and value not in ("", ()) and (field != fields[0] or value != ref_id)
     ]
     return f"{name}: {', '.join(fields_shown)}" if fields_shown else name
-
-
-def _field_text(field: str, value: object) -> str:
-    if field == "request_id":
-        return f"{REQUEST_KIND} r{value}"
-    name = field.removeprefix("num_").replace("_", " ")
-    return name if value is True else f"{name} {_value(value)}".removeprefix("reason ")
-
-
-def _value(value: object) -> str:
-    if isinstance(value, tuple | list):
-        counts = [one for one in value if isinstance(one, tuple)]
-        return " ".join(f"{name} {count}" for name, count in counts) if counts else f"[{_listed(value)}]"
-    return str(value)
-
-
-def _listed(units: Sequence[object]) -> str:
-    listed = ", ".join(map(str, units[:MAX_LISTED]))
-    return f"{listed} and {len(units) - MAX_LISTED} more" if len(units) > MAX_LISTED else listed

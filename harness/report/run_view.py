@@ -25,16 +25,14 @@ from swarden.invariants.violation import NODE, Ref
 
 MAX_ROWS = 2000  # of a page, the last
 MAX_NODES = 400  # of a tree
-FULL_SCALE = 4  # the scale of a bar is the pool if a fourth of it was used, else the most units used
 
 
 class PoolColumn(NamedTuple):
-    """A pool of an engine: `scale` is the number of units of a full bar."""
+    """A pool of an engine; its capacity is a full bar."""
 
     engine: int
     pool: str
     capacity: int
-    scale: int
 
 
 class Bar(NamedTuple):
@@ -159,18 +157,12 @@ def _written_view(log: OpLog, path: Path) -> RunView:
 
 def _columns(timeline: Timeline) -> list[PoolColumn]:
     """The pools of which any unit was used in the run, engine by engine."""
-    capacities: dict[tuple[int, str], int] = {}  # by engine and pool
-    peaks: dict[tuple[int, str], int] = {}
+    columns = dict[PoolColumn, bool]()  # whether it was used
     for row in timeline.rows:
         for pool in row.pools:
-            key = row.engine, pool.name
-            capacities[key] = pool.terms.capacity
-            peaks[key] = max(peaks.get(key, 0), sum(_counts(pool.terms).values()))
-    return [
-        PoolColumn(*key, capacity, max(peak, capacity if peak * FULL_SCALE >= capacity else 0))
-        for key, capacity in sorted(capacities.items(), key=lambda item: item[0][0])
-        if (peak := peaks[key])
-    ]
+            column = PoolColumn(row.engine, pool.name, pool.terms.capacity)
+            columns[column] = columns.get(column, False) or bool(_counts(pool.terms))
+    return sorted([column for column, is_used in columns.items() if is_used], key=lambda column: column.engine)
 
 
 def _counts(terms: Conservation) -> dict[str, int]:

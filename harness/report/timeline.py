@@ -10,6 +10,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Drain, Op, Step
 from swarden.harness.core.replay import Observe, run_log
 from swarden.harness.report.decisions import decision_tracer
+from swarden.harness.report.event_text import RESULTS, event_text
 from swarden.harness.report.lives import SubjectState, state_of
 from swarden.invariants import events as seen
 from swarden.invariants.conservation import Conservation, conservation_of
@@ -18,35 +19,6 @@ from swarden.invariants.view import Snapshot
 from swarden.invariants.violation import Ref
 
 PLACES = ("waiting", "chunked", "running")
-RESULTS: dict[type, str] = {  # the events that are shown as results, each with its text
-    seen.Rejected: "rejected r{request_id}: {reason}",
-    seen.Admitted: "admitted r{request_id} [{start}, {end})",
-    seen.LoadPlanned: "r{request_id} loads from the host",
-    seen.Parked: "parked r{request_id}",
-    seen.Retracted: "retracted r{request_id}",
-    seen.RanOut: "r{request_id} ran out of {pool}: wants {want}, free {free}",
-    seen.Preempted: "preempted r{request_id}",
-    seen.GaveWay: "r{request_id} gave way to r{by}",
-    seen.Launched: "launched pass {launch}",
-    seen.Failed: "pass {launch} failed: {reason}",
-    seen.Late: "pass {launch} is late",
-    seen.Discarded: "discarded the result of r{request_id}",
-    seen.Finished: "finished r{request_id}: {reason}",
-    seen.Tombstoned: "evicted {component} of n{node}",
-    seen.Removed: "evicted n{node}",
-    seen.Demoted: "evicted n{node} to the host",
-    seen.Recovered: "n{node} live again in {component}",
-    seen.CopyEnded: "copy {job} ended",
-    seen.Fired: "fault {fault} fired",
-    seen.Paused: "paused",
-    seen.Resumed: "resumed",
-    seen.TurnRefused: "refused r{request_id} as a turn",
-    seen.Reserved: "reserved pages for r{request_id}",
-    seen.HandedOver: "handed over r{request_id}",
-    seen.TakenOver: "took over r{request_id}",
-    seen.SetAside: "set aside r{request_id}",
-    seen.LetGo: "released transfer of r{request_id}: {cause}",
-}
 
 
 class PoolOccupancy(NamedTuple):
@@ -113,7 +85,7 @@ class Timeline:
             step=change.after.step,
             places=_places(change.after),
             pools=[PoolOccupancy(pool.name, conservation_of(pool)) for pool in change.after.pools],
-            results=_results(change.events),
+            results=_results(change),
             states=[state_of(one, change) for one in self.subjects] if engine == self.subjects_engine else (),
         )
 
@@ -148,12 +120,12 @@ def _places(state: Snapshot) -> list[int]:
     return [found.count(place) for place in PLACES] if state.requests is not None else []
 
 
-def _results(events: Sequence[NamedTuple]) -> list[str]:
+def _results(change: Transition) -> list[str]:
     """The results of a transition, each once; a pass is shown with its entries."""
     texts = []
-    for event in events:
-        if text := RESULTS.get(type(event)):
+    for event in change.events:
+        if text := event_text(event, change.before, RESULTS):
             entries = event.entries if isinstance(event, seen.Launched) else ()
             computed = ", ".join(f"r{request} [{start}, {end})" for request, start, end in entries)
-            texts.append(f"{text.format_map(event._asdict())}{f': {computed}' if computed else ''}")
+            texts.append(f"{text}{f': {computed}' if computed else ''}")
     return list(dict.fromkeys(texts))

@@ -22,7 +22,7 @@ class ProgressCode(Code):
     REQUEST_UNANSWERED = "accepted, but its client got no end of it"
     RECORD_LEFT = "still has row {row} after a drain"
     RECEIPT_LEFT = "still held by {holder} after a drain"
-    NODE_LEFT = "still in the tree after a drain, with locks {locks}"
+    NODE_LEFT = "still in the tree after a drain, with locks {locks}, host locks {pins}"
     LAUNCH_LEFT = "still in flight after a drain"
     SESSION_LEFT = "still open after a drain"
     COPY_JOB_LEFT = "still under way after a drain"
@@ -84,7 +84,7 @@ def drained_engine_is_empty(change: Transition) -> Evidence:
     for receipt in after.receipts or ():
         yield found(Ref("receipt", receipt.id), ProgressCode.RECEIPT_LEFT, holder=receipt.holder)
     for node in after.nodes or ():
-        yield found(node_ref(node.id), ProgressCode.NODE_LEFT, locks=tuple(node.locks))
+        yield found(node_ref(node.id), ProgressCode.NODE_LEFT, locks=tuple(node.locks), pins=tuple(node.pins) or None)
     for view in after.launches or ():
         yield found(launch_ref(view.launch), ProgressCode.LAUNCH_LEFT)
     for session in after.sessions or ():
@@ -100,6 +100,7 @@ def _left_in(pool: PoolView) -> Evidence:
         owners[FENCE] = None
     subject, counts = pool_ref(pool.name), {"free": len(pool.free), "capacity": pool.capacity - pool.num_absent}
     if owners:
-        yield found(subject, ProgressCode.UNITS_LEFT, **counts, owners=tuple(owners))
+        left = [Ref(pool.unit, one.units[0], pool.name) for one in pool.holdings if one.units and one.owner in owners]
+        yield found(subject, ProgressCode.UNITS_LEFT, **counts, owners=tuple(owners), left=tuple(left[:1]))
     else:
         yield found(subject, ProgressCode.UNITS_LOST, **counts)

@@ -138,7 +138,7 @@ def test_show_prints_the_prompt_of_each_submit(tmp_path):
     run = swarden("show", "two.oplog", cwd=tmp_path)
 
     assert "submit tokens 7 8 9, 1 new  " in run.stdout
-    assert "submit 8 tokens by path 0.1 after prompt 0 less 1, 2 new  " in run.stdout
+    assert "submit 8 tokens by path 0.1 after the 1st prompt less 1, 2 new  " in run.stdout
 
 
 def test_show_with_a_step_prints_the_whole_state_at_that_step(failing, tmp_path):

@@ -62,16 +62,16 @@ def test_page_has_the_life_of_the_page_that_the_violation_names():
 
 
 def test_page_has_the_occupancy_of_each_pool_by_kind_of_owner():
-    """A pool of which less than a fourth was used is drawn in the scale of the most units used."""
+    """A full bar is the capacity."""
     page = page_of("B18")
 
     heads = [head.text for head in page.all("th", "pool")]
-    assert heads == ["full 0 to 11 of 256", "swa of 10", "rows 0 to 1 of 16"]
+    assert heads == ["full of 256", "swa of 10", "rows of 16"]
     full, swa, _ = rows_of(page)[-1].all("td", "pool")
     assert full.all("span", "used")[0].text == "11"
     assert {part.classes[0]: part.attributes["style"] for part in full.all("i")} == {
-        "k-request": "width:27.27%",
-        "k-protected": "width:72.73%",
+        "k-request": "width:1.17%",
+        "k-protected": "width:3.12%",
     }
     assert [part.classes[0] for part in swa.all("i")] == ["k-request", "k-protected", "k-evictable"]
 
@@ -155,7 +155,7 @@ def test_browser_shows_the_page_without_a_problem(tmp_path, scheme):
         assert tab.value("document.querySelector('details.state').open")
         assert tab.value("document.querySelector('details.state pre').clientHeight") > 100
         bar = "document.querySelector('tr.failed .k-protected').getBoundingClientRect()"
-        assert tab.value(f"{bar}.width") > 20
+        assert tab.value(f"{bar}.width") > 1
         assert tab.value(f"{bar}.height") > 20
         assert tab.problems == []
 

@@ -16,25 +16,39 @@ from swarden.harness.core.driver import Moment
 from swarden.harness.core.event_log import PassedOver
 from swarden.harness.core.fingerprint import fingerprint
 from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.ops import Drain, Pause, Recipe, Step, Submit
+from swarden.harness.core.ops import Abort, CloseSession, Drain, Pause, Recipe, Step, Submit
 from swarden.harness.core.origins import CALLED_BY
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import needs_line, ops_line, request_lines
 from swarden.harness.report.history import history_of, refs_in_message
+from swarden.harness.report.op_text import op_text
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
-from swarden.invariants.events import Finished, Freed, Given, LockCount, LocksCounted, Owner, Retracted, Taken, Written
+from swarden.invariants.events import (
+    Finished,
+    FinishReason,
+    Freed,
+    Given,
+    LockCount,
+    Locked,
+    LocksCounted,
+    Owner,
+    Retracted,
+    Taken,
+    Written,
+)
 from swarden.invariants.laws.content.reads import ReadCode
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.laws.memory.pools import PoolCode
 from swarden.invariants.view import Holding, PoolView
 from swarden.invariants.violation import Ref, Violation, node_ref, pool_ref, request_ref
+from tests.invariants.builders import AFTER, with_pool
 
 ROOT = Path(__file__).parents[3]
 OPLOGS = ROOT / "tests" / "quality" / "oplogs"
 ORIGIN = re.compile(r"(\S+\.py):(\d+) (\w+)(?: \(\w+\))?$")
-EVENTS_OF_THE_FAKES = "written"  # emitted by the fake forward
+EVENTS_OF_THE_FAKES = r".*written|… \d+ earlier"  # emitted by the fake forward; and the others that are left out
 
 
 def shown(lines, **terminal):
@@ -113,13 +127,15 @@ def test_story_of_an_engine_error_has_its_frames_its_history_and_all_pools():
     assert frames[0].startswith("engine.py:")
     assert frames[-1].endswith(" _release")
     assert any(
-        line.text.endswith("split") and "upper 3" in line.text for line in lines if line.part is StoryPart.HISTORY
+        line.text.endswith("split") and "n3 is above it" in line.text
+        for line in lines
+        if line.part is StoryPart.HISTORY
     )
     assert {line.text.split(":")[0] for line in lines if line.part is StoryPart.EQUATION} >= {"full", "swa", "rows"}
 
 
 def test_origin_of_an_event_is_a_line_of_the_engine_outside_of_the_ledgers():
-    lines = [entry for entry in lines_of("B18", StoryPart.HISTORY) if EVENTS_OF_THE_FAKES not in entry]
+    lines = [entry for entry in lines_of("B18", StoryPart.HISTORY) if not re.match(EVENTS_OF_THE_FAKES, entry)]
     origins = [found.groups() for entry in lines if (found := ORIGIN.search(entry))]
 
     assert len(origins) == len(lines) > 0
@@ -256,16 +272,57 @@ def test_wrong_content_has_the_history_of_the_page_and_not_of_its_reader():
 
 
 def test_history_shows_no_empty_value_and_no_name_of_a_field_of_ours():
+    """A pass that writes the same positions in two pools is one entry of its request."""
     freed, written = Freed("full", (5,), Owner("request", 1), "", 0), Written(9, 1, "full", 0, 4, (5,))
+    also = written._replace(pool="swa", pages=(7, 8), component=1)
     ended: list[NamedTuple] = [Finished(1, "length"), Finished(1, "error", "no memory"), Retracted(1, 8, ())]
-    moment = Moment(0, 1, [written, freed, *ended])
+    moment = Moment(0, 1, [written, also, freed, *ended])
 
     lines = [line for ref in (request_ref(1), Ref("page", 5, "full")) for line in history_of(ref, [moment])]
 
     assert "; ".join(line.partition("  ")[2].strip() for line in lines) == (
-        "writes full 5, positions 0 to 3; frees full 5; finished: length; finished: error, detail no memory; "
-        "retracted: outputs 8; written by request r1, positions 0 to 3; freed by request r1"
+        "writes full 5, swa 7, 8, positions 0 to 3; frees full 5; finished r1: length; finished r1: error: no memory; "
+        "retracted r1; written by request r1, positions 0 to 3; freed by request r1"
     )
+
+
+def test_retraction_and_end_for_want_of_memory_have_the_need_and_the_lack_of_each_pool():
+    """The need is that of all running requests, or of the one that has ended."""
+    short = "full needs 2, 0 free, 0 evictable: lacks 2; swa needs 2, 2 free, 2 evictable"
+    before = replace(AFTER, pools=with_pool(AFTER, "full", free=[], holdings=[]))
+    events: list[NamedTuple] = [Retracted(1, 1, ()), Finished(1, FinishReason.OUT_OF_MEMORY, "too long")]
+    moment = Moment(0, 1, events, before=replace(before, limits=before.limits._replace(lookahead_len=7)))
+
+    assert history_of(request_ref(1), [moment]) == [
+        f"step 1     retracted r1: {short}",
+        f"step 1     finished r1: out of memory: too long: {short}",
+    ]
+
+
+def test_unit_and_receipt_that_stay_after_a_drain_have_the_line_that_took_them():
+    """The pool as a whole has no history: that of its first unit is shown."""
+    lines = lines_of("S139", StoryPart.HISTORY)
+
+    assert any(re.search(r"taken by .*backups\.py:\d+ begin", line) for line in lines)
+    assert history_of(Ref("receipt", 7), [Moment(0, 1, [Locked(7, 3)], ["cache/locks.py:64 lock"])]) == [
+        "step 1     locked by receipt 7  cache/locks.py:64 lock"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("op", "text"),
+    [
+        pytest.param(
+            Submit(recipe=Recipe(continues=1)), "submit 4 tokens by path 0 after the 2nd prompt, 1 new", id="prompt"
+        ),
+        pytest.param(Abort(), "abort the 1st live request", id="abort"),
+        pytest.param(Abort(request=10), "abort the 11th live request", id="later abort"),
+        pytest.param(CloseSession(session=2), "close_session the 3rd open session", id="session"),
+    ],
+)
+def test_op_counts_prompts_and_live_requests_in_words(op, text):
+    """The ids of requests are of another numbering."""
+    assert op_text(op) == text
 
 
 @pytest.mark.parametrize(

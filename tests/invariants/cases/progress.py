@@ -67,25 +67,27 @@ CASES = [
             when=When.QUIESCENT,
         ),
         *(
-            found(pool_ref(pool), ProgressCode.UNITS_LEFT, free=free, capacity=capacity, owners=owners)
-            for pool, free, capacity, owners in (
-                ("full", 4, 12, (Owner("tree", 1), Owner("tree", 2), Owner("tree", 3), R1)),
-                ("swa", 2, 8, (Owner("tree", 2), Owner("tree", 3), R1)),
-                ("rows", 1, 2, (R1,)),
+            found(pool_ref(pool), ProgressCode.UNITS_LEFT, free=free, capacity=capacity, owners=owners, left=(left,))
+            for pool, free, capacity, owners, left in (
+                ("full", 4, 12, (Owner("tree", 1), Owner("tree", 2), Owner("tree", 3), R1), Ref("page", 1, "full")),
+                ("swa", 2, 8, (Owner("tree", 2), Owner("tree", 3), R1), Ref("page", 1, "swa")),
+                ("rows", 1, 2, (R1,), Ref("row", 1, "rows")),
             )
         ),
         found(request_ref(1), ProgressCode.REQUEST_LEFT, place=Place.RUNNING),
         found(request_ref(2), ProgressCode.REQUEST_LEFT, place=Place.WAITING),
         found(owner_ref(R1), ProgressCode.RECORD_LEFT, row=1),
         found(Ref("receipt", 1), ProgressCode.RECEIPT_LEFT, holder=R1),
-        found(node_ref(2), ProgressCode.NODE_LEFT, locks=(1, 1)),
+        found(node_ref(2), ProgressCode.NODE_LEFT, locks=(1, 1), pins=None),
         found(Ref("launch", 7), ProgressCode.LAUNCH_LEFT),
     ),
     broken(
         drained_engine_is_empty,
         "held-in-a-pool-that-lasts",
         drained(pools=lasting(Holding(R1, [8], False))),
-        found(pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(R1,)),
+        found(
+            pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(R1,), left=(Ref("page", 8, "swa"),)
+        ),
     ),
     broken(
         drained_engine_is_empty,
@@ -103,7 +105,7 @@ CASES = [
         drained_engine_is_empty,
         "fence-left",
         drained(pools=with_pool(EMPTY, "swa", free=range(1, 8), fenced=[Fence(7, [8])])),
-        found(pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(FENCE,)),
+        found(pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(FENCE,), left=()),
     ),
     broken(
         drained_engine_is_empty,

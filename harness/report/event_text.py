@@ -1,0 +1,86 @@
+"""Events in words: those that a table shows as results, and those that a history shows beside them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from swarden.harness.report.shortage import short_of_memory, shortage_text
+from swarden.invariants import events as seen
+from swarden.invariants.view import Snapshot
+
+MAX_LISTED = 4  # units or tokens of one event
+RESULTS: dict[type, str] = {  # the events that are shown as results, each with its text
+    seen.Rejected: "rejected r{request_id}: {reason}",
+    seen.Admitted: "admitted r{request_id} [{start}, {end})",
+    seen.LoadPlanned: "r{request_id} loads from the host",
+    seen.Parked: "parked r{request_id}",
+    seen.Retracted: "retracted r{request_id}",
+    seen.RanOut: "r{request_id} ran out of {pool}: wants {want}, free {free}",
+    seen.Preempted: "preempted r{request_id}",
+    seen.GaveWay: "r{request_id} gave way to r{by}",
+    seen.Launched: "launched pass {launch}",
+    seen.Failed: "pass {launch} failed: {reason}",
+    seen.Late: "pass {launch} is late",
+    seen.Discarded: "discarded the result of r{request_id}",
+    seen.Finished: "finished r{request_id}: {reason}",
+    seen.Tombstoned: "evicted {component} of n{node}",
+    seen.Removed: "evicted n{node}",
+    seen.Demoted: "evicted n{node} to the host",
+    seen.Recovered: "n{node} live again in {component}",
+    seen.CopyEnded: "copy {job} ended",
+    seen.Fired: "fault {fault} fired",
+    seen.Paused: "paused",
+    seen.Resumed: "resumed",
+    seen.TurnRefused: "refused r{request_id} as a turn",
+    seen.Reserved: "reserved pages for r{request_id}",
+    seen.HandedOver: "handed over r{request_id}",
+    seen.TakenOver: "took over r{request_id}",
+    seen.SetAside: "set aside r{request_id}",
+    seen.LetGo: "released transfer of r{request_id}: {cause}",
+}
+IN_A_HISTORY: dict[type, str] = {
+    **RESULTS,
+    seen.Matched: "matched r{request_id}: {length} cached tokens",
+    seen.Inserted: "inserted r{request_id} [{protected_len}, {end})",
+    seen.Slid: "slid the window of r{request_id} in {pool} from {before} to {frontier}",
+    seen.Admitted: "admitted r{request_id} [{start}, {end}), demand {demand}",
+    seen.LoadPlanned: "planned load l{job} for r{request_id} [0, {length}), demand {firm}, and {demand} behind it",
+    seen.Loaded: "loaded r{request_id} [0, {length})",
+    seen.Proposed: "proposed drafts of r{request_id} in pass {launch}",
+    seen.Verified: "accepted {num_accepted} drafts of r{request_id}",
+    seen.Lent: "session s{session} lent r{request_id} [0, {length})",
+    seen.Kept: "session s{session} keeps [0, {length}) of r{request_id}",
+    seen.GivenUp: "session s{session} released its KV: {cause}",
+    seen.Locked: "locked by receipt {receipt}",
+    seen.Unlocked: "unlocked by receipt {receipt}",
+    seen.Split: "split n{node} after {length} tokens: n{upper} is above it",
+    seen.Dropped: "n{node} lost its {component}",
+    seen.Stored: "n{node} got its {component}",
+    seen.Rooted: "n{node} was put into the tree",
+    seen.Uprooted: "n{node} left the tree",
+}
+
+
+def event_text(event: Any, before: Snapshot | None, texts: dict[type, str] = IN_A_HISTORY) -> str:
+    """An event in words; "" if it has none.  Where memory was short, with what that state `before` the step lacked."""
+    text = texts.get(type(event), "")
+    if not text:
+        return ""
+    words = [text.format_map({name: value_of(value) for name, value in event._asdict().items()})]
+    if isinstance(event, seen.Finished) and event.detail:
+        words.append(event.detail)
+    if before is not None and (requests := short_of_memory(event, before)):
+        words.append(shortage_text(requests, before))
+    return ": ".join(filter(None, words))
+
+
+def value_of(value: object) -> str:
+    """A value of an event as text: counts by pool, or a list that is cut."""
+    if isinstance(value, tuple | list):
+        counts = [one for one in value if isinstance(one, tuple) and len(one) == 2]
+        return " ".join(f"{pool} {count}" for pool, count in counts) if counts else f"[{listed(value)}]"
+    return str(value)
+
+
+def listed(units: Sequence[object]) -> str:
+    text = ", ".join(map(str, units[:MAX_LISTED]))
+    return f"{text} and {len(units) - MAX_LISTED} more" if len(units) > MAX_LISTED else text
