@@ -136,21 +136,16 @@ class VllmConfig(Settings, frozen=True):
         return tuple([fault for fault in CONNECTOR_FAULTS if fault in faults])
 
     @property
-    def tiers(self) -> Sequence[Tier]:
-        """CPU memory, or the store of a connector; a pair has none, because its loads come from the other side."""
-        fails = [fault for fault in (LOAD_FAILS,) if fault in self.faults]
-        return [Tier(LOAD_LATE, fails, Flush() if self.offload.is_on else None)] * (LOAD_LATE in self.faults)
-
-    @property
     def shape(self) -> Shape:
         pools = [Pool(POOL, self.num_blocks, group.window, group.has_states) for group in self.groups]
         ops = [op for part in (self.drafts, self.streaming) if not part.is_on for op in part.ops]
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
+        fails = [LOAD_FAILS] * (LOAD_FAILS in self.faults)
         return Shape(
             *sizes,
             unused=[*ops, *[fault for fault in CONNECTOR_FAULTS if fault not in self.faults]],
             uses_before_backup=int(self.offload.is_on),
-            tiers=self.tiers,
+            tiers=[Tier(LOAD_LATE, fails, Flush() if self.offload.is_on else None)] * (LOAD_LATE in self.faults),
             sessions_rewind=False,
             samples=self.seeds,
             options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on],
