@@ -47,18 +47,27 @@ class Pool(NamedTuple):
     has_states: bool = False
 
 
+class Tier(NamedTuple):
+    """A place that has KV beside the device: the fault by which copies to or from it are late, and those of failures.
+
+    The op `emptied_by`, if there is one, drops idle prompts from the device and from the tiers before this one.
+    """
+
+    slow: str
+    failing: Sequence[str] = ()
+    emptied_by: Op | None = None
+
+
 class Shape(NamedTuple):
     """The part of a configuration that generic traffic needs; lengths are in tokens.
 
     `sessions_rewind` is false if the prompt of a turn must begin with all tokens of its session.  `unused` names the
     ops and faults of the target that an engine of this configuration does not have.  `uses_before_backup` is how often
-    a prefix is used until it is copied to the host; 0 without a host tier.  Copies
-    to and from the host or another store are late by the `slow_copies` faults, and fail by the `failing_copies`.  The
-    ops `emptied_by` drop idle prompts from the device, and keep their copies elsewhere.  `serves_prompts_alone`: a
-    request may ask for no token.  `samples`: a request may have a seed.  `options` are the further arguments of a
-    Submit op that the engine supports: adapter,
-    uncached, prompt_logprobs, sequences.  `outputs` are further lengths of answers beside the lengths of a load, such
-    as one beyond the window.  `ranks` run the engine together; the `differing` faults may come to one of them alone.
+    a prefix is used until it is copied to the host; 0 without a host tier.  `tiers` have KV beside the device.
+    `serves_prompts_alone`: a request may ask for no token.  `samples`: a request may have a seed.  `options` are the
+    further arguments of a Submit op that the engine supports: adapter, uncached, prompt_logprobs, sequences.
+    `outputs` are further lengths of answers beside the lengths of a load, such as one beyond the window.  `ranks` run
+    the engine together; the `differing` faults may come to one of them alone.
     """
 
     page_size: int = 1
@@ -70,9 +79,7 @@ class Shape(NamedTuple):
     sessions_rewind: bool = True
     unused: Collection[str] = ()
     uses_before_backup: int = 0
-    slow_copies: Sequence[str] = ()
-    failing_copies: Sequence[str] = ()
-    emptied_by: Sequence[Op] = ()
+    tiers: Sequence[Tier] = ()
     serves_prompts_alone: bool = False
     samples: bool = False
     options: Sequence[str] = ()

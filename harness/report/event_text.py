@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from swarden.harness.report.shortage import short_of_memory, shortage_text
+from swarden.harness.report.shortage import shortage_text
 from swarden.invariants import events as seen
 from swarden.invariants.view import Snapshot
 
@@ -45,31 +45,21 @@ IN_A_HISTORY: dict[type, str] = {
     seen.Admitted: "admitted r{request_id} [{start}, {end}), demand {demand}",
     seen.LoadPlanned: "planned load l{job} for r{request_id} [0, {length}), demand {firm}, and {demand} behind it",
     seen.Loaded: "loaded r{request_id} [0, {length})",
-    seen.Proposed: "proposed drafts of r{request_id} in pass {launch}",
-    seen.Verified: "accepted {num_accepted} drafts of r{request_id}",
-    seen.Lent: "session s{session} lent r{request_id} [0, {length})",
-    seen.Kept: "session s{session} keeps [0, {length}) of r{request_id}",
-    seen.GivenUp: "session s{session} released its KV: {cause}",
     seen.Locked: "locked by receipt {receipt}",
     seen.Unlocked: "unlocked by receipt {receipt}",
     seen.Split: "split n{node} after {length} tokens: n{upper} is above it",
     seen.Dropped: "n{node} lost its {component}",
     seen.Stored: "n{node} got its {component}",
-    seen.Rooted: "n{node} was put into the tree",
-    seen.Uprooted: "n{node} left the tree",
 }
 
 
 def event_text(event: Any, before: Snapshot | None, texts: dict[type, str] = IN_A_HISTORY) -> str:
     """An event in words; "" if it has none.  Where memory was short, with what that state `before` the step lacked."""
-    text = texts.get(type(event), "")
-    if not text:
+    if type(event) not in texts:
         return ""
-    words = [text.format_map({name: value_of(value) for name, value in event._asdict().items()})]
-    if isinstance(event, seen.Finished) and event.detail:
-        words.append(event.detail)
-    if before is not None and (requests := short_of_memory(event, before)):
-        words.append(shortage_text(requests, before))
+    words = [texts[type(event)].format_map({name: value_of(value) for name, value in event._asdict().items()})]
+    words += [event.detail] if isinstance(event, seen.Finished) else []
+    words += [shortage_text(event, before)] if before is not None else []
     return ": ".join(filter(None, words))
 
 

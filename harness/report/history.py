@@ -97,10 +97,10 @@ def entries_of(
     for event, origin in zip_longest(moment.events, moment.origins, fillvalue=""):
         if isinstance(event, kinds) and (action := _action(event, ref, below, moment.before)):
             entry = HistoryEntry(action, origin if isinstance(event, WITH_CALLERS) else nearest(origin))
-            positions = event[:2] + event[3:5] if isinstance(event, Written) and not ref.pool else None
-            if positions is not None and positions == written:  # in a further pool
-                pages, _, _ = action.removeprefix("writes ").rpartition(", positions")
+            positions = (event.launch, event.start, event.end) if isinstance(event, Written) and not ref.pool else None
+            if positions and positions == written:  # in a further pool
                 begin, _, end = entries.pop().action.rpartition(", positions")
+                pages = action.removeprefix("writes ").partition(", positions")[0]
                 entry = entry._replace(action=f"{begin}, {pages}, positions{end}")
             entries.append(entry)
             written = positions

@@ -6,6 +6,7 @@ from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit, Turn, name
 
 MAX_TOKENS = 8  # token ids of a prompt that are shown
 SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # arguments that are not shown as "name value"
+ORDINALS = {"request": "live request", "session": "open session"}  # arguments that count the things of a moment
 
 ORDINALS = {"request": "live request", "session": "open session"}  # arguments that count the things of a moment
 

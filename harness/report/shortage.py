@@ -9,20 +9,16 @@ from swarden.invariants.kinds import Place
 from swarden.invariants.view import Snapshot
 
 
-def short_of_memory(event: object, before: Snapshot) -> Collection[int]:
-    """The requests whose need led to an event: the ended one, or all that run where one is retracted."""
-    if isinstance(event, Finished) and event.reason == FinishReason.OUT_OF_MEMORY:
-        return (event.request_id,)
-    if isinstance(event, Retracted):
-        return [request.id for request in before.requests or () if request.place == Place.RUNNING]
-    return ()
+def shortage_text(event: object, before: Snapshot) -> str:
+    """By pool, the units for the next tokens, as in "full needs 2, 0 free, 1 evictable: lacks 1"; "" without KV.
 
-
-def shortage_text(requests: Collection[int], before: Snapshot) -> str:
-    """By pool, the units for the next token of requests, as in "full needs 2, 0 free, 1 evictable: lacks 1".
-
-    It is "" for requests without KV.
+    They are those of a request that has ended for want of memory, or of all that run where one is retracted.
     """
+    requests: Collection[int] = ()
+    if isinstance(event, Finished) and event.reason == FinishReason.OUT_OF_MEMORY:
+        requests = (event.request_id,)
+    elif isinstance(event, Retracted):
+        requests = [request.id for request in before.requests or () if request.place == Place.RUNNING]
     needed = Counter[str]()
     for record in before.records or ():
         if record.owner.kind == REQUEST_KIND and record.owner.id in requests:

@@ -203,7 +203,9 @@ def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) 
     if violation.code in KEPT_WAITING:
         yield from scene.passed_over([violation.subject.id])
     named = [ref for ref in refs_of(violation)[1:] if ref.kind not in WHOLES]
-    further = [ref for ref in named if ref.pool][:1] or [ref for ref in named if scene.history_of(ref)][:1]
+    further = [ref for ref in named if ref.pool][:1]
+    if not further and not scene.history_of(violation.subject):
+        further = [ref for ref in named if scene.history_of(ref)][:1]
     wrong = isinstance(place, Ref) and place.kind not in WHOLES  # the slot of another thing has the wrong content
     if wrong:
         shown_before.add(subject)

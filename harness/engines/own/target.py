@@ -22,7 +22,7 @@ from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, S
 from swarden.harness.core.validation import validation_text
 from swarden.harness.engines.own.adapter import CODE, SwardenEngine
 from swarden.harness.engines.own.config import random_config, random_pair
-from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAILING_COPIES, FAULTS, HOST_SLOW, ON_THE_HOST
+from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS, HOST, ON_THE_HOST
 from swarden.harness.engines.own.live import live_of
 from swarden.harness.engines.own.mail import Mail
 from swarden.harness.engines.own.models import MODELS
@@ -96,8 +96,7 @@ class OwnTarget(Target):
             config.lookahead_tokens,
             unused=[*unused, *(() if self.role(config) else BETWEEN_ENGINES)],
             uses_before_backup=uses,
-            slow_copies=[HOST_SLOW] * bool(uses),
-            failing_copies=FAILING_COPIES if uses else (),
+            tiers=[HOST] * bool(uses),
             serves_prompts_alone=True,
         )
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar, Self
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.target import Draw, Pool, Shape
+from swarden.harness.core.ops import Flush
+from swarden.harness.core.target import Draw, Pool, Shape, Tier
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup, pool_len, specs_of
@@ -277,12 +278,12 @@ class VllmConfig(Settings, frozen=True):
     @property
     def shape(self) -> Shape:
         used = {name for part in self.parts for name in part.uses(self)}
+        fails = [LOAD_FAILS] * (LOAD_FAILS in used)
         return Shape(
             **{name: limit for name, limit in self.limits.items() if name in Shape._fields},
             pools=[Pool(POOL, self.num_blocks, group.window, group.has_states) for group in self.groups],
             unused=[name for name in (*Drafts.ops, *Streaming.ops, *CONNECTOR_FAULTS) if name not in used],
-            slow_copies=[fault for fault in (LOAD_LATE,) if fault in used],
-            failing_copies=[fault for fault in (LOAD_FAILS,) if fault in used],
+            tiers=[Tier(LOAD_LATE, fails, Flush() if self.offload.is_on else None)] * (LOAD_LATE in used),
             sessions_rewind=False,
             samples=self.seeds,
             options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on],

@@ -23,7 +23,7 @@ from swarden.harness.core.target import ENGINE
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import Reporting, save_unshrunk, write
-from swarden.harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.search.jobs import run_jobs
 from swarden.harness.search.mutants.verdict import detecting_laws
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
@@ -158,16 +158,12 @@ def searches(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterat
     jobs = [SearchJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     try:
         for job, ended in run_jobs(jobs, partial(_search, scope=scope), workers=workers):
-            result = ended
-            if isinstance(ended, JobDeath):
-                result = _found_by(job, str(ended), search_cpu_seconds=ended.cpu_seconds)
-            log = (
-                last_run(_running(job, scope))
-                if result.outcome is SearchOutcome.BY_ANOTHER and not result.path
-                else None
-            )
-            path = log and save_unshrunk(log, result.law, scope.out / slug(job.mutant.id), job.seed)
-            yield replace(result, path=str(path)) if path else result
+            result = ended if isinstance(ended, SearchResult) else _found_by(job, str(ended), ended.cpu_seconds)
+            is_lost = result.outcome is SearchOutcome.BY_ANOTHER and not result.path
+            if is_lost and (log := last_run(_running(job, scope))) is not None:
+                path = save_unshrunk(log, result.law, scope.out / slug(job.mutant.id), job.seed)
+                result = replace(result, path=str(path or ""))
+            yield result
     finally:
         for job in jobs:
             _running(job, scope).unlink(missing_ok=True)
@@ -178,15 +174,10 @@ def _running(job: SearchJob, scope: Scope) -> Path:
     return scope.out / f".{slug(job.mutant.id)}-seed{job.seed}.running.oplog"
 
 
-def _found_by(job: SearchJob, law: str, *, search_cpu_seconds: float = 0.0) -> SearchResult:
+def _found_by(job: SearchJob, law: str, spent: float = 0.0) -> SearchResult:
     """The result of a search whose process has ended with an error, or died."""
-    return SearchResult(
-        mutant=job.mutant.id,
-        seed=job.seed,
-        outcome=SearchOutcome.BY_ANOTHER,
-        law=law,
-        search_cpu_seconds=search_cpu_seconds,
-    )
+    outcome = SearchOutcome.BY_ANOTHER
+    return SearchResult(mutant=job.mutant.id, seed=job.seed, outcome=outcome, law=law, search_cpu_seconds=spent)
 
 
 def _search(job: SearchJob, scope: Scope) -> SearchResult:

@@ -29,7 +29,7 @@ from swarden.harness.core.ops import (
     Turn,
     name_of,
 )
-from swarden.harness.core.target import TIMEOUT_MS, Shape
+from swarden.harness.core.target import TIMEOUT_MS, Shape, Tier
 from swarden.harness.search.traffic.draws import long_recipe, one_option, ordinals, rarely, recipes, stop_sets, troubles
 from swarden.harness.search.traffic.loads import Load
 
@@ -227,8 +227,9 @@ def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) 
             )
         )
     )
-    slow = draw(slow_copies(shape))
-    fails = [(Inject(fault=fault, count=2),) for fault in shape.failing_copies]
+    tier = draw(one_option(*(shape.tiers or (None,))))
+    slow = draw(slow_copies(tier))
+    fails = [(Inject(fault=fault, count=2),) for fault in (tier.failing if tier else ())]
     host_faults = [slow, slow] * bool(slow) + fails
     trouble = draw(st.sampled_from(((), draw(troubles(tuple(faults))), *host_faults)))
     interruptions: tuple[Op, ...] = ()
@@ -240,25 +241,24 @@ def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) 
 
 
 @st.composite
-def slow_copies(draw: st.DrawFn, shape: Shape, skip: int = 0) -> tuple[Inject, ...]:
-    """A fault by which copies are late; none if the engine has no such fault."""
-    if not shape.slow_copies:
-        return ()
-    return (Inject(fault=draw(one_option(*shape.slow_copies)), skip=skip, count=draw(st.integers(3, 16))),)
+def slow_copies(draw: st.DrawFn, tier: Tier | None, skip: int = 0) -> tuple[Inject, ...]:
+    """The fault by which the copies of a tier are late, if there is one."""
+    return (Inject(fault=tier.slow, skip=skip, count=draw(st.integers(3, 16))),) if tier else ()
 
 
 @st.composite
 def meanwhiles(draw: st.DrawFn, load: Load, shape: Shape, modes: Sequence[PauseMode]) -> tuple[Op, ...]:
     """A prompt that is evicted, sometimes behind a longer one, and then loaded while something else happens."""
     first = msgspec.structs.replace(draw(submissions(load)), namespace=0)
-    [whole, *_], before = draw(evicted_prompts(first, shape))
+    tier = draw(one_option(*shape.tiers))
+    [whole, *_], before = draw(evicted_prompts(first, shape, tier))
     longer = msgspec.structs.replace(_with_path(whole, (*whole.recipe.path, 0)), max_new_tokens=1)
     also = (longer, Step(count=MAX_STEPS_PER_OP)) * (shape.uses_before_backup * draw(st.integers(0, 1)))
-    return *also, *before, *draw(loads_in_flight(whole, shape, modes))
+    return *also, *before, *draw(loads_in_flight(whole, tier, modes))
 
 
 @st.composite
-def loads_in_flight(draw: st.DrawFn, whole: Submit, shape: Shape, modes: Sequence[PauseMode]) -> tuple[Op, ...]:
+def loads_in_flight(draw: st.DrawFn, whole: Submit, tier: Tier, modes: Sequence[PauseMode]) -> tuple[Op, ...]:
     """A load of a prompt that up to three requests have, and what happens meanwhile.
 
     That is an abort of the first or a later request, a pause, a flush, a fault of the load, or a request whose prompt
@@ -267,8 +267,8 @@ def loads_in_flight(draw: st.DrawFn, whole: Submit, shape: Shape, modes: Sequenc
     """
     path = whole.recipe.path
     others = [_with_path(whole, one) for one in ((*path[:-1], path[-1] + 1), (*path, 0), path[:1])]
-    fault = draw(one_option(*(shape.failing_copies or (None,))))
-    fails = (Inject(fault=fault),) * (fault is not None and draw(st.booleans()))
+    fault = draw(one_option(*(tier.failing or (None,))))
+    fails = (Inject(fault=fault),) * (fault is not None and draw(one_option(True, True, False)))
     events: list[tuple[Op, ...]] = [
         *((Abort(),), (Abort(request=draw(st.integers(1, 2))),)),
         *((Flush(),), (Pause(mode=draw(one_option(*modes))), Step(), Resume())),
@@ -276,7 +276,7 @@ def loads_in_flight(draw: st.DrawFn, whole: Submit, shape: Shape, modes: Sequenc
         *[(Inject(fault=fault, count=draw(one_option(1, 2))),)] * (fault is not None),
     ]
     again = (whole,) * draw(one_option(2, 1, 3))
-    begin = *fails, *draw(slow_copies(shape, skip=len(fails))), *again, Step(count=draw(one_option(1, 2)))
+    begin = *fails, *draw(slow_copies(tier, skip=len(fails))), *again, Step(count=draw(one_option(1, 2)))
     meanwhile = *draw(st.sampled_from(events)), Step(count=draw(one_option(2, 1, 4))), *draw(st.sampled_from(events))
     return *begin, *meanwhile, Step(count=MAX_STEPS_PER_OP)
 
@@ -304,12 +304,14 @@ def lacks(draw: st.DrawFn, shape: Shape, modes: Sequence[PauseMode]) -> tuple[Op
     fillers = _fillers([(min(length, shape.max_context_len - 2), 1)] * count)
     steps = _steps(2 * count * _num_chunks(length, shape))
     taken = Pressure(pool=place, pages=pool.units), *fillers, *steps, Pressure(pool=place)
-    loads = (branch, Step(count=MAX_STEPS_PER_OP)), draw(loads_in_flight(branch, shape, modes))
+    loads = (branch, Step(count=MAX_STEPS_PER_OP)), draw(loads_in_flight(branch, shape.tiers[0], modes))
     return *once * shape.uses_before_backup, *taken, *draw(st.sampled_from(loads))
 
 
 @st.composite
-def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
+def evicted_prompts(
+    draw: st.DrawFn, first: Submit, shape: Shape, tier: Tier | None = None
+) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
     """A prompt of some pages that is backed up to the host, and then evicted from the device.
 
     There may be a second prompt of the same tokens in another namespace.
@@ -321,8 +323,8 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple
     eviction_ops = [
         (msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in prompts
     ]
-    emptied_by = draw(one_option(None, *shape.emptied_by))
-    drops = draw(intruders(shape)) if emptied_by is None else (emptied_by,)
+    emptied_by = tier and tier.emptied_by
+    drops = (emptied_by,) if emptied_by and draw(st.integers(0, 2)) else draw(intruders(shape))
     return prompts, (*chain.from_iterable(eviction_ops), *drops)
 
 
@@ -330,7 +332,7 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple
 def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
     """Some requests fill a pool, and the last one grows into the pages of the others, whose backups are slow."""
     most = draw(one_option(16, 40))
-    return *draw(fillers(shape, most=most)), *draw(slow_copies(shape)), *_steps(most)
+    return *draw(fillers(shape, most=most)), *draw(slow_copies(shape.tiers[0] if shape.tiers else None)), *_steps(most)
 
 
 @st.composite

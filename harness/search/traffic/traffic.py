@@ -220,8 +220,8 @@ def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
     has = {
         "trouble": bool(requests.faults),
         "rewind": shape.sessions_rewind,
-        "meanwhile": bool(shape.slow_copies),
-        "lack": bool(shape.uses_before_backup) and len({pool.name for pool in shape.pools}) > 1,
+        "meanwhile": bool(shape.tiers),
+        "lack": bool(shape.tiers and shape.uses_before_backup) and len({pool.name for pool in shape.pools}) > 1,
     }
     return [kind for kind in kinds if has.get(kind, True)]
 

@@ -32,22 +32,20 @@ def kept() -> list[KeptRuns]:
 
 
 @pytest.mark.parametrize(
-    ("path", "healthy", "broken", "killed_by"),
+    ("change", "killed_by"),
     [
-        pytest.param(LEDGER, FREED, "self._free.extend(units[1:])", "unit_has_one_owner", id="violated invariant"),
-        pytest.param(
-            LEDGER, TAKEN, f"{TAKEN}\n        count.seen = 1", "AttributeError/pools", id="raised by the engine"
-        ),
-        pytest.param(LEDGER, "\nclass Ledger:", "\nclass Books:", "ImportError/pools", id="engine cannot be imported"),
-        pytest.param(LEDGER, TAKEN, f"while True: pass\n        {TAKEN}", STUCK, id="stuck"),
-        pytest.param(LEDGER, TAKEN, f"{TAKEN}\n        self.seen = count", None, id="survives"),
+        pytest.param((FREED, "self._free.extend(units[1:])"), "unit_has_one_owner", id="violated invariant"),
+        pytest.param((TAKEN, f"{TAKEN}\n        count.seen = 1"), "AttributeError/pools", id="raised by the engine"),
+        pytest.param(("\nclass Ledger:", "\nclass Books:"), "ImportError/pools", id="engine cannot be imported"),
+        pytest.param((TAKEN, f"while True: pass\n        {TAKEN}"), STUCK, id="stuck"),
+        pytest.param((TAKEN, f"{TAKEN}\n        self.seen = count"), None, id="survives"),
     ],
 )
-def test_trial_has_the_fingerprint_that_killed_the_mutation(kept, tmp_path, path, healthy, broken, killed_by):
+def test_trial_has_the_fingerprint_that_killed_the_mutation(kept, tmp_path, change, killed_by):
     """The op-log of a run that hangs is kept."""
     seconds = 3.0 if killed_by == STUCK else 120.0
 
-    [trial] = trials([mutation(path, healthy, broken)], kept, seconds=seconds, workers=1, out=tmp_path)
+    [trial] = trials([mutation(LEDGER, *change)], kept, seconds=seconds, workers=1, out=tmp_path)
 
     assert (trial.killed_by or "").startswith(killed_by or "")
     assert bool(trial.killed_by) == bool(killed_by)

@@ -18,12 +18,12 @@ import msgspec
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
-from swarden.harness.core.ops import Flush, Reset
-from swarden.harness.core.target import Draw
+from swarden.harness.core.ops import Flush
+from swarden.harness.core.target import Draw, Tier
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import ONE_TREE, SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.parts.pair import BOTH, PREFILL
-from swarden.harness.engines.sglang.parts.storage import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW, SglangStorage
+from swarden.harness.engines.sglang.parts.storage import STORED, SglangStorage
 from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.kit.launch import Line, table
@@ -87,12 +87,9 @@ class HostTier(SglangCapability, frozen=True):
         return {"writes_through": self.write_policy == WRITE_THROUGH}
 
     def shape(self, config: Any) -> Mapping[str, Any]:
-        is_stored = config.storage.is_on
         return {
             "uses_before_backup": 2 if self.write_policy == WRITE_SELECTED else 1,
-            "slow_copies": [HOST_SLOW, *[STORAGE_SLOW] * is_stored],
-            "failing_copies": [HOST_FAILS, *[STORAGE_FAILS, STORAGE_PARTIAL] * is_stored],
-            "emptied_by": [Flush(), *[Reset()] * is_stored],
+            "tiers": [Tier(HOST_SLOW, (HOST_FAILS,), Flush()), *[STORED] * config.storage.is_on],
         }
 
     def check_release(self, config: Any, release: SglangRelease) -> None:

@@ -39,6 +39,7 @@ FAULTS = {
     STORAGE_PARTIAL: "an operation of the storage finds, reads or writes the first half of its pages",
 }
 CLOCK_JUMPS, JUMP_S = "clock.jumps", 60.0  # longer than the time-out of a prefetch; only ranks have this fault
+STORED = Tier(STORAGE_SLOW, (STORAGE_FAILS, STORAGE_PARTIAL), Reset())
 KV, STATES = "kv", "mamba"  # the names of host pools in the releases
 USUAL_THRESHOLD = 256  # of a server, in tokens
 TICK_S = 1e-6  # between two readings of the clock, which orders the use of nodes

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.ops import Flush
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import (
@@ -101,7 +100,7 @@ class Offload(VllmPart, frozen=True):
         return LOAD_LATE, STORE_LATE
 
     def shape(self, config: VllmConfig) -> Mapping[str, Any]:
-        return {"uses_before_backup": 1, "emptied_by": [Flush()]}
+        return {"uses_before_backup": 1}
 
     def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
         if self.offloader == CHUNKS and not release.has("offloading"):

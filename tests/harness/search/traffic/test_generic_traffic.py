@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.ops import Accept, Flush, Inject, Step, Submit
-from swarden.harness.core.target import ENGINE, MachineSpec, Pool, Shape
+from swarden.harness.core.target import ENGINE, MachineSpec, Pool, Shape, Tier
 from swarden.harness.search.search import turns_of
 from swarden.harness.search.traffic.loads import LOADS
-from swarden.harness.search.traffic.traffic import NEEDS, EngineTraffic, Requests, ops_of
+from swarden.harness.search.traffic.traffic import NEEDS, EngineTraffic, Requests, kinds_of, ops_of
 
 TARGET = SimpleNamespace(
     name="some",
@@ -46,13 +46,14 @@ LARGE = Shape(16, (Pool("blocks", 4096), Pool("windows", 64, 8192)), 256, 8, 131
 @pytest.mark.parametrize("kind", NEEDS)
 @pytest.mark.parametrize("possible", [(), ("load.late", "host.fails")], ids=["no-faults", "faults"])
 def test_scene_has_only_faults_of_its_engine_and_prompts_that_an_op_log_can_have(kind, possible):
-    shape = LARGE._replace(slow_copies=possible[:1], failing_copies=possible[1:], emptied_by=[Flush()])
+    shape = LARGE._replace(tiers=[Tier(possible[0], possible[1:], Flush())] if possible else ())
 
     @settings(max_examples=40, database=None, deadline=None, derandomize=True)
     @given(st.data())
     def draw(data):
         requests = Requests(data.draw(st.sampled_from(LOADS)), shape, possible, possible)
-        for op in data.draw(ops_of(kind, requests)):
+        supported = kinds_of(NEEDS.values(), requests)
+        for op in data.draw(ops_of(kind if kind in supported else "submit", requests)):
             assert msgspec.json.decode(msgspec.json.encode(op), type=type(op)) == op
             assert not isinstance(op, Inject) or op.fault in possible
 

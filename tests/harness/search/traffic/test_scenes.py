@@ -196,12 +196,11 @@ def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
     assert share_that_fails("S156", OUTLASTING, outlasts, times=4) > 1 / 4
 
 
-@pytest.mark.parametrize("mutant", ["S138", "S176"])
-def test_requests_end_or_branch_off_during_a_load(mutant):
-    """Bugs of requests that end, or that lack more than a load in flight brings."""
+def test_requests_end_during_a_load():
+    """One of ten runs fails with a bug by which a request that ends stays in the queue of loads."""
     scene = partial(meanwhiles, RETURNING, modes=(PauseMode.RETRACT,))
 
-    assert share_that_fails(mutant, RETURNING, scene, times=2) > 1 / 10
+    assert share_that_fails("S138", RETURNING, scene, times=2) > 1 / 10
 
 
 def test_windows_are_loaded_alone():
