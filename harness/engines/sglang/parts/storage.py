@@ -19,7 +19,8 @@ from typing import Annotated, Any
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.limits import MAX_NUMBER
-from swarden.harness.core.target import Draw
+from swarden.harness.core.ops import Reset
+from swarden.harness.core.target import Draw, Tier
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SECONDS_PER_STEP, SglangCapability, Terms
