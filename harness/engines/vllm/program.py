@@ -169,5 +169,6 @@ def _settings(config: VllmConfig, release: VllmRelease) -> Mapping[str, Any]:
         "drafter": config.drafts.method(config),
         "waits_for_empty": release.has("failed_requests"),
         "failure_policy": config.failure_policy,
+        "is_late": config.store.late_loads,
         "offloading": config.offload.extra_config,
     }

@@ -31,8 +31,8 @@ class ResultFuture(NamedTuple):
 class Runner:
     """The executor of an engine core, with the block tables that its scheduler has sent.
 
-    It tells `facts` of each pass that computes.  The start of an entry behind drafts is known when these are verified;
-    a pass with such entries counts as launched from then on.
+    It calls `facts` with each pass that computes.  The start of an entry behind drafts is known when these are
+    verified; a pass with such entries counts as launched from then on.
     """
 
     def __init__(
