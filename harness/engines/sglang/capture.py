@@ -143,8 +143,8 @@ class SglangFacts(Adapted):
             for component, pool in zip(self.components, self.memory.allocators, strict=True)
         }
         counters = {name: self._tree.counters[name] for name in of_pools}
-        evictable = {name: one.evictable(tree, page) for name, one in counters.items()}
-        protected = {name: one.protected(tree, page) for name, one in counters.items()}
+        evictable = {name: one.evictable_units(tree, page) for name, one in counters.items()}
+        protected = {name: one.protected_units(tree, page) for name, one in counters.items()}
         return Counters(of_pools, evictable, protected, new_token_ratio=int(ratio * MILLION))
 
     @property

@@ -4,7 +4,8 @@ A windowed lock covers the nodes from its own up to the one with its mark, a uui
 most one recurrent state, that after its last token, and a lock covers that of its own node only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -16,20 +17,27 @@ from swarden.invariants.view import Holding, NodeView
 
 
 class TreeCounters(NamedTuple):
-    """The tree's counters of one pool, by the beginning of their names: of tokens, or of states."""
+    """The tree's counters of the tokens, or states, of one pool."""
 
-    begin: str
+    evictable: Callable[[Any], Any]
+    protected: Callable[[Any], Any]
     is_of_tokens: bool = True
 
-    def evictable(self, tree: Any, page_size: int) -> int:
-        return int(getattr(tree, f"{self.begin}evictable_size")()) // (page_size if self.is_of_tokens else 1)
+    def evictable_units(self, tree: Any, page_size: int) -> int:
+        return int(self.evictable(tree)) // (page_size if self.is_of_tokens else 1)
 
-    def protected(self, tree: Any, page_size: int) -> int:
-        return int(getattr(tree, f"{self.begin}protected_size")()) // (page_size if self.is_of_tokens else 1)
+    def protected_units(self, tree: Any, page_size: int) -> int:
+        return int(self.protected(tree)) // (page_size if self.is_of_tokens else 1)
 
 
-COUNTERS = {"full": TreeCounters("full_"), "swa": TreeCounters("swa_"), STATE_POOL: TreeCounters("mamba_", False)}
-COUNTERS_OF_ONE_POOL = {"full": TreeCounters("")}
+COUNTERS: Mapping[str, TreeCounters] = {
+    "full": TreeCounters(methodcaller("full_evictable_size"), methodcaller("full_protected_size")),
+    "swa": TreeCounters(methodcaller("swa_evictable_size"), methodcaller("swa_protected_size")),
+    STATE_POOL: TreeCounters(methodcaller("mamba_evictable_size"), methodcaller("mamba_protected_size"), False),
+}
+COUNTERS_OF_ONE_POOL: Mapping[str, TreeCounters] = {
+    "full": TreeCounters(methodcaller("evictable_size"), methodcaller("protected_size"))
+}
 
 
 class NodeSlots(NamedTuple):

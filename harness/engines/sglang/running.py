@@ -164,7 +164,7 @@ class LiveMemory:
         private = [self._private(kv) for kv in self.holders.now().values()]
         for pool, units, allocator in self._pools:
             counters = self.nodes.counters[pool]
-            evictable, protected = counters.evictable(tree, self.page), counters.protected(tree, self.page)
+            evictable, protected = counters.evictable_units(tree, self.page), counters.protected_units(tree, self.page)
             own = sum([getattr(one, pool) for one in private])
             found.append(Terms(pool, units, FreePages(allocator, self.page).num_free, evictable, protected, own))
         return *found, Terms("rows", rows.size, len(rows.free_slots), uncached=len(private))
