@@ -71,11 +71,11 @@ class Line:
         """Whether a switch is on, `usual` without it."""
         if f"no-{name}" in self._options:
             return not self.has(f"no-{name}")
-        return SWITCH[self.checked(name, SWITCH, "true").lower()] if name in self._options else usual
+        return SWITCH[self.checked(name, SWITCH, "true")] if name in self._options else usual
 
     def checked(self, name: str, choices: Mapping[str, Any], usual: str) -> str:
-        """The value, which is one of the choices; raises UsageError for another one."""
-        if (word := self.word(name, usual)).lower() not in choices:
+        """The value in small letters, which is one of the choices; raises UsageError for another one."""
+        if (word := self.word(name, usual).lower()) not in choices:
             raise self.error(name, " or ".join(choices))
         return word
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
 
 OFFLOADING, MULTI = "OffloadingConnector", "MultiConnector"
 NIXL, PUSH, SIMPLE = "NixlConnector", "NixlPushConnector", "SimpleCPUOffloadConnector"
-EXTRA = "kv_connector_extra_config"
 LMCACHE = "LMCacheConnectorV1"
 DRIVEN = (OFFLOADING, SIMPLE, NIXL, PUSH, LMCACHE)  # the last one as a store outside of the engine
 LOAD_FAILS, LOAD_LATE, STORE_LATE = "load.fails", "load.late", "store.late"
@@ -81,11 +82,22 @@ class ReleasedSide(ConnectorWorker):
         return self._outputs.pop(id(one))
 
 
+class Transfer(msgspec.Struct):
+    """A KVTransferConfig."""
+
+    kv_connector: str = ""
+    kv_connector_extra_config: dict[str, Any] = {}
+
+
 def connectors_of(line: Line) -> Mapping[str, Mapping[str, Any]]:
     """The connectors of a launch line, also those below MultiConnector, each with its kv_connector_extra_config."""
-    whole = line.mapping("kv-transfer-config")
-    below = whole.get(EXTRA, {}).get("connectors", [])
-    found = {one.get("kv_connector", ""): one.get(EXTRA, {}) for one in [whole, *below] if one}
+    option = "kv-transfer-config"
+    try:
+        whole = msgspec.convert(line.mapping(option), Transfer)
+        below = msgspec.convert(whole.kv_connector_extra_config.get("connectors", []), list[Transfer])
+    except msgspec.ValidationError as error:
+        raise line.error(option, f"a connector: {error}") from error
+    found = {one.kv_connector: one.kv_connector_extra_config for one in [whole, *below] if one.kv_connector}
     if line.number("kv-offloading-size", 0.0):
         backends = {"native": OFFLOADING, "lmcache": LMCACHE}
         found[backends[line.checked("kv-offloading-backend", backends, "native")]] = {}

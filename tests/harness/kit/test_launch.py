@@ -148,6 +148,10 @@ def test_the_other_side_of_a_pair_has_no_setting_of_one_side():
         ("vllm serve m --async-scheduling maybe", "want true or 1 or false or 0"),
         ("vllm serve m --speculative-config eagle", "want an object in JSON"),
         ("""vllm serve m --speculative-config '{"num_speculative_tokens": "x"}'""", "want a whole number"),
+        (
+            """vllm serve m --kv-transfer-config '{"kv_connector_extra_config": "x"}'""",
+            "a connector: Expected `object`",
+        ),
         ("vllm serve m --scheduling-policy lifo", 'policy is "lifo", want "fcfs" or "priority"'),
         ("vllm serve 'm", "cannot be split"),
     ],
