@@ -18,6 +18,7 @@ from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.config import (
     FAULTS,
+    NEEDS_HOST,
     SERVER_NEEDS,
     SglangConfig,
     pair_configs,
@@ -28,6 +29,7 @@ from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.options import flags_of
 from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
+from swarden.harness.engines.sglang.parts.storage import Storage
 from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.engines.sglang.worker_engine import RealEngine
@@ -35,7 +37,7 @@ from swarden.harness.engines.sglang.worker_model import LAGUNA, check, real_mode
 from swarden.harness.engines.sglang.worker_mutants import MUTANTS as OF_WORKER
 from swarden.harness.kit.part import off
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import flat, replaced
+from swarden.harness.kit.settings import drawn, flat, replaced
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(
@@ -81,8 +83,14 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             return pair_configs(draw, release.has)
         if machine == RANKS_OF_PAIR:
             return [replaced(config, ranks=2) for config in pair_configs(draw, release.has)]
+        if machine == RANKS:  # without a host tier they exchange nothing
+            load = draw.one_of((NEEDS_HOST[0], load))
         config = random_config(draw, load, release.has)
-        return [config if machine == ENGINE else replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 4)))]
+        if machine == ENGINE:
+            return [config]
+        if config.host.is_on and release.has("storage") and draw.one_of((True, False)):
+            config = replaced(config, **drawn(draw, Storage))
+        return [replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 2, 4)))]
 
     def shape(self, config: SglangConfig) -> Shape:
         pools = [

@@ -86,7 +86,6 @@ class Room:
     is_sent: bool = False
     has_arrived: bool = False
     is_silent: bool = False
-    awaits_metadata: bool = False
     has_failed: bool = False
     acknowledge: Callable[[], None] | None = None
 
@@ -118,7 +117,7 @@ class SglangLink:
         self._steps = 0  # the steps of the decode side so far
         self._late: list[Room] = []  # aborted transfers with chunks in flight
         self._last_due = 0
-        self._late_metadata: list[tuple[int, Room]] = []  # that is due in a step
+        self._metadata_due: dict[Room, int] = {}  # the step in which late metadata arrives; 0: its pages have not
 
     def room(self, number: int) -> Room:
         return self.rooms.setdefault(number, Room())
@@ -140,7 +139,8 @@ class SglangLink:
             room.has_failed |= faults.fires(LINK_FAILS)
             room.is_silent = faults.fires(LINK_DROP)
             room.delay = DELAY_POLLS * faults.fires(LINK_DELAY)
-            room.awaits_metadata = LINK_METADATA in faults.known and faults.fires(LINK_METADATA)
+            if LINK_METADATA in faults.known and faults.fires(LINK_METADATA):
+                self._metadata_due[room] = 0
 
     @property
     def has_late_pages(self) -> bool:
@@ -165,7 +165,7 @@ class SglangLink:
         return all(link._has_all(link.rooms[number]) for link in self._links)
 
     def _has_all(self, room: Room) -> bool:
-        is_late = room.delay or room.awaits_metadata or self._steps < room.due
+        is_late = room.delay or room in self._metadata_due or self._steps < room.due
         return room.is_sent and not (room.has_failed or room.is_silent or is_late)
 
     def abort(self, room: Room) -> None:
@@ -173,7 +173,11 @@ class SglangLink:
         if self._steps < room.due and not (room.has_arrived or room.has_failed):
             self._late.append(room)
         room.has_failed |= not room.has_arrived
-        room.awaits_metadata = False
+        self.forget_metadata(room)
+
+    def forget_metadata(self, room: Room) -> None:
+        """The decode side has released the buffer for it."""
+        self._metadata_due.pop(room, None)
 
     def acknowledge(self, room: Room, drained: Callable[[], None]) -> None:
         """Call `drained` once nothing more will be written for an aborted transfer."""
@@ -186,11 +190,9 @@ class SglangLink:
     def pass_time(self) -> None:
         """Begin a step of the decode side: aborted chunks that are due are written, and acknowledged."""
         self._steps += 1
-        while self._late_metadata and self._late_metadata[0][0] <= self._steps:
-            _, room = self._late_metadata.pop(0)
-            if room.awaits_metadata:
-                room.awaits_metadata = False
-                self._copy_metadata(room)
+        for room in [room for room, due in self._metadata_due.items() if due == self._steps]:
+            del self._metadata_due[room]
+            self._copy_metadata(room)
         for room in list(self._late):
             self._copy(room, [chunk for chunk in room.chunks if chunk.due == self._steps])
             if room.due <= self._steps:
@@ -208,8 +210,8 @@ class SglangLink:
             decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple([one for _, one in copies])))
         if not room.is_sent or room.chunks[-1] not in chunks:  # its first output comes with the last chunk
             return
-        if room.awaits_metadata:
-            self._late_metadata.append((self._steps + METADATA_STEPS, room))
+        if room in self._metadata_due:
+            self._metadata_due[room] = self._steps + METADATA_STEPS
         else:
             self._copy_metadata(room)
 
@@ -368,7 +370,7 @@ def _receiver(release: SglangRelease) -> type:
                 _await_acknowledgement(self.kv_mgr, self._room, self._number)
 
         def clear(self) -> None:
-            self._room.awaits_metadata = False
+            self.kv_mgr.link.forget_metadata(self._room)
 
     return Receiver
 
