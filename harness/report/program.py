@@ -234,18 +234,15 @@ def _call(engine: str, method: ast.FunctionDef, call: Mapping[str, Any]) -> str:
     defaults = zip(positional[len(required) :], method.args.defaults, strict=True)
     usual = {one.arg: ast.literal_eval(value) for one, value in defaults}
     arguments = [literal(given.pop(one.arg)) for one in required]
-    arguments += [
-        f"{name}={literal(value)}" for name, value in given.items() if name not in usual or value != usual[name]
-    ]
+    more = {name: value for name, value in given.items() if name not in usual or value != usual[name]}
+    arguments += [f"{name}={literal(value)}" for name, value in more.items()]
     is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(method))
     start = f"{'yield from ' if is_generator else ''}{engine}.{method.name}("
     whole = f"{start}{', '.join(arguments)})"
     if len(whole) <= WIDTH - 4 and "\n" not in whole:
         return whole
-    inner = ", ".join(arguments)
-    if len(inner) > WIDTH - 8 or "\n" in inner:
-        inner = "".join(f"{argument},\n" for argument in arguments).rstrip()
-    return f"{start}\n{indent(inner, '    ')}\n)"
+    lines = "\n".join(f"{argument}," for argument in arguments)
+    return f"{start}\n{indent(lines, '    ')}\n)"
 
 
 def _is_own(node: ast.Import | ast.ImportFrom) -> bool:
@@ -283,24 +280,21 @@ def _imports(nodes: Sequence[ast.Import | ast.ImportFrom], used: set[str], *, is
 def literal(value: Any, width: int = WIDTH - 40) -> str:
     """The Python literal of plain data, on as many lines as it needs."""
     _check(value)
-    opening, elements, closing = "(", list[str](), ")"
     if isinstance(value, str):
         text = repr(value)
         return text if set(text[1:-1]) & set("\"'\\") else f'"{text[1:-1]}"'
-    if type(value) is dict:
-        opening, closing = "{", "}"
-        elements = [f"{literal(key)}: {literal(one, width - 4)}" for key, one in value.items()]
-    elif type(value) is list:
-        opening, closing = "[", "]"
-        are_numbers = all(type(one) is int for one in value)
-        elements = _runs(value) if are_numbers else [literal(one, width - 4) for one in value]
-    elif type(value) is tuple:
-        elements = [literal(one, width - 4) for one in value]
-    else:
+    if not isinstance(value, list | tuple | dict):
         return repr(value)
+    if isinstance(value, dict):
+        elements = [f"{literal(key)}: {literal(one, width - 4)}" for key, one in value.items()]
+    elif isinstance(value, list) and all(type(one) is int for one in value):
+        elements = _runs(value)
+    else:
+        elements = [literal(one, width - 4) for one in value]
+    opening, closing = {dict: ("{", "}"), list: ("[", "]"), tuple: ("(", ")")}[type(value)]
     text = ", ".join(elements)
     if len(text) > width or "\n" in text:
-        parts = value.values() if type(value) is dict else value
+        parts = value.values() if isinstance(value, dict) else value
         is_flat = len(value) > LONG_RUN and not any(isinstance(one, list | tuple | dict) for one in parts)
         filled = fill(f"{text},".replace(": ", ":\0"), WIDTH - 4).replace(":\0", ": ")
         lines = filled if is_flat else "\n".join(f"{element}," for element in elements)

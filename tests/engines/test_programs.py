@@ -143,7 +143,9 @@ def test_program_of_an_exception_is_not_run_to_its_end_with_another_symptom(engi
 
 
 def test_program_is_run_in_a_checkout_and_the_issue_says_so(tmp_path):
-    [release, *_] = target_of("vllm==0.33.0").releases.folders_of("0.33.0")
+    releases = target_of("vllm==0.33.0").releases
+    assert releases is not None
+    [release, *_] = releases.folders_of("0.33.0")
     (tmp_path / "vllm").symlink_to(release / "vllm")
     for command in (
         ["init", "-q"],

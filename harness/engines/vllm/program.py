@@ -8,7 +8,7 @@ from typing import Any
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Pause
+from swarden.harness.core.ops import Pause, Turn
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
@@ -16,9 +16,10 @@ from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE, OFFLOADING
+from swarden.harness.engines.vllm.layers import ALIGN
 from swarden.harness.engines.vllm.link import LINK_DELAY, LINK_FAILS
 from swarden.harness.engines.vllm.parts import store
-from swarden.harness.engines.vllm.parts.pair import DECODE
+from swarden.harness.engines.vllm.parts.offload import CHUNKS
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
 from swarden.harness.kit.symptoms import READ, exception_of, symptoms_of
 
@@ -40,19 +41,42 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     if (failure := driver.failure) is None:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
     config: VllmConfig = target_for(header).decode(header.configs[failure.engine])
-    if config.pair.sends or ((config.pair.push or Pause in map(type, log.ops)) and config.pair.role == DECODE):
-        raise NoProgram("the op-log needs the prefill side or its clock, and a program has a decode side alone")
-    error, symptoms = exception_of(failure), symptoms_of(failure)
+    error, symptoms, recorder = exception_of(failure), symptoms_of(failure), recorders[failure.engine]
+    for what, is_lacking in _lacking(config, {type(op) for op in log.ops}, symptoms, recorder.constants).items():
+        if is_lacking:
+            raise NoProgram(f"the op-log has {what}, which the stand-ins of a program lack")
     constants = {
-        **_constants(config, recorders[failure.engine].settings),
-        **recorders[failure.engine].constants,
+        **_constants(config, recorder.settings),
+        **recorder.constants,
         "RUNNER_V2": str(int(config.second_runner)) if release.has("second_runner") else "",
         "WAITS_FOR_EMPTY": release.has("failed_requests"),
         "ERROR": error,
         "SYMPTOMS": symptoms,
         "READS": READ in symptoms,
     }
-    return Program(SOURCE, constants, recorders[failure.engine].calls)
+    return Program(SOURCE, constants, recorder.calls)
+
+
+def _lacking(
+    config: VllmConfig, ops: set[type], symptoms: Sequence[str], recorded: Mapping[str, Any]
+) -> Mapping[str, bool]:
+    """What the stand-ins lack, and whether a log has it: without it, a program could show another failure."""
+    pair, store_len = config.pair, bool(config.store.external_len)
+    return {
+        "a side that sends KV": pair.sends,
+        "pushes, or the clocks of both sides": pair.is_on and (pair.push or Pause in ops),
+        "states from a store or another engine": config.states.is_on and (pair.is_on or store_len),
+        "states that are loaded within the step": config.offload.sync_loads and config.state_mode == ALIGN,
+        "KV from CPU memory that is read": config.offload.is_on and READ in symptoms,
+        "a connector of single blocks": config.offload.is_on and config.offload.offloader != CHUNKS,
+        "two connectors": config.offload.is_on and store_len,
+        "a second tier": config.tier.is_on,
+        "a store that gets KV": config.store.saves,
+        "a load that fails within the step": store_len
+        and bool(recorded["FAILED_LOADS"])
+        and not config.store.late_loads,
+        "streamed input": config.streaming.is_on and Turn in ops,
+    }
 
 
 class _Recorder:

@@ -126,11 +126,13 @@ CLOCK = EngineClock()
 DEVICE = SimpleNamespace(Stream=Stream, Event=Stream, stream=lambda stream: nullcontext(), current_stream=Stream)
 
 
-def extend_slots(before: Any, after: Any, last: Any, free: Any, out: Any, batch: Any, page_size: int, *_: Any) -> None:
+def extend_slots(*arguments: Any) -> None:
+    before, after, last, free, out, _, page_size = arguments[:7]
     paged.alloc_extend_naive(before, after, last, free, out, page_size, "cpu")
 
 
-def decode_slots(after: Any, last: Any, free: Any, out: Any, batch: Any, page_size: int, *_: Any) -> None:
+def decode_slots(*arguments: Any) -> None:
+    after, last, free, out, _, page_size = arguments[:6]
     pages = (after + page_size - 1) // page_size - (after + page_size - 2) // page_size
     first = pages.cumsum(0) - pages
     for index in range(len(after)):

@@ -169,7 +169,7 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         prompt_len, size = request.num_prompt_tokens, max(size for _, size in GROUPS)
-        if IN_BACKGROUND and not HAS_STATES and 1 < prompt_len <= EXTERNAL_LEN:
+        if IN_BACKGROUND and 1 < prompt_len <= EXTERNAL_LEN:
             count = prompt_len - num_computed_tokens  # the whole prompt, as NixlConnector
         else:
             count = min(EXTERNAL_LEN, prompt_len - 1) // size * size - num_computed_tokens
