@@ -53,10 +53,11 @@ class Device:
         self._tokens.update({request: list(tokens) for request, tokens in one.known.items()})
         for request, count in one.lens.items():
             del self._tokens[request][count:]
-        for block in one.zeroed:
-            self.memory.fill(block, 0)
         for source, target in one.copies:
-            self.memory.put_unit(target, self.memory.unit(source))
+            if source:
+                self.memory.put_unit(target, self.memory.unit(source))
+            else:
+                self.memory.fill(target, 0)
         self.states.move(one.entries, one.loaded)
         for load in one.loads:
             self.load(load)

@@ -65,7 +65,7 @@ class Runner:
     def loaded_in_order(self, blocks: Sequence[int]) -> None:
         """A load begins behind what its pass does first: blocks are zeroed, and running states move."""
         one = self._queue[-1]
-        one.zeroed = [block for block in one.zeroed if block not in blocks]
+        one.copies = [(source, block) for source, block in one.copies if source or block not in blocks]
         one.loaded.update(blocks)
         self.copied_in(blocks)
 
@@ -166,12 +166,10 @@ class Runner:
             else:
                 entry = entry.behind(0, self._proposed(entry))
             entries.append(entry)
-        zeroed = getattr(output, "new_block_ids_to_zero", None) or ()
-        copies = [(one.src_block_id, one.dst_block_id) for one in getattr(output, "kv_cache_block_copies", None) or ()]
+        copies = [(0, block) for block in getattr(output, "new_block_ids_to_zero", None) or ()]
+        copies += [(one.src_block_id, one.dst_block_id) for one in getattr(output, "kv_cache_block_copies", None) or ()]
         launch, rids = self.last_launch + bool(entries), tuple(output.num_scheduled_tokens)
-        begun = VllmPass(launch, entries, rids=rids, known=known, admitted=admitted, waiting=waiting, zeroed=zeroed)
-        begun.copies = copies
-        return begun
+        return VllmPass(launch, entries, rids=rids, known=known, admitted=admitted, waiting=waiting, copies=copies)
 
     def _proposed(self, entry: VllmEntry) -> Sequence[int]:
         """The drafts of an entry; with asynchronous scheduling only the runner has them."""
