@@ -7,9 +7,7 @@ answer that is too long or too short, or KV that others can find.
 from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Finished, FinishReason, Given, Launched
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.content.outputs import tokens_are_known
-from swarden.invariants.reference import Expectation
 from swarden.invariants.transition import Transition, When
-from swarden.invariants.view import RequestView
 from swarden.invariants.violation import Code, Evidence, found, request_ref, unit_ref
 
 
@@ -19,8 +17,6 @@ class ClientCode(Code):
     DECODED_AFTER_STOP = "not ended at its stop token {token} at position {position}"
     STOPPED_WITHOUT_STOP_TOKEN = "ended by a stop token, but has none in its output"
     CACHED_AGAINST_ITS_WISH = "asked not to be cached, but gives {units} to the prefix cache"
-    NOT_ABORTED = "ended as aborted, but its client has not aborted it"
-    NOT_COMPLETE = "aborted by its client, and ended with the reason {reason}, but its output is not complete"
     ENDED_SHORT = "ended by length after {num_outputs} tokens, but {asked} were requested"
 
 
@@ -101,26 +97,3 @@ def outputs_end_as_asked(change: Transition) -> Evidence:
         if reason == FinishReason.LENGTH and num_outputs < request.max_new_tokens:
             values = {"num_outputs": num_outputs, "asked": request.max_new_tokens}
             yield found(request_ref(request.id), ClientCode.ENDED_SHORT, **values)
-
-
-@invariant(When.OP, needs=("requests",), on=(Finished,), given=tokens_are_known)
-def aborts_are_reported_as_such(change: Transition) -> Evidence:
-    """A request ends as aborted only if its client has aborted it; then it ends by itself only with a complete output.
-
-    Of other requests `outputs_end_as_asked` checks the reason.
-    """
-    for event in change.events_of(Finished):
-        expected = change.reference.expectations.get(event.request_id)
-        request = change.before.request_by_id.get(event.request_id)
-        if expected is not None and event.reason == FinishReason.ABORT and not expected.is_aborted:
-            yield found(request_ref(event.request_id), ClientCode.NOT_ABORTED)
-        elif expected is not None and expected.is_aborted and not _is_complete(event, expected, request):
-            yield found(request_ref(event.request_id), ClientCode.NOT_COMPLETE, reason=event.reason)
-
-
-def _is_complete(event: Finished, expected: Expectation, request: RequestView | None) -> bool:
-    """Has an output the tokens that its reason stands for?"""
-    outputs = expected.tokens[expected.prompt_len :]
-    if event.reason == FinishReason.STOP:
-        return not expected.stop.isdisjoint(outputs[-1:])
-    return event.reason != FinishReason.LENGTH or request is None or len(outputs) >= request.max_new_tokens

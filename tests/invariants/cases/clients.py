@@ -7,7 +7,6 @@ from swarden.invariants.laws.lifecycle.clients import (
     ClientCode,
     aborted_prompts_are_not_computed,
     aborted_requests_stop_decoding,
-    aborts_are_reported_as_such,
     outputs_end_as_asked,
     uncached_requests_insert_nothing,
 )
@@ -40,11 +39,6 @@ def uncached(owner):
 SCHEDULES_AHEAD = replace(AFTER, limits=AFTER.limits._replace(decodes_after_abort=1))
 LAST = 3  # the index of the newest output token
 ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
-
-
-def ended(reason, **client):
-    return client_with(Finished(1, reason), after=ENDED, **client)
-
 
 CASES = [
     healthy(aborted_requests_stop_decoding, client_with(num_at_abort=2), "one-pass-after-the-abort"),
@@ -108,23 +102,5 @@ CASES = [
         "ended-before-its-length",
         client_with(Finished(1, FinishReason.LENGTH), after=ENDED),
         found(request_ref(1), ClientCode.ENDED_SHORT, num_outputs=4, asked=9),
-    ),
-    healthy(aborts_are_reported_as_such, ended(FinishReason.ABORT, num_at_abort=4), "aborted"),
-    healthy(aborts_are_reported_as_such, ended(FinishReason.TIMEOUT, num_at_abort=4), "timed-out"),
-    healthy(aborts_are_reported_as_such, ended(FinishReason.STOP, num_at_abort=3, stop=[LAST]), "stopped"),
-    broken(
-        aborts_are_reported_as_such,
-        "not-aborted",
-        ended(FinishReason.ABORT),
-        found(request_ref(1), ClientCode.NOT_ABORTED),
-    ),
-    *(
-        broken(
-            aborts_are_reported_as_such,
-            f"not-complete-{reason}",
-            ended(reason, num_at_abort=3),
-            found(request_ref(1), ClientCode.NOT_COMPLETE, reason=reason),
-        )
-        for reason in (FinishReason.STOP, FinishReason.LENGTH)
     ),
 ]
