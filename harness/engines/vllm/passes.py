@@ -92,12 +92,12 @@ class VllmPass(Pass[VllmEntry]):
 
     `rids` are the release's ids of the requests of its entries.  `known` has the tokens of the requests for which the
     scheduler says them again.  Requests in `admitted` begin or resume.  Entries of requests in `waiting` depend on the
-    drafts of a pass that is not computed yet.  The worker makes the `copies` of blocks inside which requests go on (of
-    the null block, which is empty, to clear others), moves the running states, and then writes the `loads`, which have
-    none of those that `failed`.  Blocks in `loaded` are written within the step from CPU memory; the moves of states come before that.
-    Blocks in `unwritten` are of loads that failed, which the scheduler did not know when it launched the pass.  `lens`
-    has the tokens of a request that count for the scheduler, those in flight included: after a failed load these are
-    less than were sampled.
+    drafts of a pass that is not computed yet.  The worker makes the `copies` of blocks inside which requests go on, and
+    of the null block, which is empty, to clear others; it moves the running states, and then writes the `loads`, which
+    have none of those that `failed`.  Blocks in `loaded` are written within the step from CPU memory; the moves of
+    states come before that.  Blocks in `unwritten` are of loads that failed, which the scheduler did not know when it
+    launched the pass.  `lens` has the tokens of a request that count for the scheduler, those in flight included: after
+    a failed load these are less than were sampled.
     """
 
     rids: Sequence[str] = ()
