@@ -42,7 +42,7 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
-    """The sources of an adapter: the Python files in its folders, and those of programs.
+    """The sources of an adapter: the Python files below its folders.
 
     `places` has those of each class or function that it asks for, relative to `root`; `contracts` are the contracts of
     its target.
@@ -55,9 +55,9 @@ class Adapter:
 
     @cached_property
     def trees(self) -> Mapping[str, ast.Module]:
-        found = [path for folder in self.folders for path in (*folder.glob("*.py"), *folder.glob("standalone/*.py"))]
-        paths = [path for path in sorted(found) if path.name not in (PATCHES, "__init__.py")]
-        return {f"{path.parent.name}/{path.name}": ast.parse(path.read_bytes()) for path in paths}
+        found = {path: folder for folder in self.folders for path in sorted(folder.rglob("*.py"))}
+        kept = {path: folder for path, folder in found.items() if path.name not in (PATCHES, "__init__.py")}
+        return {str(path.relative_to(folder.parent)): ast.parse(path.read_bytes()) for path, folder in kept.items()}
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[Use]]:

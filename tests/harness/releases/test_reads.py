@@ -136,14 +136,6 @@ def test_name_that_the_kit_defines_too_is_gone(adapter, tmp_path):
     assert [one.what for one in Comparison(adapter, old, new, "1.0.0").differences] == ["pool:Blocks.entries(self)"]
 
 
-def test_names_in_a_template_are_uses(adapter, tmp_path):
-    (tmp_path / "adapter/program.py.j2").write_text("{% if has_rows %}\nRequest(rid={{ rid }}).row\n{% endif %}\n")
-
-    uses = {name: [str(use) for use in adapter.uses[name] if use.file.endswith("j2")] for name in ("rid", "row")}
-    assert uses == {"rid": ["adapter/program.py.j2:2"], "row": ["adapter/program.py.j2:2"]}
-    assert "has_rows" not in adapter.uses
-
-
 WORKER = """
 class Base:
     def __init__(self):
@@ -242,7 +234,7 @@ def test_uses_are_the_names_in_the_compiled_adapter(name):
     adapter = adapter_of(released(name))
     attributes, named = set(), set()
     for folder in adapter.folders:
-        for path in (*folder.glob("*.py"), *folder.glob("standalone/*.py")):
+        for path in folder.rglob("*.py"):
             if path.name != "mutants.py":
                 for code in _code_objects(compile(path.read_bytes(), path, "exec", dont_inherit=True)):
                     named |= {*code.co_names, *code.co_varnames, *_texts(code.co_consts)}
