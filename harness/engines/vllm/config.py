@@ -278,7 +278,7 @@ class VllmConfig(Settings, frozen=True):
     @property
     def shape(self) -> Shape:
         used = {name for part in self.parts for name in part.uses(self)}
-        fails = [LOAD_FAILS] * (LOAD_FAILS in used)
+        fails = (LOAD_FAILS,) * (LOAD_FAILS in used)
         return Shape(
             **{name: limit for name, limit in self.limits.items() if name in Shape._fields},
             pools=[Pool(POOL, self.num_blocks, group.window, group.has_states) for group in self.groups],
