@@ -12,7 +12,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.releases import parsed
 
 Table = Mapping[str, tuple[Any, ...]]  # by setting, a method of Line and its arguments, or a function of the line
-VARIABLE, OPTION = re.compile(r"(\w+)=(.*)", re.DOTALL), re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
+VARIABLE, OPTION = re.compile(r"(\w++)=(.*)", re.DOTALL), re.compile(r"--?([A-Za-z][\w.-]*+)(?:=(.*))?", re.DOTALL)
 SUFFIXES = {"k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20}  # of numbers, as in 128k
 SWITCH = {"true": True, "1": True, "false": False, "0": False}
 LEAST_TOKENS, LEAST_PAGES, CHUNKS = 1024, 32, 4  # that the largest pool of a run holds; chunks or windows
