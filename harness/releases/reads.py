@@ -42,7 +42,7 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
-    """The sources of an adapter: the Python files below its folders.
+    """The sources of an adapter: the Python files in its folders, and in the packages in them.
 
     `places` has those of each class or function that it asks for, relative to `root`; `contracts` are the contracts of
     its target.
@@ -55,9 +55,10 @@ class Adapter:
 
     @cached_property
     def trees(self) -> Mapping[str, ast.Module]:
-        found = {path: folder for folder in self.folders for path in sorted(folder.rglob("*.py"))}
-        kept = {path: folder for path, folder in found.items() if path.name not in (PATCHES, "__init__.py")}
-        return {str(path.relative_to(folder.parent)): ast.parse(path.read_bytes()) for path, folder in kept.items()}
+        inner = [inside.parent for folder in self.folders for inside in folder.glob("*/__init__.py")]
+        paths = [path for folder in (*self.folders, *inner) for path in sorted(folder.glob("*.py"))]
+        kept = [path for path in paths if path.name not in (PATCHES, "__init__.py")]
+        return {f"{path.parent.name}/{path.name}": ast.parse(path.read_bytes()) for path in kept}
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[Use]]:

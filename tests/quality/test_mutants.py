@@ -21,6 +21,7 @@ WITHOUT_MUTANT = {
     *("valid_requests_are_answered", "server_is_empty_at_rest", "capacity_is_whole_at_rest"),  # of servers over HTTP
     *("ranks_compute_equal_batches", "ranks_have_equal_requests"),  # our engine has one rank
     *("ranks_have_equal_trees", "ranks_have_equal_free_units"),
+    "served_blocks_are_hit",  # of engines that find blocks by their hash
     "fences_end_with_their_launch",
     "passes_prefill_within_chunk_len",
     "drafts_follow_one_token",

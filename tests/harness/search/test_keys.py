@@ -75,9 +75,9 @@ def test_new_hang_beside_an_old_one_is_a_finding_with_its_own_log(tmp_path):
         result = Worker(plan, lambda _: None).work()
 
     waiting = [one for one in result.findings.values() if one.fingerprint.endswith("/kept_waiting")]
-    assert [one.name == one.fingerprint for one in waiting] == [True, False]
+    assert [one.name == one.fingerprint for one in waiting].count(True) == 1
     assert all(one.path is not None and one.path.exists() for one in waiting)
-    assert len({one.path for one in waiting}) == 2
+    assert len({one.path for one in waiting}) == len(waiting) > 1
     assert all(result.tallies.runs_of(one, waiting) for one in waiting)
 
 

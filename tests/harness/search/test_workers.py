@@ -33,11 +33,11 @@ HANGS = f"any(iter(int, 1)); {{HEALTHY}}"
 HOARDS = f"bytearray(1 << 32); {{HEALTHY}}"
 KILLS = "__import__('os').kill(__import__('os').getpid(), 9)"
 CALLS = "globals().setdefault('calls', [])"
-DIES_LATE = f"{{CALLS}}.append(0) or len({{CALLS}}) > 200 and {{KILLS}}; {{HEALTHY}}"
+DIES_LATE = f"{{CALLS}}.append(0) or len({{CALLS}}) > 100 and {{KILLS}}; {{HEALTHY}}"
 LAWS = ("work_makes_progress",)
 crashes = Mutant("crashes", "made up: reads where nothing is", (Hunk(HAS_WORK, HEALTHY, CRASHES),), LAWS)
 hangs = Mutant("hangs", "made up: looks for the end of an endless list", (Hunk(HAS_WORK, HEALTHY, HANGS),), LAWS)
-dies_late = Mutant("dies_late", "made up: dies in its 201st call", (Hunk(HAS_WORK, HEALTHY, DIES_LATE),), LAWS)
+dies_late = Mutant("dies_late", "made up: dies in its 101st call", (Hunk(HAS_WORK, HEALTHY, DIES_LATE),), LAWS)
 hoards = Mutant("hoards", "made up: allocates 4 GiB", (Hunk(HAS_WORK, HEALTHY, HOARDS),), LAWS)
 """
 
