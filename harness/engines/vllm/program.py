@@ -21,7 +21,7 @@ from swarden.harness.engines.vllm.link import LINK_DELAY, LINK_FAILS
 from swarden.harness.engines.vllm.parts import store
 from swarden.harness.engines.vllm.parts.offload import CHUNKS
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
-from swarden.harness.kit.symptoms import READ, exception_of, symptoms_of
+from swarden.harness.kit.symptoms import READ, TOKENS, exception_of, symptoms_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 
@@ -42,6 +42,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
     config: VllmConfig = target_for(header).decode(header.configs[failure.engine])
     error, symptoms, recorder = exception_of(failure), symptoms_of(failure), recorders[failure.engine]
+    if config.offload.is_on:  # of several symptoms those that need no KV from CPU memory
+        symptoms = [one for one in symptoms if one not in (READ, TOKENS)] or symptoms
     for what, is_lacking in _lacking(config, {type(op) for op in log.ops}, symptoms, recorder.constants).items():
         if is_lacking:
             raise NoProgram(f"the op-log has {what}, which the stand-ins of a program lack")
