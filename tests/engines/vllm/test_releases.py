@@ -11,6 +11,7 @@ KNOWN = {
         "frontiers_spare_the_window/request/frontier_in_window": {"asynchronous", "draft_len", "windows"},
         "slots_hold_their_prefix/request/unwritten": set(),  # late loads with windows; stores of single blocks
         "work_makes_progress/engine/stuck": set(),
+        "drained_engine_is_empty/blocks pool/units_left": {"late_loads", "saves"},
         "router_view_matches_cache/cached block/cached_not_reported": {"kv_events"},
     },
     "0.33.0": {

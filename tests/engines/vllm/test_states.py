@@ -66,9 +66,8 @@ def test_states_of_all_blocks_serve_a_later_request_in_the_release_that_keeps_th
             "push is true with two_way true, want false",
         ),
         ({"state_groups": 1, "draft_len": 4}, "draft_len is 4, want less than block_size with state_groups"),
-        ({"state_groups": 1, "block_size": 16}, "chunk_len is 8, want at least the tokens of a block"),
     ],
-    ids=["sizes", "multiple", "all-states", "load-within-the-step", "both-roles", "two-way-pushes", "drafts", "chunk"],
+    ids=["sizes", "multiple", "all-states", "load-within-the-step", "both-roles", "two-way-pushes", "drafts"],
 )
 def test_configuration_that_is_not_driven_is_refused_with_the_setting(changes, message):
     with pytest.raises(InvalidConfig, match=message):
