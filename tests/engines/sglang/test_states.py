@@ -9,8 +9,6 @@ import pytest
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, Drain, Flush, Op, Recipe, Step, Submit
-from swarden.harness.core.registry import target_of
-from swarden.harness.engines.sglang.target import SglangTarget
 from tests.engines.sglang.conftest import config_of, driver_of, laws_that_fail, port_of
 
 RELEASE = "0.5.23"
@@ -139,12 +137,12 @@ def test_drafts_of_a_pass_are_at_most_those_between_two_tracked_states():
         config_of(draft_len=8, **WITH_BUFFERS["pages"])
 
 
-def test_release_without_states_after_drafts_refuses_them(monkeypatch):
-    release = SimpleNamespace(text="0.5.14", has=lambda feature: feature != "states_after_drafts")
-    monkeypatch.setattr(SglangTarget, "booted_for", lambda *_: release)
+def test_release_without_states_after_drafts_refuses_them():
+    release: Any = SimpleNamespace(text="0.5.14", has=lambda feature: feature != "states_after_drafts")
+    config = config_of(draft_len=3, mixed_batches=False, **NO_BUFFER)
 
     with pytest.raises(InvalidConfig, match=r"draft_len is set with state_slots, want null for sglang 0\.5\.14"):
-        target_of(f"sglang=={RELEASE}").build(config_of(draft_len=3, mixed_batches=False, **NO_BUFFER))
+        config.drafts.check_release(config, release)
 
 
 def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]]:
