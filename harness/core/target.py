@@ -163,11 +163,11 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept`
-    settings; settings in `one_sided` are not for both sides of a pair. `main_settings` are shown in a story even where
-    they have their default. `releases` are what `swarden engines` installs, if the target can drive several releases;
-    `catalog` are its mutants. `needs` has, by setting, what a server has with it and not without; a setting that is no
-    text counts if it is on, by default, too. `large_pools` are the sizes of a server's pools, by setting: a draft of a
-    known bug tries them.  `servers` are the programs of launch lines, such as "vllm serve".
+    settings; settings in `of_one_side` are not for both sides of a pair. `main_settings` are shown in a story even
+    where they have their default. `releases` are what `swarden engines` installs, if the target can drive several
+    releases; `catalog` are its mutants. `needs` has, by setting, what a server has with it and not without; a setting
+    that is no text counts if it is on, by default, too. `large_pools` are the sizes of a server's pools, by setting: a
+    draft of a known bug tries them.  `servers` are the programs of launch lines, such as "vllm serve".
     With `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
     With the `calm` settings such a target depends least on time: a failure is shrunk with them if it comes with them.
     """
@@ -199,7 +199,7 @@ class Target(Protocol):
     main_settings: Sequence[str] = ()
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
-    one_sided: Sequence[str] = ()
+    of_one_side: Sequence[str] = ()
     servers: Sequence[str] = ()
     needs: Mapping[str, str] = {}
     large_pools: Mapping[str, int] = {}

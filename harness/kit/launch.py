@@ -19,6 +19,7 @@ LEAST_TOKENS, LEAST_PAGES, CHUNKS = 1024, 32, 4  # that the largest pool of a ru
 
 
 def table(**settings: Any) -> Table:
+    """A table in which a function of the line stands alone, without arguments."""
     return {name: row if isinstance(row, tuple) else (row,) for name, row in settings.items()}
 
 
@@ -26,7 +27,8 @@ class Line:
     """The options of a launch line for a release.  What is read of them is driven; `not_driven` are the others.
 
     Lengths in tokens are divided by the `scale`, so that a pool of `pool_len` tokens holds some; but a page, of which
-    `page_len` is the length, stays as it is, and no length becomes shorter than a page.
+    `page_len` is the length, stays as it is, and no length becomes shorter than a page.  `program` is what the line
+    starts, as in "vllm serve", or its module.
     """
 
     def __init__(self, text: str, release: str = "") -> None:

@@ -87,7 +87,7 @@ class Settings(PartSettings, frozen=True):
 
     main: ClassVar[Sequence[str]] = ()
     servers: ClassVar[Sequence[str]] = ()  # the programs of its launch lines
-    one_sided: ClassVar[Sequence[str]] = ()  # settings that are not for both sides of a pair
+    of_one_side: ClassVar[Sequence[str]] = ()  # settings that are not for both sides of a pair
 
     def __post_init__(self) -> None:
         values, defaults = flat(self), default_of(type(self))
@@ -223,7 +223,7 @@ class ConfiguredTarget(Target):
                 groups.setdefault(setting, [setting]).append(name)
             cls.coupled = tuple(groups.values())
             cls.main_settings = cls.config_type.main
-            cls.servers, cls.one_sided = cls.config_type.servers, cls.config_type.one_sided
+            cls.servers, cls.of_one_side = cls.config_type.servers, cls.config_type.of_one_side
 
     def config(self, draw: Draw) -> Any:
         return made(self.config_type, drawn(draw, self.config_type))

@@ -35,7 +35,7 @@ def fixed_for(target: Target, config: Settings, settings: Settings) -> Settings:
     """The settings that are fixed for an engine: all, or those of both sides of a pair if they have another role."""
     if all(settings.get(name, config[name]) == config[name] for name in target.kept if name in config):
         return settings
-    return {name: value for name, value in settings.items() if name not in target.one_sided}
+    return {name: value for name, value in settings.items() if name not in target.of_one_side}
 
 
 def most_frequent(refused: Counter[str]) -> str:

@@ -128,7 +128,7 @@ class SglangConfig(Settings, frozen=True):
         preemption_threshold=lambda line: line.number(PREEMPTION, 10) if line.has(PRIORITIES) else None,
     )
     servers = ("sglang.launch_server", "sglang serve")
-    one_sided = tuple([name for part in OF_ONE_SIDE for name in default_of(part)])
+    of_one_side = tuple([name for part in OF_ONE_SIDE for name in default_of(part)])
     main = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     needs = (
         Needs("sliding_window", WITHOUT_A_WINDOW, at=None),

@@ -33,8 +33,8 @@ from swarden.invariants.limits import Ends, Replays
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
-ENOUGH: dict[str, Any] = {"num_blocks": 1 << 16}
-LARGE: Mapping[str, int] = {"num_blocks": 4096}
+NOT_DRAWN_YET: dict[str, Any] = {"num_blocks": 1 << 16}  # a pool that every request fits into
+LARGE_POOLS: Mapping[str, int] = {"num_blocks": 4096}
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 SEQUENCES = "sequences"
 MAX_WINDOWS = 8
@@ -104,7 +104,7 @@ class VllmConfig(Settings, frozen=True):
         recomputes_loads=lambda line: line.mapping("kv-transfer-config").get(FAILURE_POLICY) == RECOMPUTE,
     )
     servers: ClassVar[Sequence[str]] = ("vllm serve", "vllm.entrypoints.openai.api_server")
-    one_sided = ("role",)
+    of_one_side = ("role",)
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs", SEQUENCES)  # of a request
 
@@ -352,7 +352,7 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
     values["chunk_len"] = max(running, values["chunk_len"])
     if has("retention_interval"):
         values["retention_interval"] = draw.one_of((0, 0, None))  # servers have 0
-    values |= ENOUGH | {"block_size": size, "windows": windows, "max_running_requests": running}
+    values |= NOT_DRAWN_YET | {"block_size": size, "windows": windows, "max_running_requests": running}
     if windows:
         values["windows_first"] = draw.one_of((True, False))
         values["window_block_sizes"] = (size * draw.one_of((1, 1, 2)),) * len(windows)

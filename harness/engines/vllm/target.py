@@ -13,7 +13,7 @@ from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import LARGE, SERVER_NEEDS, VllmConfig, config_for
+from swarden.harness.engines.vllm.config import LARGE_POOLS, SERVER_NEEDS, VllmConfig, config_for
 from swarden.harness.engines.vllm.draws import pair_configs, random_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
@@ -62,7 +62,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     load = boot
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
-    large_pools = LARGE
+    large_pools = LARGE_POOLS
     needs = SERVER_NEEDS
 
     def __init__(self, release: str = "") -> None:

@@ -10,7 +10,7 @@ from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec
 from swarden.harness.engines.vllm.config import (
-    ENOUGH,
+    NOT_DRAWN_YET,
     SETTINGS_FOR,
     BlockSize,
     VllmConfig,
@@ -95,7 +95,7 @@ class VllmCpuTarget(VllmTarget):
 
 def random_config(draw: Draw, load: str) -> VllmConfig:
     """An engine core with a small pool for a load; a worker can serve all of them."""
-    config: VllmConfig = made(CpuConfig, {**ENOUGH, **drawn(draw, CpuConfig, *DRAWN)})
+    config: VllmConfig = made(CpuConfig, {**NOT_DRAWN_YET, **drawn(draw, CpuConfig, *DRAWN)})
     if draw.one_of((WITH_WINDOWS, WITH_WINDOWS, WITH_STATES)) == WITH_STATES:
         config = replaced(config, windows=(), state_groups=draw.one_of((1, 2)))
     if draw.one_of((False, False, False, True)):

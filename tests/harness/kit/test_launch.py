@@ -106,7 +106,7 @@ def test_a_posted_line_has_its_settings(text, machine, wanted):
     assert {name: found.settings[name] for name in wanted} == wanted
 
 
-def test_what_is_not_driven_is_named():
+def test_options_that_are_not_driven_are_listed():
     """Options without a setting, and what of others is left out."""
     found = SGLANG.launched(LINES["prefill-server-with-storage"][0])
 

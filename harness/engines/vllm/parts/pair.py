@@ -108,7 +108,7 @@ class Pairing(VllmPart, frozen=True):
             raise InvalidConfig('has_both_roles is true with role "both", want false: it is of a side of a pair')
 
     def faults(self, config: VllmConfig) -> Mapping[str, str]:
-        """A transfer fails on the side that makes it; a prefill side is told of each push."""
+        """A transfer fails on the side that makes it; each push is reported to the prefill side."""
         if self.receives:
             return {} if self.push else FAULTS
         return {name: FAULTS[name] for name in (link.LINK_FAILS, link.LINK_DELAY) if self.push}
