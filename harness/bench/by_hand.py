@@ -1,13 +1,20 @@
-"""The machine that a user would write with Hypothesis for the demo's engine, with its own conservation asserts."""
+"""The machine that a user would write with Hypothesis for the demo's engine, with its own conservation asserts.
 
+python -m swarden.harness.bench.by_hand MUTANT SEED
+"""
+
+import sys
 from collections import Counter
 
+import hypothesis
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from swarden.harness.engines.demo.engine import BlockPool, Engine, Output
+from swarden.harness.engines.demo.mutants import MUTANTS
 
 BLOCKS = 16
+FOUND = 10  # the exit code if the machine has failed; Python ends with 1 after any other error
 
 
 class DemoByHand(RuleBasedStateMachine):
@@ -55,3 +62,18 @@ class DemoByHand(RuleBasedStateMachine):
             assert self.wanted[request.id] >= 0, "more tokens than asked for"
             if reason is not None:
                 del self.wanted[request.id]
+
+
+def search(mutant: str, seed: int) -> None:
+    """Search for the bug with more examples than by default; exit with FOUND if the machine fails."""
+    [planted] = [bug.planted() for bug in MUTANTS.all if bug.id == mutant]
+    examples = hypothesis.settings(max_examples=1_000_000, deadline=None, database=None)
+    with planted:
+        try:
+            run_state_machine_as_test(hypothesis.seed(seed)(DemoByHand), settings=examples)
+        except* AssertionError:  # of the machine, or several; another error goes on
+            sys.exit(FOUND)
+
+
+if __name__ == "__main__":
+    search(sys.argv[1], int(sys.argv[2]))

@@ -1,133 +1,154 @@
-"""The cost of a checked engine step, relative to a step of an empty Hypothesis machine."""
+"""The cost of a checked engine step: beside a step of an empty Hypothesis machine, and by its parts.
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+The parts come from samples of the stack in equal intervals of CPU time, which need no change of any engine.  ENGINE is
+the engine's own code, MODEL the stand-in for its model, PORT its adapter with the reports of events; REST has the
+driver and the digests.
+"""
+
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from itertools import count
-from typing import Any
+from itertools import product
+from types import FrameType
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.bench.timing import Measured, paired, timed
+from swarden.harness.bench.timing import Case, paired, timed
+from swarden.harness.core import driver as driving
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header
-from swarden.harness.core.ops import Op, Recipe, Step, Submit
-from swarden.harness.core.registry import OWN
+from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
+from swarden.harness.core.origins import is_within, module_of
+from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import driver_of
-from swarden.invariants.view import Snapshot
+from swarden.harness.core.target import Pool, Shape, Target, prepare
+from swarden.invariants import reference
 
-WARM_STEPS = 150
-MEASURED_STEPS = 600
+ENGINE, MODEL, PORT, CAPTURE, EVENTS, LAWS, REST = "engine", "model", "port", "capture", "events", "laws", "rest"
+PARTS = {"do": PORT, "capture": CAPTURE, "take_events": EVENTS, "check": LAWS}  # by the method that the driver calls
+SAMPLE_S = 0.001
+CPU_SECONDS = 20.0  # under the samples
+PAGE_SIZES = (1, 4)
+REQUESTS = 150
+STEPS_PER_REQUEST = 5
+OUTPUT_LENS = (26, 22, 30)
 EMPTY_RULES = 10
 EMPTY_RUNS = 25
 EMPTY_STEPS_PER_RUN = 200
-RUNNING = 6
-OUTPUT_LENS = (26, 22, 30)
-CONFIG = EngineConfig(
-    page_size=4,
-    full_pages=64,
-    swa_pages=24,
-    sliding_window=5,
-    max_running_requests=6,
-    max_context_len=256,
-    chunk_len=64,
-)
-HEADER = Header(engine=OWN, configs=[CONFIG.to_mapping()])
 
 
-@dataclass(frozen=True)
-class Workload:
-    """The pinned workload as ops, and what is checked per measured step and the minimum activity, as figures."""
+def traffic(requests: int = REQUESTS) -> Iterator[Op]:
+    """Submissions at a constant rate; prompts share a prefix, branch at a few depths and repeat later."""
+    for number in range(requests):
+        path = (0, number % 2, number % 3, number % 5, number % 7)
+        output_len = OUTPUT_LENS[number % len(OUTPUT_LENS)]
+        yield Submit(recipe=Recipe(path=path, stretch=4, cut=number % 3), max_new_tokens=output_len)
+        yield from [Step()] * STEPS_PER_REQUEST
+    yield Drain()
 
-    warm: Sequence[Op]
-    measured: Sequence[Op]
-    figures: dict[str, Any]
+
+def header_of(target: Target, page_size: int) -> Header:
+    """Pools of two kinds that the traffic nearly fills."""
+    pools = Pool("full", 256 // page_size), Pool("swa", 96 // page_size, 5)
+    config = target.config_of(Shape(page_size, pools, chunk_len=64, max_running_requests=6, max_context_len=256))
+    return Header(engine=target.name, version=target.version(), configs=[target.encode(config)])
 
 
-def measure(*, pairs: int) -> Iterator[Measured]:
+def measure(*, pairs: int) -> Iterator[Case]:
     """Measure the pairs in this process, each with the same ops."""
-    workload = pinned_workload()
-    measured = paired(partial(_checked_step_us, workload), _empty_step_us, pairs=pairs)
-    checked_us, empty_us = measured.sides
-    least = workload.figures["workload"]
-    yield Measured(
-        f"checked engine step / step of an empty Hypothesis machine: {measured.ratio:.2f} "
-        f"({checked_us:.0f} us / {empty_us:.0f} us of CPU; pairs "
-        f"{', '.join(f'{ratio:.2f}' for ratio in measured.ratios)})\n"
-        f"checked per step: {workload.figures['invariants']} invariants over {workload.figures['units']} units\n"
-        f"workload at its least: {least['least_running']} running, pools used "
-        f"{', '.join(f'{name} {share:.0%}' for name, share in least['least_used'].items())}, "
-        f"{least['least_nodes']} tree nodes; {least['noop_share']:.1%} no-ops",
-        {
-            "checked_step_ratio": measured.ratio,
-            "checked_step_ratios": measured.ratios,
-            "checked_step_us": checked_us,
-            "empty_step_us": empty_us,
-        }
-        | workload.figures,
+    served = partial(_served, header_of(target_of(OWN), PAGE_SIZES[-1]))
+    driver = served()
+    evaluated = sum(counts.evaluated for _, counts in driver.counts.tally.items())
+    units = sum(pool.capacity for pool in driver.snapshot().pools)
+
+    def checked_us() -> float:
+        seconds, driver = timed(served)
+        return seconds / driver.counts.engine_steps * 1e6
+
+    yield Case(
+        "CPU us of a checked engine step / of a step of an empty Hypothesis machine",
+        paired(pairs, checked=checked_us, empty=_empty_step_us)
+        | {"invariants a step": round(evaluated / driver.counts.engine_steps), "units": units},
     )
 
 
-def pinned_workload() -> Workload:
-    """Steps one by one, with submissions while at most `RUNNING` requests are alive, for all measured steps."""
-    driver, submissions = driver_of(HEADER), map(submission, count())
-
-    def applied() -> Op:
-        op = Step() if len(driver.snapshot().requests or ()) > RUNNING else next(submissions)
-        apply(driver, [op])
-        return op
-
-    warm: list[Op] = []
-    while driver.counts.engine_steps < WARM_STEPS:
-        warm.append(applied())
-    before, measured, snapshots = _num_evaluated(driver), list[Op](), list[Snapshot]()
-    while len(snapshots) < MEASURED_STEPS:
-        measured.append(applied())
-        if isinstance(measured[-1], Step):
-            snapshots.append(driver.snapshot())
-    pools = snapshots[0].pools
-    used = {
-        pool.name: min(1 - len(snapshot.pool(pool.name).free) / pool.capacity for snapshot in snapshots)
-        for pool in pools
-        if pool.unit == "page"
-    }
-    least = {
-        "least_running": min(sum(one.place == "running" for one in snapshot.requests or ()) for snapshot in snapshots),
-        "least_used": {name: round(share, 3) for name, share in used.items()},
-        "least_nodes": min(len(snapshot.nodes or ()) for snapshot in snapshots),
-        "noop_share": round(driver.counts.noops.total() / driver.counts.ops.total(), 4),
-    }
-    invariants = round((_num_evaluated(driver) - before) / MEASURED_STEPS)
-    units = sum(pool.capacity for pool in pools)
-    return Workload(warm, measured, {"invariants": invariants, "units": units, "workload": least})
+def measure_parts(engines: Iterable[str]) -> Iterator[Case]:
+    """Measure each engine in turn, with pages of each size: its steps per second, and the microseconds of each part."""
+    for page_size, engine in product(PAGE_SIZES, engines):
+        target = target_of(engine)
+        prepare(target)
+        served = partial(_served, header_of(target, page_size))
+        served()  # the first run fills caches
+        sampler, steps, spent = Sampler(target), 0, 0.0
+        while spent < CPU_SECONDS:
+            with sampler.running():
+                seconds, driver = timed(served)
+            spent += seconds
+            steps += driver.counts.engine_steps
+        shares = {
+            part: sampler.counts[part] / sampler.counts.total() for part in (ENGINE, MODEL, *PARTS.values(), REST)
+        }
+        yield Case(
+            f"us of a checked step of {engine}, pages of {page_size}",
+            {part: round(share * spent / steps * 1e6, 1) for part, share in shares.items()}
+            | {
+                "steps a second of CPU": round(steps / spent, 1),
+                "added to the engine's own step": round(1 / (shares[ENGINE] + shares[MODEL]) - 1, 3),
+            },
+        )
 
 
-def submission(number: int) -> Op:
-    """A request; prompts share a prefix, branch at a few depths and repeat later."""
-    path = (0, number % 2, number % 3, number % 5, number % 7)
-    output_len = OUTPUT_LENS[number % len(OUTPUT_LENS)]
-    return Submit(recipe=Recipe(path=path, stretch=4, cut=number % 3), max_new_tokens=output_len)
+class Sampler:
+    """Counts samples of the running code by part, in equal intervals of CPU time."""
+
+    def __init__(self, target: Target) -> None:
+        self.counts = Counter[str]()
+        self._code = target.code
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        before = signal.signal(signal.SIGPROF, self._sample)
+        signal.setitimer(signal.ITIMER_PROF, SAMPLE_S, SAMPLE_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+
+    def _sample(self, _number: int, frame: FrameType | None) -> None:
+        self.counts[self.part_of(frame)] += 1
+
+    def part_of(self, frame: FrameType | None) -> str:
+        """The part of a sample, by the driver's call that runs; within a call of the engine, by the innermost code.
+
+        Modules of others, such as torch, and the functions of tags, which stand-ins and ports call, count for their
+        callers.
+        """
+        inner, called = "", ""
+        while frame is not None and frame.f_globals is not vars(driving):
+            module = module_of(frame)
+            if not inner and self._code.has(frame):
+                inner = ENGINE
+            elif not inner and module in self._code.stand_ins:
+                inner = MODEL
+            elif not inner and is_within(module, "swarden") and module != reference.__name__:
+                inner = PORT
+            called, frame = frame.f_code.co_name, frame.f_back
+        part = PARTS.get(called, REST)
+        return inner if part == PORT and inner else part
 
 
-def apply(driver: Driver, ops: Iterable[Op]) -> None:
-    """Apply ops that must not fail."""
-    for op in ops:
+def _served(header: Header) -> Driver:
+    """The driver after all ops, which must not fail."""
+    driver = driver_of(header)
+    for op in traffic():
         driver.apply(op)
     assert driver.failure is None, f"the workload fails: {driver.failure.fingerprint}"
-
-
-def _num_evaluated(driver: Driver) -> int:
-    return sum(counts.evaluated for _, counts in driver.counts.tally.items())
-
-
-def _checked_step_us(workload: Workload) -> float:
-    driver = driver_of(HEADER)
-    apply(driver, workload.warm)
-    seconds, _ = timed(lambda: apply(driver, workload.measured))
-    return seconds / MEASURED_STEPS * 1e6
+    return driver
 
 
 def _empty_step_us() -> float:

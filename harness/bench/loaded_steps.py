@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median
+from math import ceil
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine
@@ -12,7 +12,7 @@ from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.strict import CENSUS
 from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
-from swarden.harness.bench.timing import Measured, in_turns, paired, timed
+from swarden.harness.bench.timing import Case, paired, timed
 from swarden.harness.engines.own.live import live_of
 from swarden.harness.kit.tags import TagModel
 from swarden.harness.strict.census import interval_of
@@ -71,9 +71,9 @@ class LoadedEngine:
         self._num_submitted = self._num_finished = 0
         if isinstance(observer, StrictChecker):
             observer.attach(self.engine)
-        self._run(WARM_STEPS)
+        self.step_us(WARM_STEPS)
 
-    def step_us(self, steps: int = BLOCK_STEPS) -> float:
+    def step_us(self, steps: int) -> float:
         """Run steps with the full number of requests; returns their microseconds of CPU per step."""
         seconds, _ = timed(lambda: self._run(steps))
         return seconds / steps * 1e6
@@ -106,7 +106,7 @@ CHECKERS: dict[str, Callable[..., StrictChecker]] = {
 }
 
 
-def measure_strict(*, pairs: int, cpu_seconds: float) -> Iterator[Measured]:
+def measure_strict(*, pairs: int, cpu_seconds: float) -> Iterator[Case]:
     """Measure each level of the strict check, and then larger pools with the check off and with the audit."""
     for level in CHECKERS:
         yield strict_overhead(level, cpu_seconds=cpu_seconds)
@@ -114,68 +114,55 @@ def measure_strict(*, pairs: int, cpu_seconds: float) -> Iterator[Measured]:
         yield pool_growth(level, pairs=pairs)
 
 
-def strict_overhead(level: str, load: ConstantLoad = USUAL_LOAD, *, cpu_seconds: float) -> Measured:
+def strict_overhead(level: str, load: ConstantLoad = USUAL_LOAD, *, cpu_seconds: float) -> Case:
     """Serve with a level, with an idle observer and without an observer, in turns, for `cpu_seconds` of the level.
 
     Emitting events is no cost of the check.  The figures are medians over blocks of the same steps, because other load
     of the machine disturbs some blocks; a block has one walk of the census at least.
     """
-    observers = (None, IdleObserver(), CHECKERS[level](reports=False))
-    engines = [LoadedEngine(load, observer) for observer in observers]
-    steps = max(BLOCK_STEPS, interval_of(live_of(engines[-1].engine))) if level == CENSUS else BLOCK_STEPS
-    blocks: list[list[float]] = []
-    for block in in_turns(*(partial(engine.step_us, steps) for engine in engines)):
-        blocks.append(block)
-        spent_us = sum(checked for _, _, checked in blocks) * steps
-        if spent_us >= cpu_seconds * 1e6 and len(blocks) >= LEVEL_BLOCKS:
-            break
-    share = median(1 - observed / checked for _, observed, checked in blocks)
-    step_us = median(checked for _, _, checked in blocks)
-    events_us = median(observed - plain for plain, observed, _ in blocks)
-    check_us = share * step_us
-    ms_per_thousand_pages = check_us / (2 * load.pages)
-    figures = {
-        "strict_overhead": {level: round(share, 4)},
-        "strict_us_per_step": {level: round(check_us, 1)},
-        "strict_events_us": {level: round(events_us, 1)},
-        "strict_step_us": {level: round(step_us, 1)},
-    }
-    return Measured(
-        f"strict check, {level}: {share:.1%} of a step ({check_us:.0f} us of {step_us:.0f} us of CPU over "
-        f"{len(blocks) * steps} steps), {ms_per_thousand_pages:.3f} ms per 1,000 pages; the engine's events took "
-        f"{events_us:.0f} us more",
-        figures | ({"census_ms_per_thousand_pages": round(ms_per_thousand_pages, 3)} if level == CENSUS else {}),
+    checked = LoadedEngine(load, CHECKERS[level](reports=False))
+    steps = max(BLOCK_STEPS, interval_of(live_of(checked.engine))) if level == CENSUS else BLOCK_STEPS
+    num_blocks = max(LEVEL_BLOCKS, ceil(cpu_seconds * 1e6 / (checked.step_us(steps) * steps)))
+    blocks = paired(
+        num_blocks,
+        checked=partial(checked.step_us, steps),
+        observed=partial(LoadedEngine(load, IdleObserver()).step_us, steps),
+        plain=partial(LoadedEngine(load).step_us, steps),
     )
-
-
-def pool_growth(level: str, *, pairs: int) -> Measured:
-    """Serve the same traffic in large and in small pools, at a level of the check or with the check off."""
-    sides = []
-    for pages in (LARGE_PAGES, SMALL_PAGES):
-        observer = None if level == "off" else CHECKERS[level](reports=False)
-        sides.append(partial(LoadedEngine(replace(GROWTH_LOAD, pages=pages), observer).step_us, GROWTH_STEPS))
-    measured = paired(*sides, pairs=pairs)
-    large_us, small_us = measured.sides
-    return Measured(
-        f"pools of {LARGE_PAGES} pages against {SMALL_PAGES}, strict check {level}: {measured.ratio:.2f} "
-        f"({large_us:.0f} us / {small_us:.0f} us of CPU a step)",
+    share = 1 - 1 / blocks["ratio"]
+    check_us = share * blocks["checked"]
+    return Case(
+        f"strict check, {level}",
         {
-            "pool_growth_ratio": {level: measured.ratio},
-            "pool_growth_us": {level: [small_us, large_us]},
+            "share of a step": round(share, 4),
+            "us": round(check_us, 1),
+            "us of a step": blocks["checked"],
+            "steps": num_blocks * steps,
+            "ms per 1,000 pages": round(check_us / (2 * load.pages), 3),
+            "us of events": round(blocks["observed"] - blocks["plain"], 1),
         },
     )
 
 
-def measure_host(load: ConstantLoad = USUAL_LOAD, *, pairs: int) -> Iterator[Measured]:
+def pool_growth(level: str, *, pairs: int) -> Case:
+    """Serve the same traffic in large and in small pools, at a level of the check or with the check off."""
+    sides = {}
+    for name, pages in (("large", LARGE_PAGES), ("small", SMALL_PAGES)):
+        observer = None if level == "off" else CHECKERS[level](reports=False)
+        sides[name] = partial(LoadedEngine(replace(GROWTH_LOAD, pages=pages), observer).step_us, GROWTH_STEPS)
+    return Case(
+        f"CPU us of a step in pools of {LARGE_PAGES} pages / of {SMALL_PAGES}, strict check {level}",
+        paired(pairs, **sides),
+    )
+
+
+def measure_host(load: ConstantLoad = USUAL_LOAD, *, pairs: int) -> Iterator[Case]:
     """Measure with a device that never evicts, so that a write-back tier stays idle."""
     hosted = LoadedEngine(load, host_full_pages=load.pages, host_swa_pages=load.pages, host_policy="write_back")
-    measured = paired(LoadedEngine(load).step_us, hosted.step_us, pairs=pairs * HOST_BLOCKS)
+    steps = BLOCK_STEPS * HOST_BLOCKS
+    without = partial(LoadedEngine(load).step_us, steps)
+    measured = paired(pairs, without=without, **{"with": partial(hosted.step_us, steps)})
     host = hosted.engine.memory.host
     assert host is not None, "the engine has a host tier"
     assert all(ledger.num_free == ledger.capacity for ledger in host.ledgers), "the host tier was idle"
-    without_us, with_us = measured.sides
-    yield Measured(
-        f"steps per second with an idle host tier / without one: {measured.ratio:.2f} "
-        f"({with_us:.0f} us / {without_us:.0f} us of CPU a step)",
-        {"idle_host_ratio": measured.ratio, "idle_host_us": [with_us, without_us]},
-    )
+    yield Case("CPU us of a step without a host tier / with an idle one", measured)

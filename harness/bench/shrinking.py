@@ -7,12 +7,11 @@ accept a candidate if it fails with the same fingerprint.
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 from hypothesis import Phase
 
-from swarden.harness.bench.timing import Measured
+from swarden.harness.bench.timing import Case
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.oplog import Header, OpLog
@@ -25,21 +24,8 @@ from swarden.harness.search.traffic.machine import RunListener
 from swarden.harness.search.traffic.traffic import EngineTraffic
 
 MUTANTS = ("B30", "B31", "B34")
-SEED = 0
 MAX_RUNS = 1000  # until the bug must have failed a run
 BUDGET = ShrinkBudget(executions=100_000, cpu_seconds=600.0)
-
-
-class Effort(NamedTuple):
-    """The runs and steps that a shrinker executed, and the length of its result."""
-
-    executions: int
-    executed_steps: int
-    ops: int
-    engine_steps: int
-
-    def __str__(self) -> str:
-        return f"{self.executed_steps} steps in {self.executions} runs, to {self.ops} ops and {self.engine_steps} steps"
 
 
 class FailureFound(Exception):
@@ -71,12 +57,11 @@ class Listening(RunListener):
             self.last_failing = driver
 
 
-def measure() -> Iterator[Measured]:
-    yield Measured("engine steps executed to shrink a run, over those of Hypothesis:")
+def measure() -> Iterator[Case]:
     yield from map(compare, MUTANTS)
 
 
-def compare(mutant: str, *, from_seed: int = SEED) -> Measured:
+def compare(mutant: str, *, from_seed: int = 0) -> Case:
     """Find a planted bug from a seed, and shrink its failing run with both shrinkers."""
     theirs = Listening(mutant, target_of(OWN))
     with Changes(mutant).planted(theirs.target), suppress(FailureFound):
@@ -84,18 +69,19 @@ def compare(mutant: str, *, from_seed: int = SEED) -> Measured:
     first, smallest = theirs.first, theirs.last_failing
     assert first is not None, f"{mutant}: not found in {MAX_RUNS} runs from seed {from_seed}"
     assert smallest is not None, f"{mutant}: no run failed after the first"
-    ours, hypothesis, num_ops = _shrunk_by_us(first), _effort(theirs.executed, smallest), len(first.ops)
-    ratio = ours.executed_steps / hypothesis.executed_steps
-    return Measured(
-        f"{mutant}, {num_ops} ops: {ratio:.3f} ({ours}; hypothesis {hypothesis})",
+    ours, hypothesis = _shrunk_by_us(first), _effort(theirs.executed, smallest)
+    return Case(
+        f"engine steps executed to shrink {mutant}, swarden / Hypothesis",
         {
-            "shrink_step_ratio": {mutant: round(ratio, 4)},
-            "shrinking": {mutant: {"ops": num_ops, "ours": ours._asdict(), "hypothesis": hypothesis._asdict()}},
+            "ratio": round(ours["executed steps"] / hypothesis["executed steps"], 4),
+            "swarden": ours,
+            "hypothesis": hypothesis,
+            "ops before": len(first.ops),
         },
     )
 
 
-def _shrunk_by_us(log: OpLog) -> Effort:
+def _shrunk_by_us(log: OpLog) -> dict[str, int]:
     executed = []
 
     def still_fails(candidate: OpLog) -> Failure | None:
@@ -112,5 +98,11 @@ def _failure_like(log: OpLog, driver: Driver) -> Failure | None:
     return failure if failure and log.header.expected in failure.fingerprints else None
 
 
-def _effort(executed: Sequence[int], result: Driver) -> Effort:
-    return Effort(len(executed), sum(executed), len(result.ops), result.counts.engine_steps)
+def _effort(executed: Sequence[int], result: Driver) -> dict[str, int]:
+    """The runs and steps that a shrinker executed, and the length of its result."""
+    return {
+        "executed steps": sum(executed),
+        "runs": len(executed),
+        "ops": len(result.ops),
+        "engine steps": result.counts.engine_steps,
+    }

@@ -1,8 +1,6 @@
-"""The timer of the benchmarks: both sides run in turns in one process, so that other load of the machine hits both."""
+"""The timer of the benchmarks: all sides run in turns in one process, so that other load of the machine hits each."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count, islice
+from collections.abc import Callable, Mapping
 from statistics import median
 from time import process_time
 from typing import Any, NamedTuple, TypeVar
@@ -10,33 +8,15 @@ from typing import Any, NamedTuple, TypeVar
 ResultT = TypeVar("ResultT")
 
 
-class Measured(NamedTuple):
-    """One case as text, and its figures for scripts, by name and perhaps by case; it is wrong if outputs differ."""
+class Case(NamedTuple):
+    """A case of a part of the benchmarks, and its figures by name; it is wrong if outputs differ."""
 
-    text: str
-    figures: Mapping[str, Any] = {}
+    name: str
+    figures: Mapping[str, Any]
     is_wrong: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """Figures of two sides, pair by pair; the results are rounded."""
-
-    pairs: Sequence[Sequence[float]]
-
-    @property
-    def ratios(self) -> list[float]:
-        return [round(first / second, 3) for first, second in self.pairs]
-
-    @property
-    def ratio(self) -> float:
-        """The first figure over the second: the median over the pairs."""
-        return round(median(first / second for first, second in self.pairs), 3)
-
-    @property
-    def sides(self) -> list[float]:
-        """The medians of both sides."""
-        return [round(median(side), 1) for side in zip(*self.pairs, strict=True)]
+    def __str__(self) -> str:
+        return f"{self.name}: " + ", ".join(f"{name} {figure}" for name, figure in self.figures.items())
 
 
 def timed(run: Callable[[], ResultT]) -> tuple[float, ResultT]:
@@ -46,27 +26,17 @@ def timed(run: Callable[[], ResultT]) -> tuple[float, ResultT]:
     return process_time() - began, result
 
 
-def in_turns(*sides: Callable[[], ResultT]) -> Iterator[list[ResultT]]:
-    """The results of all sides, again and again without end; every other time the last side runs first."""
-    for turn in count():
-        results = [side() for side in (sides if turn % 2 == 0 else sides[::-1])]
-        yield results if turn % 2 == 0 else results[::-1]
+def paired(turns: int, **sides: Callable[[], float]) -> dict[str, Any]:
+    """Measure the figures of all sides in turns, every other time in reverse order.
 
-
-def paired(first: Callable[[], float], second: Callable[[], float], *, pairs: int) -> Paired:
-    """Measure the figures of both sides in turns."""
-    return Paired(list(islice(in_turns(first, second), pairs)))
-
-
-def merged(cases: Iterable[Measured]) -> dict[str, Any]:
-    """The figures of all cases; of one name, those by case are united, and lists are joined."""
-    figures: dict[str, Any] = {}
-    for case in cases:
-        for name, figure in case.figures.items():
-            if isinstance(figure, dict):
-                figures[name] = figures.get(name, {}) | figure
-            elif isinstance(figure, list):
-                figures[name] = figures.get(name, []) + figure
-            else:
-                figures[name] = figure
-    return figures
+    Returns the ratio of the first side to the second, which is the median over the turns; the median of each side; and
+    the ratio of each turn.
+    """
+    measured = []
+    for turn in range(turns):
+        order = list(sides) if turn % 2 == 0 else list(sides)[::-1]
+        measured.append({name: sides[name]() for name in order})
+    first, second, *_ = sides
+    ratios = [round(figures[first] / figures[second], 3) for figures in measured]
+    medians = {name: round(median(figures[name] for figures in measured), 1) for name in sides}
+    return {"ratio": round(median(ratios), 3), **medians, "ratios": ratios}

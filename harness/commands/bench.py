@@ -2,22 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from swarden.harness.bench import (
-    checked_step,
-    disaggregation,
-    from_cold,
-    generation,
-    loaded_steps,
-    shrinking,
-    speculation,
-    step_parts,
-)
-from swarden.harness.bench.checkpoints import on_each_checkpoint
-from swarden.harness.bench.timing import Measured, merged
+from swarden.harness.bench import checked_step, from_cold, loaded_steps, serving, shrinking
+from swarden.harness.bench.timing import Case
 from swarden.harness.commands.console import OUT, print_json, progress
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
@@ -68,27 +58,28 @@ def bench(
         raise UsageError(f"--engine {engine}: only --part {Benchmark.PLACES} measures another engine; give only that")
     prepare_process()
     prepare(target_of(OWN))
-    measures: dict[Benchmark, Callable[[], Iterable[Measured]]] = {
+    measures: dict[Benchmark, Callable[[], Iterable[Case]]] = {
         Benchmark.STEP: lambda: checked_step.measure(pairs=pairs),
-        Benchmark.PLACES: lambda: step_parts.measure(dict.fromkeys((OWN, engine))),
+        Benchmark.PLACES: lambda: checked_step.measure_parts(dict.fromkeys((OWN, engine))),
         Benchmark.STRICT: lambda: loaded_steps.measure_strict(pairs=pairs, cpu_seconds=strict_seconds),
         Benchmark.SHRINKING: shrinking.measure,
         Benchmark.COLD: from_cold.measure,
-        Benchmark.GENERATION: lambda: on_each_checkpoint(generation.HEAD, generation.measure, pairs=pairs),
+        Benchmark.GENERATION: lambda: serving.on_each_checkpoint(serving.measure_generation, pairs=pairs),
         Benchmark.HOST: lambda: loaded_steps.measure_host(pairs=pairs),
-        Benchmark.SPECULATION: lambda: on_each_checkpoint(speculation.HEAD, speculation.measure, pairs=pairs),
-        Benchmark.DISAGGREGATION: lambda: on_each_checkpoint(disaggregation.HEAD, disaggregation.measure, pairs=pairs),
+        Benchmark.SPECULATION: lambda: serving.on_each_checkpoint(serving.measure_speculation, pairs=pairs),
+        Benchmark.DISAGGREGATION: lambda: serving.on_each_checkpoint(serving.measure_disaggregation, pairs=pairs),
     }
-    cases: list[Measured] = []
-    wrong: list[str] = []
+    cases: dict[str, list[Case]] = {}
     with progress() as bar:
         for name in part or (Benchmark if engine == OWN else [Benchmark.PLACES]):
             bar.add_task(name)
-            of_part = list(measures[name]())
-            cases += of_part
-            wrong += [f"wrong: {name}, {case.text}; want equal outputs" for case in of_part if case.is_wrong]
+            cases[name] = list(measures[name]())
+            for case in [] if as_json else cases[name]:
+                OUT.print(str(case), markup=False)
+    wrong = [f"wrong: {name}, {case}; want equal outputs" for name, of in cases.items() for case in of if case.is_wrong]
     if as_json:
-        print_json(merged(cases) | {"wrong": wrong})
-    else:
-        OUT.print("\n".join([*(case.text for case in cases), *wrong]), markup=False)
+        rows: dict[str, Any] = {name: {case.name: case.figures for case in of} for name, of in cases.items()}
+        print_json(rows | {"wrong": wrong})
+    elif wrong:
+        OUT.print("\n".join(wrong), markup=False)
     raise typer.Exit(ExitCode.VIOLATED if wrong else ExitCode.CLEAN)

@@ -1,18 +1,74 @@
-"""The pinned workload stays busy when the engine changes."""
+"""The traffic of a checked step keeps the engine busy, and the stand-in for a model is counted apart from the port."""
 
-from swarden.harness.bench.checked_step import measure
+import sys
+from types import FunctionType
+
+import pytest
+
+from swarden.harness.bench.checked_step import ENGINE, MODEL, PORT, Sampler, header_of, measure, traffic
+from swarden.harness.core import driver as driving
+from swarden.harness.core.ops import Step
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.replay import driver_of
+from swarden.harness.engines.sglang.target import SglangTarget
+from swarden.harness.engines.vllm.target import VllmTarget
+
+REFERENCE = "swarden.invariants.reference"
+WARM_STEPS = 150
 
 
-def test_pinned_workload_is_busy_in_each_measured_step():
-    """At its least busy measured step: 4 running, 70 % of both pools, 20 nodes; each pair has a ratio."""
+def test_checked_step_has_a_ratio_and_what_it_checks():
     [cost] = measure(pairs=1)
 
-    least = cost.figures["workload"]
-    assert least["least_running"] >= 4
-    assert set(least["least_used"]) == {"full", "swa"}
-    assert min(least["least_used"].values()) >= 0.7
-    assert least["least_nodes"] >= 20
-    assert least["noop_share"] < 0.05
-    assert cost.figures["checked_step_ratios"] == [cost.figures["checked_step_ratio"]]
-    assert cost.figures["invariants"] > 30
+    assert cost.figures["ratios"] == [cost.figures["ratio"]]
+    assert cost.figures["invariants a step"] > 30
     assert cost.figures["units"] == 94
+
+
+def test_traffic_keeps_the_engine_busy():
+    """After the first steps: 4 requests run, 70 % of both pools are used, and the tree has 20 nodes."""
+    driver = driver_of(header_of(target_of(OWN), 4))
+    for op in list(traffic())[:-1]:
+        driver.apply(op)
+        state = driver.snapshot()
+        if isinstance(op, Step) and driver.counts.engine_steps > WARM_STEPS:
+            assert sum(request.place == "running" for request in state.requests or ()) >= 4
+            assert all(len(pool.free) <= 0.3 * pool.capacity for pool in state.pools if pool.unit == "page")
+            assert len(state.nodes or ()) >= 20
+
+    assert not driver.counts.noops.total()
+
+
+def do(call):
+    return call()
+
+
+def through(modules, sampler):
+    """The part of a sample in the last of these modules, which the driver has called through the others."""
+    call = lambda: sampler.part_of(sys._getframe(1))  # noqa: E731  # its own frame is not the sample's
+    for namespace in [*({"__name__": name} for name in reversed(modules)), vars(driving)]:
+        call = FunctionType(do.__code__, namespace).__get__(call)
+    return call()
+
+
+@pytest.mark.parametrize(
+    ("target", "package", "adapter"),
+    [
+        (target_of(OWN), "swarden.engine_under_test", "swarden.harness.engines.own.adapter"),
+        (SglangTarget, "sglang", "swarden.harness.engines.sglang.adapter"),
+        (VllmTarget, "vllm", "swarden.harness.engines.vllm.adapter"),
+    ],
+    ids=["swarden", "sglang", "vllm"],
+)
+def test_each_target_names_its_stand_in_which_is_no_part_of_the_port(target, package, adapter):
+    sampler = Sampler(target)
+    engine = [adapter, f"{package}.core"]
+
+    assert target.code.stand_ins
+    assert through(engine, sampler) == ENGINE
+    for stand_in in target.code.stand_ins:
+        assert through([*engine, stand_in], sampler) == MODEL
+        assert through([*engine, stand_in, REFERENCE], sampler) == MODEL  # it computes the tags of the model
+        assert through([*engine, stand_in, "torch.nn"], sampler) == MODEL
+    assert through([adapter], sampler) == PORT
+    assert through(["swarden.harness.core.system", REFERENCE], sampler) == PORT

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from swarden.harness.bench.checkpoints import SHAPES
+from swarden.harness.bench.serving import SHAPES
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from tests.harness.some_commands import swarden
 
