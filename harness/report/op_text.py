@@ -8,8 +8,6 @@ MAX_TOKENS = 8  # token ids of a prompt that are shown
 SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # arguments that are not shown as "name value"
 ORDINALS = {"request": "live request", "session": "open session"}  # arguments that count the things of a moment
 
-ORDINALS = {"request": "live request", "session": "open session"}  # arguments that count the things of a moment
-
 
 def op_text(op: Op) -> str:
     """An op in words, as in "submit 8 tokens by path 0.1, 5 new, priority 2"."""

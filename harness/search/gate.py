@@ -206,7 +206,7 @@ class Gate:
             end = None if self._is_judging else self._in_time(self._end_on_base(report))
             why = f"its shrunk op-log {end or NOT_REPLAYED} on the base" if end != PASSES else ""
         shown = report if report is not None and not why else finding
-        rule = Rule([shown.fingerprint], with_story=True, block=partial(following, self.plan.change))
+        rule = Rule([shown.fingerprint], with_story=shown is finding, block=partial(following, self.plan.change))
         replays = self._in_time(judging(self.head, shown.log, self.plan.engine, rule))
         is_failing = replays is not None and replays.verdict is Verdict.FAILED
         ran = replays.ran if replays is not None and is_failing else None

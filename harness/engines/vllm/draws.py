@@ -75,5 +75,7 @@ def with_rarer(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) ->
             settings = {"chunk_len": max(config.max_running_requests, half)}
         case "drafts in flight" if has_drafts and config.states.is_on:
             settings = {"asynchronous": True}
+    if not settings:
+        return config
     large = replaced(config, **settings, num_blocks=1 << 20)
     return replaced(large, num_blocks=max(config.num_blocks, large.least_blocks))
