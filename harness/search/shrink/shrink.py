@@ -96,14 +96,13 @@ def shrink(
     still_fails: Callable[[OpLog], FailedRun | None],
     budget: ShrinkBudget,
     *,
-    simplify_config: bool = True,
     passed: Iterable[str] = (),
 ) -> Shrunk:
     """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all.
 
     To continue a shrink of this log, give the candidates that have `passed` in it.
     """
-    defaults = simplified(target_for(log.header)) if simplify_config else {}
+    defaults = simplified(target_for(log.header))
     search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget, {*passed}, {*passed}, defaults)
     complete = True
     try:
@@ -374,13 +373,10 @@ class _Search:
         """Lower the numbers that differ from the default: fewer requests and pages fill a smaller engine."""
         for index, config in enumerate(self.log.header.configs):
             for name, value in config.items():
-                if is_number(value) and value != self.defaults.get(name, value):
-                    any(self._sets(index, name, lower) for lower in nearer(value, 0))
-
-    def _sets(self, index: int, name: str, value: int | None) -> bool:
-        """Whether the log still fails with another value of a setting, which must be valid."""
-        configs = with_settings(self.log.header.configs, [index], {name: value})
-        return self._are_valid(configs) and self._accepts(self.log.ops, configs)
+                for lower in nearer(value, 0) if is_number(value) and value != self.defaults.get(name, value) else ():
+                    configs = with_settings(self.log.header.configs, [index], {name: lower})
+                    if self._are_valid(configs) and self._accepts(self.log.ops, configs):
+                        break
 
     def _are_valid(self, configs: Sequence[Config]) -> bool:
         with self._noting_faults(), blamed_on(self.target.name, "decode"):

@@ -7,7 +7,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.registry import OWN
 from swarden.harness.search.shrink.shrink import ShrinkBudget, shrink
-from tests.harness.search.shrink.test_shrink import PLENTY, FailedAt, shrunk
+from tests.harness.search.shrink.test_shrink import FailedAt, shrunk
 
 SMALL = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, chunk_len=7, waiting_order="lpm")
 
@@ -38,14 +38,6 @@ def test_fewer_ops_fill_a_smaller_engine():
     header = Header(engine=OWN, machine="engine", configs=[EngineConfig(max_running_requests=9).to_mapping()])
 
     assert shrunk([Submit()] * 12, full, header).log.ops == [Submit()] * 4
-
-
-def test_settings_are_kept_without_simplify_config():
-    header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
-
-    found = shrink(OpLog(header, [Step()]), small_pages, PLENTY, simplify_config=False)
-
-    assert found.log.header.configs == [SMALL.to_mapping()]
 
 
 def test_needless_settings_get_their_defaults_before_the_budget_is_spent():
