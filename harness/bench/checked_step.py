@@ -22,7 +22,7 @@ from swarden.harness.core import driver as driving
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
-from swarden.harness.core.origins import is_within, module_of
+from swarden.harness.core.origins import EngineCode, is_within, module_of
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.target import Pool, Shape, Target, prepare
@@ -83,15 +83,13 @@ def measure_parts(engines: Iterable[str]) -> Iterator[Case]:
         prepare(target)
         served = partial(_served, header_of(target, page_size))
         served()  # the first run fills caches
-        sampler, steps, spent = Sampler(target), 0, 0.0
-        while spent < CPU_SECONDS:
-            with sampler.running():
+        steps, spent = 0, 0.0
+        with sampled(target.code) as counts:
+            while spent < CPU_SECONDS:
                 seconds, driver = timed(served)
-            spent += seconds
-            steps += driver.counts.engine_steps
-        shares = {
-            part: sampler.counts[part] / sampler.counts.total() for part in (ENGINE, MODEL, *PARTS.values(), REST)
-        }
+                spent += seconds
+                steps += driver.counts.engine_steps
+        shares = {part: counts[part] / counts.total() for part in (ENGINE, MODEL, *PARTS.values(), REST)}
         yield Case(
             f"us of a checked step of {engine}, pages of {page_size}",
             {part: round(share * spent / steps * 1e6, 1) for part, share in shares.items()}
@@ -102,44 +100,37 @@ def measure_parts(engines: Iterable[str]) -> Iterator[Case]:
         )
 
 
-class Sampler:
-    """Counts samples of the running code by part, in equal intervals of CPU time."""
+@contextmanager
+def sampled(code: EngineCode) -> Iterator[Counter[str]]:
+    """Count samples of the running code by part, in equal intervals of CPU time."""
+    counts = Counter[str]()
+    before = signal.signal(signal.SIGPROF, lambda _, frame: counts.update([part_of(frame, code)]))
+    signal.setitimer(signal.ITIMER_PROF, SAMPLE_S, SAMPLE_S)
+    try:
+        yield counts
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
-    def __init__(self, target: Target) -> None:
-        self.counts = Counter[str]()
-        self._code = target.code
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        before = signal.signal(signal.SIGPROF, self._sample)
-        signal.setitimer(signal.ITIMER_PROF, SAMPLE_S, SAMPLE_S)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.signal(signal.SIGPROF, before)
+def part_of(frame: FrameType | None, code: EngineCode) -> str:
+    """The part of a sample, by the driver's call that runs; within a call of the engine, by the innermost code.
 
-    def _sample(self, _number: int, frame: FrameType | None) -> None:
-        self.counts[self.part_of(frame)] += 1
-
-    def part_of(self, frame: FrameType | None) -> str:
-        """The part of a sample, by the driver's call that runs; within a call of the engine, by the innermost code.
-
-        Modules of others, such as torch, and the functions of tags, which stand-ins and ports call, count for their
-        callers.
-        """
-        inner, called = "", ""
-        while frame is not None and frame.f_globals is not vars(driving):
-            module = module_of(frame)
-            if not inner and self._code.has(frame):
-                inner = ENGINE
-            elif not inner and module in self._code.stand_ins:
-                inner = MODEL
-            elif not inner and is_within(module, "swarden") and module != reference.__name__:
-                inner = PORT
-            called, frame = frame.f_code.co_name, frame.f_back
-        part = PARTS.get(called, REST)
-        return inner if part == PORT and inner else part
+    Modules of others, such as torch, and the functions of tags, which stand-ins and ports call, count for their
+    callers.
+    """
+    inner, called = "", ""
+    while frame is not None and frame.f_globals is not vars(driving):
+        module = module_of(frame)
+        if not inner and code.has(frame):
+            inner = ENGINE
+        elif not inner and module in code.stand_ins:
+            inner = MODEL
+        elif not inner and is_within(module, "swarden") and module != reference.__name__:
+            inner = PORT
+        called, frame = frame.f_code.co_name, frame.f_back
+    part = PARTS.get(called, REST)
+    return inner if part == PORT and inner else part
 
 
 def _served(header: Header) -> Driver:

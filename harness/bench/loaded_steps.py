@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
+from typing import Any
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine
@@ -39,24 +40,6 @@ class ConstantLoad:
     own_len: int = 256
     max_new_tokens: int = 128
 
-    def config(self, **settings: object) -> EngineConfig:
-        usual = EngineConfig(
-            page_size=16,
-            full_pages=self.pages,
-            swa_pages=self.pages,
-            sliding_window=128,
-            max_running_requests=self.running,
-            max_context_len=2048,
-            chunk_len=2048,
-        )
-        return EngineConfig.from_mapping(usual.to_mapping() | settings)
-
-    def submit(self, engine: Engine, number: int) -> None:
-        """Submit a request; the lengths differ, so that the requests do not end at once."""
-        family, own = number % FAMILIES, number << 20
-        prompt = [*range(family, family + self.shared_len), *range(own, own + self.own_len)]
-        engine.submit(prompt, SamplingParams(self.max_new_tokens - number % 32))
-
 
 USUAL_LOAD = ConstantLoad()
 GROWTH_LOAD = ConstantLoad(running=4, shared_len=64, own_len=48, max_new_tokens=48)  # small pools need evictions
@@ -65,8 +48,17 @@ GROWTH_LOAD = ConstantLoad(running=4, shared_len=64, own_len=48, max_new_tokens=
 class LoadedEngine:
     """One engine under a load, after WARM_STEPS; `settings` change its configuration."""
 
-    def __init__(self, load: ConstantLoad, observer: Observer | None = None, **settings: object) -> None:
-        self.engine = Engine(load.config(**settings), Ports(FakeForward(TagModel()), FakeClock(), observer))
+    def __init__(self, load: ConstantLoad, observer: Observer | None = None, **settings: Any) -> None:
+        config = EngineConfig(
+            page_size=16,
+            full_pages=load.pages,
+            swa_pages=load.pages,
+            sliding_window=128,
+            max_running_requests=load.running,
+            max_context_len=2048,
+            chunk_len=2048,
+        )
+        self.engine = Engine(replace(config, **settings), Ports(FakeForward(TagModel()), FakeClock(), observer))
         self._load = load
         self._num_submitted = self._num_finished = 0
         if isinstance(observer, StrictChecker):
@@ -81,9 +73,15 @@ class LoadedEngine:
     def _run(self, steps: int) -> None:
         for _ in range(steps):
             while self._num_submitted - self._num_finished < self._load.running:
-                self._load.submit(self.engine, self._num_submitted)
+                self._submit(self._num_submitted)
                 self._num_submitted += 1
             self._num_finished += sum(output.finish_reason is not None for output in self.engine.step())
+
+    def _submit(self, number: int) -> None:
+        """Submit a request; the lengths differ, so that the requests do not end at once."""
+        family, own, load = number % FAMILIES, number << 20, self._load
+        prompt = [*range(family, family + load.shared_len), *range(own, own + load.own_len)]
+        self.engine.submit(prompt, SamplingParams(load.max_new_tokens - number % 32))
 
 
 class IdleObserver:
@@ -95,15 +93,11 @@ class IdleObserver:
 
 def content_at(share: float) -> Callable[..., StrictChecker]:
     """The level content, which checks this share of the slots."""
-    return lambda *, reports: StrictChecker(lambda live: live.content(live, share), reports=reports)
+    return partial(StrictChecker, lambda live: live.content(live, share))
 
 
-CHECKERS: dict[str, Callable[..., StrictChecker]] = {
-    "sums": sums,
-    "audit": audit,
-    CENSUS: census,
-    **{f"content {share}": content_at(share) for share in (0.01, 0.1, 1)},
-}
+CHECKERS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, CENSUS: census}
+CHECKERS |= {f"content {share}": content_at(share) for share in (0.01, 0.1, 1)}
 
 
 def measure_strict(*, pairs: int, cpu_seconds: float) -> Iterator[Case]:

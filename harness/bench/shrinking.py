@@ -4,7 +4,7 @@ Both start from the same failing run: the first that Hypothesis generates from a
 accept a candidate if it fails with the same fingerprint.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -57,10 +57,6 @@ class Listening(RunListener):
             self.last_failing = driver
 
 
-def measure() -> Iterator[Case]:
-    yield from map(compare, MUTANTS)
-
-
 def compare(mutant: str, *, from_seed: int = 0) -> Case:
     """Find a planted bug from a seed, and shrink its failing run with both shrinkers."""
     theirs = Listening(mutant, target_of(OWN))
@@ -69,7 +65,15 @@ def compare(mutant: str, *, from_seed: int = 0) -> Case:
     first, smallest = theirs.first, theirs.last_failing
     assert first is not None, f"{mutant}: not found in {MAX_RUNS} runs from seed {from_seed}"
     assert smallest is not None, f"{mutant}: no run failed after the first"
-    ours, hypothesis = _shrunk_by_us(first), _effort(theirs.executed, smallest)
+    executed = []
+
+    def still_fails(candidate: OpLog) -> Failure | None:
+        driver = run_log(candidate)
+        executed.append(driver.counts.engine_steps)
+        return _failure_like(first, driver)
+
+    small = shrink(first, still_fails, BUDGET)
+    ours, hypothesis = _effort(executed, run_log(small.log)), _effort(theirs.executed, smallest)
     return Case(
         f"engine steps executed to shrink {mutant}, swarden / Hypothesis",
         {
@@ -79,18 +83,6 @@ def compare(mutant: str, *, from_seed: int = 0) -> Case:
             "ops before": len(first.ops),
         },
     )
-
-
-def _shrunk_by_us(log: OpLog) -> dict[str, int]:
-    executed = []
-
-    def still_fails(candidate: OpLog) -> Failure | None:
-        driver = run_log(candidate)
-        executed.append(driver.counts.engine_steps)
-        return _failure_like(log, driver)
-
-    small = shrink(log, still_fails, BUDGET)
-    return _effort(executed, run_log(small.log))
 
 
 def _failure_like(log: OpLog, driver: Driver) -> Failure | None:

@@ -62,7 +62,7 @@ def bench(
         Benchmark.STEP: lambda: checked_step.measure(pairs=pairs),
         Benchmark.PLACES: lambda: checked_step.measure_parts(dict.fromkeys((OWN, engine))),
         Benchmark.STRICT: lambda: loaded_steps.measure_strict(pairs=pairs, cpu_seconds=strict_seconds),
-        Benchmark.SHRINKING: shrinking.measure,
+        Benchmark.SHRINKING: lambda: map(shrinking.compare, shrinking.MUTANTS),
         Benchmark.COLD: from_cold.measure,
         Benchmark.GENERATION: lambda: serving.on_each_checkpoint(serving.measure_generation, pairs=pairs),
         Benchmark.HOST: lambda: loaded_steps.measure_host(pairs=pairs),

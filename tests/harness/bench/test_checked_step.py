@@ -5,7 +5,7 @@ from types import FunctionType
 
 import pytest
 
-from swarden.harness.bench.checked_step import ENGINE, MODEL, PORT, Sampler, header_of, measure, traffic
+from swarden.harness.bench.checked_step import ENGINE, MODEL, PORT, header_of, measure, part_of, traffic
 from swarden.harness.core import driver as driving
 from swarden.harness.core.ops import Step
 from swarden.harness.core.registry import OWN, target_of
@@ -43,9 +43,9 @@ def do(call):
     return call()
 
 
-def through(modules, sampler):
+def through(modules, code):
     """The part of a sample in the last of these modules, which the driver has called through the others."""
-    call = lambda: sampler.part_of(sys._getframe(1))  # noqa: E731  # its own frame is not the sample's
+    call = lambda: part_of(sys._getframe(1), code)  # noqa: E731  # its own frame is not the sample's
     for namespace in [*({"__name__": name} for name in reversed(modules)), vars(driving)]:
         call = FunctionType(do.__code__, namespace).__get__(call)
     return call()
@@ -61,14 +61,14 @@ def through(modules, sampler):
     ids=["swarden", "sglang", "vllm"],
 )
 def test_each_target_names_its_stand_in_which_is_no_part_of_the_port(target, package, adapter):
-    sampler = Sampler(target)
+    code = target.code
     engine = [adapter, f"{package}.core"]
 
-    assert target.code.stand_ins
-    assert through(engine, sampler) == ENGINE
-    for stand_in in target.code.stand_ins:
-        assert through([*engine, stand_in], sampler) == MODEL
-        assert through([*engine, stand_in, REFERENCE], sampler) == MODEL  # it computes the tags of the model
-        assert through([*engine, stand_in, "torch.nn"], sampler) == MODEL
-    assert through([adapter], sampler) == PORT
-    assert through(["swarden.harness.core.system", REFERENCE], sampler) == PORT
+    assert code.stand_ins
+    assert through(engine, code) == ENGINE
+    for stand_in in code.stand_ins:
+        assert through([*engine, stand_in], code) == MODEL
+        assert through([*engine, stand_in, REFERENCE], code) == MODEL  # it computes the tags of the model
+        assert through([*engine, stand_in, "torch.nn"], code) == MODEL
+    assert through([adapter], code) == PORT
+    assert through(["swarden.harness.core.system", REFERENCE], code) == PORT
