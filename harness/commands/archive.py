@@ -19,11 +19,11 @@ from swarden.harness.core.files import write_whole
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_for
+from swarden.harness.core.replay import is_death
 from swarden.harness.nightly.archive import IMPORT, Archive, Archived, Sighting, figures_of
 from swarden.harness.nightly.shards import replay_with_story
 from swarden.harness.releases.draft import draft_of, missing_in
 from swarden.harness.report.wording import counted
-from swarden.harness.search.deaths import is_death
 from swarden.harness.search.mutes import Mute, today
 from swarden.harness.search.programs import SUFFIX
 

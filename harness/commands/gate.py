@@ -16,10 +16,10 @@ from swarden.harness.commands.launch import LAUNCH, launched
 from swarden.harness.commands.mute import MutesOption
 from swarden.harness.commands.progress import GateDisplay, ProgressDisplay
 from swarden.harness.core.changed_code import difference
+from swarden.harness.core.changes import import_root
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import write_whole
-from swarden.harness.core.fixes import import_root
 from swarden.harness.core.registry import installed
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.releases.commits import extract, links

@@ -10,13 +10,12 @@ import typer
 
 from swarden.harness.commands.archive import ARCHIVE
 from swarden.harness.commands.console import ERR, print_page
-from swarden.harness.core.admission import load_log
+from swarden.harness.core.admission import load_for_here, load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, write_whole
 from swarden.harness.core.imports import importing
 from swarden.harness.core.oplog import OpLogError
 from swarden.harness.core.process import HANG, Parent, Process, ProcessDied, ProcessLimits
-from swarden.harness.core.versions import load_for_here
 from swarden.harness.nightly.page import MeasuredCode, RunPart, page_of
 from swarden.harness.report.page import part_of_log
 

@@ -10,12 +10,12 @@ from rich.table import Table
 
 from swarden.harness.commands.console import ERR, OUT, print_page
 from swarden.harness.commands.layout import columns_of, print_lines
+from swarden.harness.core.admission import load_for_here
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, mode_of, write_whole
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.heading import (
     change_lines,
     configuration_line,

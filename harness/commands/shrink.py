@@ -9,16 +9,15 @@ import typer
 
 from swarden.harness.commands import servers
 from swarden.harness.commands.console import OUT, print_json
+from swarden.harness.core.admission import load_for_here
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, mode_of
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import failure_like, run_log
-from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.heading import needs_line
 from swarden.harness.search.findings import sealed
-from swarden.harness.search.shrink.explain import explain
-from swarden.harness.search.shrink.explanation import explanation_lines
+from swarden.harness.search.shrink.explain import explain, explanation_lines
 from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget
 from swarden.harness.search.shrink.shrink import shrink as make_smaller
 from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS

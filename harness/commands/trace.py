@@ -25,8 +25,7 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Pool, Shape, Target
 from swarden.harness.report.story import failure_lines
 from swarden.harness.search.fixed_settings import with_settings
-from swarden.harness.traces.mooncake import FORMATS, reader_of
-from swarden.harness.traces.request import TraceRequest
+from swarden.harness.traces.mooncake import FORMATS, TraceRequest, reader_of
 from swarden.harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
 
 SETTINGS = memory_option("--set", help="a setting of a release, in JSON, such as host_ratio=2.0", metavar="NAME=VALUE")

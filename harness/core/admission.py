@@ -1,17 +1,20 @@
-"""The admission of op-logs: the header of a log is for an installed engine, which takes its settings."""
+"""The admission of op-logs: the header of a log is for an installed engine, which takes its settings.
+
+A log of another version of the engine than the installed one would be another run.
+"""
 
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.limits import MAX_OPLOG_BYTES
 from swarden.harness.core.oplog import UNKNOWN_REMEDY, Header, NumberedLine, OpLog, OpLogError, OpLogText
 from swarden.harness.core.ops import Inject, Op
 from swarden.harness.core.registry import UnknownEngine, target_for, target_of
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import Target, install_command
 from swarden.harness.core.target_fault import blamed_on
 from swarden.harness.core.validation import shortened
 
@@ -96,3 +99,23 @@ def _checked_configs(line: NumberedLine, header: Header, target: Target) -> Sequ
         except InvalidConfig as error:
             raise line.error(f"the engines: {error}", "correct the configurations") from error
     return decoded
+
+
+def load_for_here(path: Path, *, inside: Path | None = None) -> OpLog:
+    """Read an op-log, as load_log; raises UsageError if its version of the engine is not installed."""
+    log = load_log(path, inside=inside)
+    check_version(path, log.header)
+    return log
+
+
+def check_version(path: Path, header: Header, *, or_else: str = "") -> None:
+    """Raise UsageError for a log of another engine version, because on this version it would be another run.
+
+    `or_else` is another remedy than to install that version.
+    """
+    here = target_for(header).version()
+    if header.version in ("", here):
+        return
+    command = install_command(target_for(header), header.version)
+    remedy = ", or ".join(filter(None, (f"run: {command}" if command else "", or_else))) or "install that version"
+    raise UsageError(f"{path}: was written for {header.engine} {header.version}, here is {here or 'none'}; {remedy}")

@@ -15,6 +15,7 @@ from swarden.harness.core.fingerprint import is_same, law_of
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
+from swarden.harness.core.process import CRASH, FAULT, HANG, Death
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.target import prepare
 from swarden.harness.core.target_fault import blamed_on
@@ -264,3 +265,15 @@ def _difference(log: OpLog, driver: Driver, *, before: str = "the log") -> str |
     if expected is not None and failure is not None and not failure.is_called(expected):
         return f"op {failure.op_index + 1}: failed with {failure.fingerprint}, {before} has {expected}"
     return None
+
+
+def is_death(fingerprint: str) -> bool:
+    """Whether the failure with this fingerprint has killed its process."""
+    return fingerprint.split("/", maxsplit=1)[0] in (CRASH, HANG, FAULT)
+
+
+def replays_of(death: Death, log: OpLog) -> Replays:
+    """The verdict on a log that has killed its process: the name of a death is the beginning of a fingerprint."""
+    expected = log.header.expected or ""
+    name = expected if f"{expected}/".startswith(f"{death.name}/") else death.name
+    return Replays(verdict_on([name], [expected] if expected else ()), (name,), 1, 1)

@@ -15,7 +15,9 @@ copying one archive over another loses no sighting.  A file that cannot be read 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from bisect import insort
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from itertools import takewhile
@@ -30,7 +32,6 @@ from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Replays, Verdict
-from swarden.harness.nightly.night_order import latest, positions
 from swarden.harness.nightly.night_records import Canary, PhaseRecord, ShardRecord
 from swarden.harness.report.story import REPLAY, replay_line
 from swarden.harness.search.archive_files import (
@@ -46,6 +47,9 @@ from swarden.harness.search.archive_files import (
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.mutes import Mute
 from swarden.harness.search.result import Tallies
+
+Known = Mapping[str, Collection[str]]  # for each night some nights before it: at least the latest that it knows
+
 
 HASH_LEN = 8  # hex digits
 IMPORT = "-import"  # ends the name under which op-logs were imported, which begins with that of the night before
@@ -372,3 +376,39 @@ def folder_of(engine: str, fingerprint: str) -> str:
 def date_of(night: str) -> str:
     """The date of a night in UTC, as in 2026-11-25; its name begins with it."""
     return night[:10]
+
+
+def positions(known: Known) -> dict[str, int]:
+    """The position of each night, the earliest first: a night is earlier than each night that knows of it.
+
+    The clocks of machines differ, and one can be wrong.  So a night names the nights that it knows of.  The clock, with
+    which the name of a night begins, decides only between nights that do not know of each other.
+
+    The order is made from its end, so that a night with a clock in the future comes right before the first night that
+    knows of it.  If nights of damaged files know of each other, their clocks decide.
+    """
+    waiting = _times_known(known)
+    left = sorted(known)
+    ready = [night for night in left if not waiting[night]]
+    backwards: dict[str, None] = {}
+    while left:
+        night = ready.pop() if ready else left.pop()
+        if night in backwards:
+            continue
+        backwards[night] = None
+        for one in set(known[night]) & known.keys():
+            waiting[one] -= 1
+            if not waiting[one]:
+                insort(ready, one)
+    return {night: position for position, night in enumerate(reversed(backwards))}
+
+
+def latest(known: Known) -> list[str]:
+    """The nights that no other night knows of."""
+    times = _times_known(known)
+    return [night for night in sorted(known) if not times[night]]
+
+
+def _times_known(known: Known) -> Counter[str]:
+    """For each night the number of other nights that know of it."""
+    return Counter(one for night, before in known.items() for one in {*before} - {night})

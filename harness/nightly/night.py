@@ -17,10 +17,9 @@ from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Launch
 from swarden.harness.core.validation import shortened
-from swarden.harness.nightly.archive import Archive, EngineOfNight, FindingOfNight, Night
+from swarden.harness.nightly.archive import Archive, EngineOfNight, FindingOfNight, Night, latest
 from swarden.harness.nightly.events import Event, Phase, ShardLost
 from swarden.harness.nightly.journal import Journal
-from swarden.harness.nightly.night_order import latest
 from swarden.harness.nightly.night_records import PhaseRecord
 from swarden.harness.nightly.pool import Job, JobPool
 from swarden.harness.report.wording import counted

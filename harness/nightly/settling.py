@@ -8,7 +8,7 @@ import msgspec
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.replay import Verdict
+from swarden.harness.core.replay import Verdict, is_death
 from swarden.harness.nightly.archive import FAILING, Archived, Status, name_of_engine
 from swarden.harness.nightly.journal import ShardFile
 from swarden.harness.nightly.night import Coordinator
@@ -17,7 +17,6 @@ from swarden.harness.nightly.replaying import log_path, publish, sighting_of
 from swarden.harness.nightly.shards import settle
 from swarden.harness.report.story import replay_line
 from swarden.harness.search.archive_files import UnreadableFile, read
-from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.result import Finding, Result
 

@@ -26,11 +26,10 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_for, target_of
-from swarden.harness.core.replay import RUNS, Replays, Verdict, not_run
+from swarden.harness.core.replay import RUNS, Replays, Verdict, is_death, not_run
 from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
-from swarden.harness.search.deaths import is_death
 from swarden.harness.search.judge import Rule, judge
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.run import RunIndex

@@ -3,9 +3,8 @@
 from collections.abc import Collection, Iterator
 from itertools import takewhile
 
-from swarden.harness.core.changes import Changes
+from swarden.harness.core.changes import Changes, fix_of
 from swarden.harness.core.driver import Failure
-from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Op, Step, Submit, name_of

@@ -1,6 +1,6 @@
 """The whole state of one engine as text."""
 
-from swarden.harness.report.equations import conservation_line
+from swarden.harness.report.wording import conservation_line
 from swarden.invariants.view import Snapshot
 
 

@@ -13,7 +13,6 @@ from swarden.harness.core.errors import text_of
 from swarden.harness.core.fingerprint import fingerprint
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.printable import printable
-from swarden.harness.report.equations import conservation_line
 from swarden.harness.report.heading import (
     configuration_line,
     failed_line,
@@ -23,7 +22,7 @@ from swarden.harness.report.heading import (
     request_lines,
 )
 from swarden.harness.report.history import history_of, nodes_below, parents_of, passed_over, refs_in_message
-from swarden.harness.report.wording import evidence_text, subject_text
+from swarden.harness.report.wording import conservation_line, evidence_text, subject_text
 from swarden.invariants.catalog import ALL
 from swarden.invariants.contracts.admission import AdmissionCode
 from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Owner

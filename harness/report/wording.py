@@ -1,12 +1,36 @@
-"""The wording of violations."""
+"""The wording of violations, and the equation of a pool: its terms, and by how much they differ from its capacity."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from swarden.harness.report.equations import equation_text
-from swarden.invariants.conservation import Conservation
+from swarden.invariants.conservation import Conservation, conservation_of
 from swarden.invariants.events import NODE_LETTER, OWNER_KINDS, Owner
+from swarden.invariants.view import PoolView
 from swarden.invariants.violation import GROUP, NODE, POOL, Ref, Violation
+
+
+def conservation_line(pool: PoolView) -> str:
+    """The name of a pool and its equation."""
+    return f"{pool.name}: {equation_text(conservation_of(pool))}"
+
+
+def equation_text(terms: Conservation) -> str:
+    uncached = sum(terms.uncached.values())
+    holders = ", ".join(f"{owner} {count}" for owner, count in terms.uncached.items())
+    return (
+        f"capacity {terms.capacity} = free {terms.free}"
+        f" + cached {terms.evictable + terms.protected} (evictable {terms.evictable}, protected {terms.protected})"
+        f" + uncached {uncached}{f' ({holders})' if holders else ''}"
+        f"{f' + fenced {terms.fenced}' if terms.fenced else ''}{_excess_text(terms.excess)}"
+    )
+
+
+def _excess_text(excess: int) -> str:
+    if not excess:
+        return ""
+    count = "one" if abs(excess) == 1 else str(abs(excess))
+    return f": {count} too {'many' if excess > 0 else 'few'}"
+
 
 LETTERS = {NODE: NODE_LETTER, **{kind: kind[0] for kind in OWNER_KINDS}}  # before the id of a thing
 

@@ -4,6 +4,7 @@ The name of a file is its rank, the rarest first, and the hash of its content: 0
 """
 
 import hashlib
+import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -18,10 +19,12 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, write_whole
 from swarden.harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
 from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.ops import Drain
-from swarden.harness.search.changed import changed
+from swarden.harness.core.ops import Drain, Op
 from swarden.harness.search.reach import ReachSteering
 
+CROSSED, OTHER_CONFIG = 0.5, 0.25  # shares of the changed logs
+MOST_CHANGES = 4  # of one log, beside the crossing
+MOST_OPS = 8  # that one change leaves out or repeats
 MOST = 2_048  # logs in a folder; the last ones are dropped
 PER_BATCH = 8  # logs that a worker runs before each batch of random runs
 CHANGED, CHANGED_PER_BATCH = "changed", 3  # and as many changed logs
@@ -169,3 +172,39 @@ def _bare(log: OpLog) -> OpLog:
         engine=header.engine, machine=header.machine, configs=header.configs, model=header.model, faults=header.faults
     )
     return OpLog(bare, ops)
+
+
+def changed(logs: Sequence[OpLog], *, seed: int, count: int) -> list[OpLog]:
+    """So many new logs, each of one log and another one of the same machine, no longer than the longer of both.
+
+    Ops are left out, repeated, exchanged or taken from the other log, or both logs are crossed.
+    """
+    draw = random.Random(seed)
+    return [_changed(draw, logs) for _ in range(count)] if logs else []
+
+
+def _changed(draw: random.Random, logs: Sequence[OpLog]) -> OpLog:
+    log = draw.choice(logs)
+    other = draw.choice([one for one in logs if one.header.machine == log.header.machine])
+    header = (other if draw.random() < OTHER_CONFIG else log).header
+    ops = list(log.ops)
+    if draw.random() < CROSSED:
+        ops = ops[: draw.randint(0, len(ops))] + list(other.ops[draw.randint(0, len(other.ops)) :])
+    for _ in range(draw.randint(1, MOST_CHANGES)):
+        _change(draw, ops, other.ops)
+    return OpLog(header, ops[: max(len(log.ops), len(other.ops))])
+
+
+def _change(draw: random.Random, ops: list[Op], other: Sequence[Op]) -> None:
+    place, source, size = draw.randint(0, len(ops)), draw.choice((ops, other)), draw.randint(1, MOST_OPS)
+    start = draw.randint(0, len(source))
+    match draw.randrange(3):
+        case 0:
+            del ops[place : place + size]
+        case 1:
+            ops[place:place] = source[start : start + size]
+        case _:  # the arguments of another op of its kind
+            ops[place : place + 1] = [
+                draw.choice([other_op for other_op in source if type(other_op) is type(op)] or [op])
+                for op in ops[place : place + 1]
+            ]

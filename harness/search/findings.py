@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from swarden.harness.core.admission import load_for_here
 from swarden.harness.core.as_code import log_code
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.errors import UsageError
@@ -20,7 +21,6 @@ from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import Verdict, failure_like, log_of, run_log
-from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.story import StoryLine, StoryPart, claim_of, replay_line, story_lines
 from swarden.harness.search.cures import NO_TRIALS, Trials

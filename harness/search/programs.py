@@ -12,16 +12,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from swarden.harness.core.admission import load_log
+from swarden.harness.core.admission import check_version, load_log
+from swarden.harness.core.changes import fix_of
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
 from swarden.harness.core.registry import installed, target_for, target_of
 from swarden.harness.core.replay import Verdict
 from swarden.harness.core.target import Target, prepare
-from swarden.harness.core.versions import check_version
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import StoryLine

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swarden.harness.core.admission import load_log
+from swarden.harness.core.admission import check_version, load_log
 from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.driver import STUCK, Driver
 from swarden.harness.core.errors import UsageError
@@ -15,12 +15,10 @@ from swarden.harness.core.fingerprint import law_of
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import CRASH, HANG, Death, Process, ProcessDied, ProcessLimits
 from swarden.harness.core.registry import target_for, target_of
-from swarden.harness.core.replay import Replays, Verdict, not_run, repeat, verdict_on
-from swarden.harness.core.versions import check_version
+from swarden.harness.core.replay import Replays, Verdict, not_run, repeat, replays_of, verdict_on
 from swarden.harness.report.decisions import decision_tracer
 from swarden.harness.report.heading import change_lines, configuration_line, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
-from swarden.harness.search.deaths import replays_of
 from swarden.invariants.transition import Transition
 
 HANG_SECONDS = 60.0  # without an engine step, until a log that is run again counts as hung

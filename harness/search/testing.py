@@ -4,12 +4,11 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-from swarden.harness.core.admission import load_log
+from swarden.harness.core.admission import check_version, load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays
-from swarden.harness.core.versions import check_version
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.driving import InProcess, driving
 from swarden.harness.search.findings import FINDINGS

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from swarden.harness.core.changes import patch_of
 from swarden.harness.core.driver import Failure
-from swarden.harness.core.fixes import patch_of
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.marks import changed_functions
 from swarden.harness.core.oplog import OpLog

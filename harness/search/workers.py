@@ -19,11 +19,10 @@ from swarden.harness.core.exit_codes import STOPPING
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import name_of
 from swarden.harness.core.process import FAULT, POLL_S, Death, Ended, Process, ProcessLimits, run_to_end
-from swarden.harness.core.replay import RUNS, Replays, Verdict
+from swarden.harness.core.replay import RUNS, Replays, Verdict, replays_of
 from swarden.harness.core.running_log import last_run
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.cures import Trial
-from swarden.harness.search.deaths import replays_of
 from swarden.harness.search.findings import save_unshrunk, write_unshrunk
 from swarden.harness.search.fixed_settings import refusal
 from swarden.harness.search.result import Finding, Result, Tallies

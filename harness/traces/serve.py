@@ -13,7 +13,7 @@ from swarden.harness.core.port import Streamed
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.core.target import ENGINE
-from swarden.harness.traces.request import TraceRequest
+from swarden.harness.traces.mooncake import TraceRequest
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import Evicted, Freed, Taken
 

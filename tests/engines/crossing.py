@@ -12,8 +12,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from swarden.harness.core.admission import load_log
+from swarden.harness.core.changes import patch_of
 from swarden.harness.core.driver import Failure
-from swarden.harness.core.fixes import patch_of
 from swarden.harness.core.known_bug import EMBARGO, PRIVATE
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of

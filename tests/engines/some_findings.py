@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from docs.make.pages import own_bugs
 from swarden.harness.core.admission import load_log
+from swarden.harness.core.changes import fix_of
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.known_bug import KnownBug, Span
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log

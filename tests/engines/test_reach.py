@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from swarden.harness.core.changed_code import difference
+from swarden.harness.core.changes import import_root
 from swarden.harness.core.counters import Counters
-from swarden.harness.core.fixes import import_root
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.core.registry import target_of

@@ -5,7 +5,7 @@ from pkgutil import iter_modules
 
 import pytest
 
-from swarden.harness.report.equations import conservation_line
+from swarden.harness.report.wording import conservation_line
 from swarden.invariants.catalog import ALL, CAUSES_FIRST, Catalog, EvaluationCounts, Tally
 from swarden.invariants.laws.memory.pools import unit_has_one_owner
 from swarden.invariants.violation import Violation

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swarden.harness.core.admission import load_log
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.fingerprint import law_of
 from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import run_log
 from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
-from swarden.harness.search.mutants.verdict import detecting_laws
 from swarden.invariants.catalog import ALL
 
+ORDER = {invariant.name: index for index, invariant in enumerate(ALL.invariants)}
 DETECTED, CASE, UNDETECTED = "#", "c", "."
 BUG = ("bug", "source and description")  # the heads of the first columns
 HEAD = """# Kill matrix
@@ -120,3 +124,24 @@ def _section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) ->
     """A section with a table."""
     lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
     return "\n".join([f"## {title}", "", *lines, ""])
+
+
+def detecting_laws(mutant: Mutant, log: OpLog) -> list[str]:
+    """The invariants, in catalogue order, and the errors that detect a mutant when `log` is run with it.
+
+    For a checker bug that hides another mutant: the laws that no longer detect that mutant.
+    """
+    laws = violated_laws(log, mutant.id)
+    if mutant.overlooks is None:
+        return laws
+    return [name for name in violated_laws(log, mutant.overlooks.id) if name not in laws]
+
+
+def violated_laws(log: OpLog, mutant: str | None) -> list[str]:
+    """The laws violated at the first failure of a log, with this mutant instead of its own; empty if the log passes."""
+    failure = run_log(log.with_header(mutant=mutant)).failure
+    return _laws_of(failure) if failure is not None else []
+
+
+def _laws_of(failure: Failure) -> list[str]:
+    return sorted({*map(law_of, failure.fingerprints)}, key=lambda name: ORDER.get(name, len(ORDER)))

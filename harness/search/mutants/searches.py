@@ -24,7 +24,7 @@ from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import Reporting, save_unshrunk, write
 from swarden.harness.search.jobs import run_jobs
-from swarden.harness.search.mutants.verdict import detecting_laws
+from swarden.harness.search.mutants.kill_matrix import detecting_laws
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink.shrink import ShrinkBudget

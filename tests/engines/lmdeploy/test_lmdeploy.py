@@ -12,7 +12,7 @@ from swarden.harness.core.ops import Abort, Pause, Recipe, Resume, Step, Submit
 from swarden.harness.engines.lmdeploy.config import LmdeployConfig
 from swarden.harness.engines.lmdeploy.mutants import MUTANTS
 from swarden.harness.engines.lmdeploy.target import LmdeployTarget
-from swarden.harness.search.mutants.verdict import violated_laws
+from swarden.harness.search.mutants.kill_matrix import violated_laws
 from swarden.invariants.events import (
     Admitted,
     CopiedIn,

@@ -6,7 +6,7 @@ import pytest
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.engines.sglang.mutants import MUTANTS
-from swarden.harness.search.mutants.verdict import violated_laws
+from swarden.harness.search.mutants.kill_matrix import violated_laws
 
 OPLOGS = Path(__file__).parent / "mutants"
 RELEASE = "0.5.23"  # that the mutants fit

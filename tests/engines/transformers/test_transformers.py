@@ -18,7 +18,7 @@ from swarden.harness.core.replay import replay
 from swarden.harness.engines.transformers.mutants import MUTANTS
 from swarden.harness.engines.transformers.target import TransformersTarget
 from swarden.harness.engines.transformers.tiny import GEMMA
-from swarden.harness.search.mutants.verdict import violated_laws
+from swarden.harness.search.mutants.kill_matrix import violated_laws
 from swarden.invariants.events import GROUP_KIND, SWAP_KIND, CopiedIn, FinishReason, Launched, Retracted, Taken
 from swarden.invariants.kinds import Place
 from tests.engines.some_runs import events_of, random_runs, served

@@ -4,8 +4,8 @@ import pytest
 
 from docs.make.pages import ENGINES, own_bugs
 from swarden.harness.core.admission import load_log
+from swarden.harness.core.changes import fix_of
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.fixes import fix_of
 from swarden.harness.core.known_bug import EMBARGO, known_bugs_in
 from swarden.harness.core.registry import target_of
 

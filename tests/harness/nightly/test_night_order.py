@@ -2,7 +2,7 @@
 
 import pytest
 
-from swarden.harness.nightly.night_order import latest, positions
+from swarden.harness.nightly.archive import latest, positions
 
 FUTURE = "2099-01-01"
 

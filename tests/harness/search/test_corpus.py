@@ -13,8 +13,7 @@ from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
 from swarden.harness.core.replay import run_log
 from swarden.harness.search import corpus
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.changed import changed
-from swarden.harness.search.corpus import RareRun, digest_of, files_of, logs_of, rarest_first, write
+from swarden.harness.search.corpus import RareRun, changed, digest_of, files_of, logs_of, rarest_first, write
 from swarden.harness.search.traffic.profiles import PROFILES
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"

@@ -7,8 +7,7 @@ import pytest
 from swarden.engine_under_test.errors import AccountingError
 from swarden.engine_under_test.units import request_owner
 from swarden.harness.engines.own.mutants.catalog import BY_ID
-from swarden.harness.strict.checker import LOGS
-from swarden.harness.strict.reporter import MAX_LOGS
+from swarden.harness.strict.checker import LOGS, MAX_LOGS
 from swarden.invariants.events import TREE, Freed, Given, Paired, Taken
 from tests.harness.strict.some_traffic import Watched, some_config
 

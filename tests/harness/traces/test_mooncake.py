@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.traces.mooncake import read_mooncake, reader_of
-from swarden.harness.traces.request import TraceRequest
+from swarden.harness.traces.mooncake import TraceRequest, read_mooncake, reader_of
 from tests.harness.traces.some_traces import row, write_trace
 
 GOOD = row([0, 1], tail=100)

@@ -6,9 +6,8 @@ import pytest
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.engines.own.mutants.catalog import BUGS
-from swarden.harness.search.mutants.kill_matrix import KillMatrix, page
+from swarden.harness.search.mutants.kill_matrix import KillMatrix, page, violated_laws
 from swarden.harness.search.mutants.unplanted import Waiting
-from swarden.harness.search.mutants.verdict import violated_laws
 from swarden.invariants.catalog import ALL
 
 OPLOGS = Path(__file__).parents[3] / "quality" / "oplogs"

@@ -9,8 +9,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Step, Submit, Turn
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import failure_like
-from swarden.harness.search.shrink.explain import REACH, Explanation, explain
-from swarden.harness.search.shrink.explanation import explanation_lines
+from swarden.harness.search.shrink.explain import REACH, Explanation, explain, explanation_lines
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.search.shrink.test_shrink import Bug, FailedAt, Recorded, in_order, is_a
 
