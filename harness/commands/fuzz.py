@@ -3,7 +3,8 @@
 import os
 import secrets
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
 from math import inf
@@ -14,19 +15,20 @@ import msgspec
 import typer
 
 from swarden.harness.commands import servers
-from swarden.harness.commands.campaigns import ended_campaigns, model_of_mutant, plans_for
-from swarden.harness.commands.console import ERR, OUT, print_json
-from swarden.harness.commands.events import EventsOption, event_lines
+from swarden.harness.commands.console import ERR, OUT, print_json, progress
+from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.exhaustive import explore
 from swarden.harness.commands.help import finding_option, limit_option, output_option, traffic_option
-from swarden.harness.commands.launch import LAUNCH, launched
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.commands.mute import MutesOption
+from swarden.harness.commands.progress import ProgressDisplay
+from swarden.harness.commands.servers import LAUNCH, launched
 from swarden.harness.core.changes import Changes, fixes_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import why_not_writable
-from swarden.harness.core.mutant_file import VARIABLE
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.mutant_file import VARIABLE, mutant_of
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import ENGINE, Target
 from swarden.harness.core.validation import NOT_DECODED
@@ -34,12 +36,17 @@ from swarden.harness.engines.server.options import ServerOptions
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import digest_of, files_of
+from swarden.harness.search.driving import driving
 from swarden.harness.search.findings import FINDINGS
 from swarden.harness.search.fixed_settings import assignments
 from swarden.harness.search.mutes import MUTES, mutes_of
 from swarden.harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.result import Finding
 from swarden.harness.search.traffic.profiles import PROFILES, SHRINK_SECONDS
+from swarden.harness.search.workers import WorkerGroup, interruptible
 
+END = object()
 STEP_TIMEOUT_S = 60.0
 OWN_ENGINE = "without --engine, swarden's own engine is tested; to test another: --engine NAME (see 'swarden engines')"
 ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION, or several; swarden's own by default", metavar="NAME")
@@ -289,3 +296,67 @@ def _print_findings(outcome: Outcome) -> None:
             why = outcome.plan.out and why_not_writable(outcome.plan.out)
             OUT.print(f"{outcome.plan.out} cannot be written{f': {why}' if why else ''}; the op-log:", markup=False)
             OUT.print(finding.log.to_bytes().decode(), markup=False, soft_wrap=True)
+
+
+def plans_for(engines: Sequence[str], shared: Plan) -> list[Plan]:
+    """A plan for each engine. The workers are divided, at least one each; each engine has folders of its own."""
+    assert shared.out is not None, "a campaign has a folder for its findings"
+    each, more = divmod(shared.workers, len(engines))
+    return [
+        replace(
+            shared,
+            engine=engine,
+            model=shared.model or model_of_mutant(engine, shared.mutant),
+            fixes=fixes_of(target_of(engine), shared.fixes),
+            workers=max(1, each + (index < more)),
+            out=shared.out / slug(engine) if len(engines) > 1 else shared.out,
+            corpus=shared.corpus / slug(engine) if shared.corpus and len(engines) > 1 else shared.corpus,
+        )
+        for index, engine in enumerate(engines)
+    ]
+
+
+def model_of_mutant(engine: str, mutant: str | None) -> str:
+    """The model that a mutant needs; "" for the stand-in."""
+    return mutant_of(target_of(engine), mutant).model if mutant is not None else ""
+
+
+@contextmanager
+def ended_campaigns(
+    outcomes: Sequence[Outcome], lines: EventLines, *, step_seconds: float, shrink_seconds: float
+) -> Iterator[None]:
+    """Run all campaigns at the same time, to their outcomes; a worker without an engine step for so long is killed.
+
+    The first SIGINT or SIGTERM interrupts the campaigns that have not ended, but not the body, which prints the
+    verdict.
+    """
+
+    def on_finding(finding: Finding) -> None:
+        lines.write("finding", engine=finding.engine, **finding.figures())
+
+    prepare_process()
+    bar, groups = progress(), list[WorkerGroup]()
+    for plan in (one.plan for one in outcomes):
+        on_progress = ProgressDisplay(plan, bar, lines).update
+        groups.append(WorkerGroup(plan.workers, plan.out, hang_seconds=step_seconds, on_progress=on_progress))
+    with interruptible(groups):
+        try:
+            with bar, ExitStack() as stack:
+                for group in groups:
+                    stack.enter_context(group)
+                _take_turns(
+                    driving(outcome, group, shrink_seconds=shrink_seconds, on_finding=on_finding)
+                    for outcome, group in zip(outcomes, groups, strict=True)
+                )
+        except KeyboardInterrupt:
+            folders = ", ".join(str(one.plan.out) for one in outcomes)
+            ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {folders}", markup=False)
+            raise
+        yield
+
+
+def _take_turns(iterators: Iterable[Iterator[None]]) -> None:
+    """Exhaust all iterators, one element of each in turn."""
+    waiting = list(iterators)
+    while waiting:
+        waiting = [one for one in waiting if next(one, END) is not END]

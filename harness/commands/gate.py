@@ -12,9 +12,9 @@ import typer
 from swarden.harness.commands.console import ERR, OUT, progress
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.help import limit_option
-from swarden.harness.commands.launch import LAUNCH, launched
 from swarden.harness.commands.mute import MutesOption
 from swarden.harness.commands.progress import GateDisplay, ProgressDisplay
+from swarden.harness.commands.servers import LAUNCH, launched
 from swarden.harness.core.changed_code import difference
 from swarden.harness.core.changes import import_root
 from swarden.harness.core.errors import UsageError

@@ -18,8 +18,8 @@ from swarden.harness.commands.console import ERR, OUT, print_json, progress
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, WITH_FIX, check_engines, settings_of
 from swarden.harness.commands.help import limit_option, output_option, traffic_option, worker_option
-from swarden.harness.commands.launch import LAUNCH, launched
 from swarden.harness.commands.progress import NightDisplay
+from swarden.harness.commands.servers import LAUNCH, launched
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst

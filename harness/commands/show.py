@@ -16,6 +16,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, mode_of, write_whole
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import target_for
+from swarden.harness.report.event_text import op_text
 from swarden.harness.report.heading import (
     change_lines,
     configuration_line,
@@ -24,12 +25,10 @@ from swarden.harness.report.heading import (
     opening_lines,
     request_lines,
 )
-from swarden.harness.report.op_text import op_text
 from swarden.harness.report.page import page_of_log
-from swarden.harness.report.state import state_text
 from swarden.harness.report.story import StoryLine, StoryPart, expected_lines, failure_lines
 from swarden.harness.report.timeline import PLACES, Row, timeline_of, written
-from swarden.harness.report.wording import counted
+from swarden.harness.report.wording import counted, state_text
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import Snapshot
 

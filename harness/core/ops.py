@@ -5,6 +5,7 @@ a recorded no-op.  `engine` is the ordinal of the engine in the log's header.  T
 an op-log is read.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -19,6 +20,10 @@ from swarden.harness.core.limits import (
     MAX_STRETCH,
     MAX_TOKEN_ID,
 )
+
+BRANCHES = 4
+FIRST_TOKEN = 1000  # the stand-in model generates smaller ids, so a prompt never has an output token by accident
+
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 Namespace = Annotated[int, msgspec.Meta(ge=0, le=MAX_NAMESPACE)]
@@ -227,3 +232,17 @@ def num_own_tokens(op: Op) -> int:
         case Submit() | Turn():
             return len(op.recipe.path) * op.recipe.stretch
     return 0
+
+
+def expand(recipe: Recipe, continued: Sequence[int] = ()) -> list[int]:
+    """The prompt of a recipe, after the tokens that it continues; never empty.
+
+    A token id depends on the choice that adds it, the depth of the choice and the offset in it, so paths with a common
+    prefix yield prompts with a common prefix.
+    """
+    tokens = list(continued)
+    for depth, choice in enumerate(recipe.path):
+        base = FIRST_TOKEN + (depth * BRANCHES + choice) * 64
+        tokens += [base + offset % 64 for offset in range(recipe.stretch)]
+    kept = max(1, len(tokens) - recipe.cut)
+    return tokens[:kept] or [FIRST_TOKEN]

@@ -7,7 +7,6 @@ from swarden.harness.core.errors import RunTooLarge
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_GONE
 from swarden.harness.core.limits import MAX_TOKENS
-from swarden.harness.core.live_requests import LiveRequests
 from swarden.harness.core.ops import (
     Abort,
     Accept,
@@ -27,11 +26,11 @@ from swarden.harness.core.ops import (
     Step,
     Submit,
     Turn,
+    expand,
 )
 from swarden.harness.core.port import NAMESPACES_PER_ADAPTER, EnginePort, Streamed, Submission
 from swarden.harness.core.progress import IdleSteps
-from swarden.harness.core.recipes import expand
-from swarden.harness.core.sessions import ClientSessions
+from swarden.harness.core.sessions import ClientSessions, LiveRequests
 from swarden.invariants.reference import Reference
 from swarden.invariants.view import Snapshot
 

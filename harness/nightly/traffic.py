@@ -19,8 +19,7 @@ from swarden.harness.nightly.shards import BATCHES, ShardResult, plan_of_shard, 
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import CorpusLog, RareRun, files_of, rarest_first, write
-from swarden.harness.search.floors import wanted_runs
-from swarden.harness.search.outcome import Outcome
+from swarden.harness.search.outcome import Outcome, wanted_runs
 from swarden.harness.search.result import Result, Tallies
 
 SHARD_S = 600.0  # until a shard is cut, unless the minutes of the night are over before

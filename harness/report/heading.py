@@ -10,7 +10,7 @@ from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Op, Step, Submit, name_of
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.target import ENGINE, simplified
-from swarden.harness.report.op_text import op_text
+from swarden.harness.report.event_text import op_text
 from swarden.harness.report.wording import counted
 from swarden.invariants.reference import Expectation, Reference
 

@@ -10,14 +10,12 @@ from swarden.harness.core.driver import Driver, Failure, Moment
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import run_log
+from swarden.harness.report.event_text import op_text
 from swarden.harness.report.heading import configuration_line, engine_name, failed_line, opening_lines, request_lines
 from swarden.harness.report.history import HistoryEntry, entries_of, nodes_below, parents_of
-from swarden.harness.report.lives import ABSENT, SubjectState, subjects_of
-from swarden.harness.report.op_text import op_text
-from swarden.harness.report.state import state_text
 from swarden.harness.report.story import StoryLine, StoryPart, expected_lines, failure_lines, replay_line
-from swarden.harness.report.timeline import Row, Timeline, timeline_of, written
-from swarden.harness.report.wording import conservation_line, equation_text, subject_text
+from swarden.harness.report.timeline import ABSENT, Row, SubjectState, Timeline, subjects_of, timeline_of, written
+from swarden.harness.report.wording import conservation_line, equation_text, state_text, subject_text
 from swarden.invariants.conservation import Conservation
 from swarden.invariants.view import NodeView, Snapshot
 from swarden.invariants.violation import NODE, Ref

@@ -1,18 +1,19 @@
-"""The report of a finding: a shrunk op-log, a test that replays it, and the story."""
+"""The report of a finding: a shrunk op-log, a test that replays it (the log as Python code), and the story."""
 
 import hashlib
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from math import ceil
 from math import log as log_of_number
 from pathlib import Path
+from textwrap import indent
 
 import msgspec
 
 from swarden.harness.core.admission import load_for_here
-from swarden.harness.core.as_code import log_code
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
@@ -30,6 +31,9 @@ from swarden.harness.search.shrink.shrink import BudgetSpent, DoesNotFail, Shrin
 from swarden.harness.search.shrink.simpler import with_settings
 from swarden.harness.search.verification import Cause, Verifier
 
+INDENT = "    "
+# The fields of a header that change a run.
+RUN_FIELDS = ("engine", "version", "machine", "configs", "mutant", "fixes", "model")
 RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its log; the share of runs that may miss it
 CALM_RUNS = 2
 FINDINGS = Path(".swarden/findings")
@@ -346,3 +350,29 @@ def test_text(log: OpLog, title: str, name: str) -> str:
 
 def _identifier(name: str) -> str:
     return re.sub(r"\W+", "_", name.replace("+", "_and_"))
+
+
+def log_code(log: OpLog) -> str:
+    """A Python expression for an op-log, one op per line, without settings and arguments that have their defaults."""
+    defaults, absent = target_for(log.header).defaults, object()
+    configs = [
+        {name: value for name, value in config.items() if value != defaults.get(name, absent)}
+        for config in log.header.configs
+    ]
+    header = msgspec.structs.replace(log.header, configs=configs)
+    fields = [f"{name}={getattr(header, name)!r},\n" for name in RUN_FIELDS if getattr(header, name)]
+    ops = [f"{value_code(op)},\n" for op in log.ops]
+    arguments = f"Header(\n{indent(''.join(fields), INDENT)}),\n[\n{indent(''.join(ops), INDENT)}],\n"
+    return f"OpLog(\n{indent(arguments, INDENT)})"
+
+
+def value_code(value: object) -> str:
+    """A value as Python code, with types of `swarden.kit.ops`; without the fields that have their defaults."""
+    if isinstance(value, Enum):
+        return f"ops.{type(value).__name__}.{value.name}"
+    if not isinstance(value, msgspec.Struct):
+        return repr(value)
+    bare = type(value)()
+    fields = [(name, getattr(value, name)) for name in value.__struct_fields__]
+    changed = [f"{name}={value_code(own)}" for name, own in fields if own != getattr(bare, name)]
+    return f"ops.{type(value).__name__}({', '.join(changed)})"

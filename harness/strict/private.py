@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.ops import Op, Submit, Turn
-from swarden.harness.core.recipes import FIRST_TOKEN
+from swarden.harness.core.ops import FIRST_TOKEN, Op, Submit, Turn
 
 VARIABLE = "SWARDEN_STRICT_RECORD"
 FOLDER_VARIABLE = "SWARDEN_STRICT_OUT"  # the folder for op-logs; unset or empty is .swarden/strict

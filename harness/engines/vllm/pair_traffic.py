@@ -6,8 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
-from swarden.harness.core.ops import Op, Submit
-from swarden.harness.core.recipes import expand
+from swarden.harness.core.ops import Op, Submit, expand
 from swarden.harness.engines.vllm.layers import LayerGroup
 from swarden.harness.search.traffic.pairs import DECODE, PairTraffic
 

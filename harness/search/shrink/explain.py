@@ -20,7 +20,7 @@ from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.target import decode_all
 from swarden.harness.core.target_fault import TargetFault, blamed_on
-from swarden.harness.report.op_text import op_text
+from swarden.harness.report.event_text import op_text
 from swarden.harness.search.shrink.shrink import BudgetSpent, ShrinkBudget
 from swarden.harness.search.shrink.simpler import HANDLES, changed
 

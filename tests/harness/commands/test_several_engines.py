@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.commands.campaigns import plans_for
+from swarden.harness.commands.fuzz import plans_for
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.outcome import Outcome, verdicts_of_engines

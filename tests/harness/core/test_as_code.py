@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from swarden import kit
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.core.as_code import log_code
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Recipe, Step, Submit
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Target
+from swarden.harness.search.findings import log_code
 from tests.harness.some_ops import any_ops
 
 CONFIG = EngineConfig(page_size=4, swa_pages=6, sliding_window=8, new_token_ratio=0.25)

@@ -21,9 +21,9 @@ from swarden.harness.core.origins import CALLED_BY
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.decisions import decision_tracer
+from swarden.harness.report.event_text import op_text
 from swarden.harness.report.heading import needs_line, ops_line, request_lines
 from swarden.harness.report.history import history_of, refs_in_message
-from swarden.harness.report.op_text import op_text
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
 from swarden.invariants.events import (
     Finished,

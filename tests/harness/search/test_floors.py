@@ -7,7 +7,7 @@ import pytest
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.faults import FAULTS
 from swarden.harness.engines.own.probes import ENGINE_PROBES
-from swarden.harness.search.floors import why_not_green
+from swarden.harness.search.outcome import why_not_green
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.traffic.profiles import Profile
 from swarden.invariants.catalog import ALL

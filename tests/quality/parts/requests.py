@@ -9,8 +9,7 @@ from swarden.engine_under_test.cache.prefix_cache import PrefixCache
 from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.units import request_owner
-from swarden.harness.core.ops import Recipe
-from swarden.harness.core.recipes import expand
+from swarden.harness.core.ops import Recipe, expand
 
 MAX_PROMPTS = 8  # the latest prompts, which recipes can continue
 

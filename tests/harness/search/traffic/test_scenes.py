@@ -20,8 +20,8 @@ from swarden.harness.core.ops import (
     Step,
     Submit,
     Turn,
+    expand,
 )
-from swarden.harness.core.recipes import expand
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.own.adapter import SwardenEngine
