@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from math import ceil
 
 from swarden.engine_under_test.units import align_down, align_up, lookback, num_pages, pages_between
-from swarden.engine_under_test.window import tail_len, window_frontier
 
 UNBOUNDED = 1 << 62  # more tokens than any prefix has
 STATE_WINDOW = 2  # a token reads the state that the token before it left
@@ -250,3 +249,25 @@ class RecurrentState(Windowed):
 def component_of(name: str, num_pages: int, *, window: int | None, page_size: int) -> Component:
     """The component of a pool of KV with this window; None: its layers read the whole prefix."""
     return (FullAttention if window is None else SlidingWindow)(name, num_pages, page_size, window)
+
+
+def kept_len(*, window: int, page_size: int) -> int:
+    """Tokens before the computed position whose pages are kept, in whole pages; at least one page.
+
+    If a page is larger than the window, the window alone is too little: the next published prefix ends at
+    align_down(position), and at least one page before that end must be live (sglang pulls 22470, 29860).
+    """
+    return align_up(max(lookback(window), page_size), page_size)
+
+
+def window_frontier(position: int, *, window: int, page_size: int) -> int:
+    """Position below which the windowed pages of a request may be freed; a multiple of `page_size`.
+
+    `position` is the next position to be computed; it reads the `window - 1` positions before it.
+    """
+    return align_down(max(0, position - kept_len(window=window, page_size=page_size)), page_size)
+
+
+def tail_len(*, window: int, page_size: int) -> int:
+    """Tokens at the end of a cached prefix that must be live for it to match, in whole pages."""
+    return align_up(lookback(window), page_size)

@@ -17,9 +17,9 @@ from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.request import Belonging, Ending, Generation, Output, Request
 from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.scheduler.loading import Storage
 from swarden.engine_under_test.scheduler.other_side import OtherSide
 from swarden.engine_under_test.scheduler.scheduler import Scheduler
-from swarden.engine_under_test.scheduler.storage import Storage
 from swarden.engine_under_test.strict import CENSUS, CONTENT, Checker, both, checker_of, setting_of
 from swarden.engine_under_test.units import num_pages
 from swarden.invariants.events import (

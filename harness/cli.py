@@ -19,8 +19,7 @@ from typer.main import get_command
 
 from swarden.engine_under_test.errors import AccountingError, CheckpointError, ConfigError
 from swarden.harness.commands.console import ERR, OUT, StandardOutputError
-from swarden.harness.commands.help import with_plain_help, with_plain_params
-from swarden.harness.commands.options import with_single_options
+from swarden.harness.commands.help import with_plain_help, with_plain_params, with_single_options
 from swarden.harness.core.errors import UsageError, cut
 from swarden.harness.core.exit_codes import STOPPING, ExitCode
 from swarden.harness.core.imports import importing, one_line, place_of

@@ -6,7 +6,7 @@ from itertools import chain, pairwise
 
 from swarden.engine_under_test.cache.locks import LockReceipt
 from swarden.engine_under_test.components import Component
-from swarden.engine_under_test.pools.request_table import RequestTable
+from swarden.engine_under_test.pools.memory import RequestTable
 from swarden.engine_under_test.units import align_up, borders, overlap
 from swarden.invariants.events import Owner
 

@@ -1,6 +1,7 @@
 """The host tier: cached pages are offloaded to the host, and restored for requests that need them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from swarden.engine_under_test.cache.match import Match, num_missing
 from swarden.engine_under_test.cache.node import Node
@@ -10,10 +11,30 @@ from swarden.engine_under_test.host.backups import Backups, lacking
 from swarden.engine_under_test.host.copier import HostCopier
 from swarden.engine_under_test.host.copy_jobs import CopyJob, CopyJobs
 from swarden.engine_under_test.host.loads import Loads, LoadUnderWay
-from swarden.engine_under_test.host.policy import Policy
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.pools.paired import Need, shortage
 from swarden.engine_under_test.ports import HostStore, Observer, Ports
+
+NUM_HITS = {"write_through": 1, "write_through_selective": 2}  # the insertion is the first
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Write-through copies a node after `num_hits` hits, write-back (None) when the node is evicted.
+
+    A prefix is loaded if that saves at least `load_back_threshold` tokens, or if it ends with tombstones.
+    """
+
+    num_hits: int | None
+    load_back_threshold: int
+
+    @classmethod
+    def for_config(cls, config: EngineConfig) -> "Policy":
+        return cls(NUM_HITS.get(config.host_policy), config.load_back_threshold)
+
+    @property
+    def writes_back(self) -> bool:
+        return self.num_hits is None
 
 
 class HostTier:

@@ -1,5 +1,10 @@
-"""The forward of a real model: from batches to tokens, with KV in the engine's pools."""
+"""The forward of a real model: from batches to tokens, with KV in the engine's pools.
 
+The random number of a token depends only on the seed of the request and the position, so the same logits give the same
+token in another batch and after a retraction.
+"""
+
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
@@ -13,12 +18,13 @@ from swarden.engine_under_test.model.checkpoint import load_decoder, model_name
 from swarden.engine_under_test.model.decoder import Decoder
 from swarden.engine_under_test.model.layers import working_dtype
 from swarden.engine_under_test.model.paged import PagedCache, kind_of
-from swarden.engine_under_test.model.sampler import sample, uniform
 from swarden.engine_under_test.model.spec import LayerKind, ModelSpec
 from swarden.engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, ForwardFailed, LogitsSpan, SlotLayout
+from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.units import num_pages
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+BITS = 53  # of a random number: the precision of a float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +233,28 @@ def _sampled(entries: Sequence[ForwardEntry], rows: Sequence[tuple[int, int]], l
                 tokens[index + place] = sample(last[index + place], entry.sampling, draw=draw)
         index += entry.num_samples
     return tokens
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends only on the seed and the position, the same on any machine."""
+    name = f"{seed}:{position}".encode()
+    return (int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") >> (64 - BITS)) / (1 << BITS)
+
+
+def sample(logits: torch.Tensor, sampling: SamplingParams, *, draw: float) -> torch.Tensor:
+    """The next token, () int64, from logits (vocabulary,); `draw` in [0, 1) is the random number.
+
+    Tokens are ordered by likelihood, equal ones by id.  `top_k`, then `top_p` remove tokens, but never the likeliest.
+    """
+    if sampling.is_greedy:
+        return logits.argmax()
+    scaled = logits.to(torch.float64) / sampling.temperature
+    ordered, ids = torch.sort(scaled, descending=True, stable=True)
+    if sampling.top_k is not None:
+        ordered = ordered[: sampling.top_k]
+    shares = torch.softmax(ordered, dim=-1)
+    before = shares.cumsum(-1) - shares
+    shares = shares.masked_fill((before >= sampling.top_p) & (before > 0), 0.0)
+    sums = shares.cumsum(-1)
+    chosen = torch.searchsorted(sums, sums[-1:] * draw, right=True)[0]
+    return ids[chosen.clamp(max=int(torch.count_nonzero(shares)) - 1)]

@@ -1,6 +1,7 @@
-"""The KV memory of an engine: storage, ledgers and request table, as one value."""
+"""The KV memory of an engine: storage, ledgers and request table, as one value; and the poison of its freed pages."""
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,11 +11,10 @@ from swarden.engine_under_test.config import EngineConfig, PoolSpec
 from swarden.engine_under_test.pools.kv_store import KVStore
 from swarden.engine_under_test.pools.ledger import Ledger
 from swarden.engine_under_test.pools.paired import PairedLedgers
-from swarden.engine_under_test.pools.poison import Poisoner
-from swarden.engine_under_test.pools.request_table import RequestTable
 from swarden.engine_under_test.ports import Backing, Observer, SlotLayout
 from swarden.engine_under_test.strict import both
 from swarden.engine_under_test.units import num_pages
+from swarden.invariants.events import Event, Freed
 
 ROWS = "rows"
 HOST = torch.device("cpu")
@@ -54,6 +54,54 @@ class HostMemory:
             Ledger(spec.name, spec.num_pages, reuse=config.page_reuse, observer=observer) for spec in config.host_pools
         ]
         return cls(config.host_pools, store, tuple(ledgers))
+
+
+class Poisoner:
+    """An observer that overwrites each freed page, after the passes that may still read it have completed."""
+
+    def __init__(self, store: KVStore) -> None:
+        self._store = store
+        self._pools = frozenset(store.pools)
+        self._fenced: list[Freed] = []
+
+    def notice(self, event: Event) -> None:
+        if isinstance(event, Freed) and event.pool in self._pools:
+            if event.after:
+                self._fenced.append(event)
+            else:
+                self._store.poison(event.pool, event.units)
+
+    def complete(self, launch: int) -> None:
+        """Poison the pages that were freed behind passes up to `launch`, which have completed."""
+        done = [freed for freed in self._fenced if freed.after <= launch]
+        self._fenced = [freed for freed in self._fenced if freed.after > launch]
+        for freed in done:
+            self._store.poison(freed.pool, freed.units)
+
+
+class RequestTable:
+    """A line of page handles per row, by position // page_size.
+
+    The rows are a ledger's units; row 0 is padding.  A freed row is not cleared: its entries beyond the pages of the
+    owner are stale and must not be read.
+    """
+
+    def __init__(self, rows: Ledger, *, width: int) -> None:
+        self.rows = rows
+        self.width = width  # pages
+        self._handles = array("q", [0]) * (width * (rows.capacity + 1))
+
+    def write(self, row: int, first: int, handles: Sequence[int]) -> None:
+        """Write handles from page index `first` on."""
+        assert first + len(handles) <= self.width, (
+            f"row {row}: {first} + {len(handles)} pages do not fit in a width of {self.width}"
+        )
+        begin = row * self.width + first
+        self._handles[begin : begin + len(handles)] = array("q", handles)
+
+    def read(self, row: int, first: int, end: int) -> "array[int]":
+        """The handles of page indices [first, end)."""
+        return self._handles[row * self.width + first : row * self.width + end]
 
 
 @dataclass(frozen=True, slots=True)

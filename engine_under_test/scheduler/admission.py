@@ -28,9 +28,9 @@ from swarden.engine_under_test.scheduler.demand import (
     fitting_end,
     growth_of,
 )
+from swarden.engine_under_test.scheduler.loading import Storage
 from swarden.engine_under_test.scheduler.preempt import Yield
 from swarden.engine_under_test.scheduler.queues import WaitingQueue
-from swarden.engine_under_test.scheduler.storage import Storage
 from swarden.engine_under_test.sessions.controller import Sessions
 from swarden.invariants.events import Admitted, LoadPlanned, Matched
 

@@ -9,8 +9,8 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.pools.paired import Need, shortage
 from swarden.engine_under_test.ports import Observer
 from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.scheduler.loading import Storage
 from swarden.engine_under_test.scheduler.other_side import OtherSide
-from swarden.engine_under_test.scheduler.storage import Storage
 from swarden.engine_under_test.sessions.controller import Sessions
 from swarden.engine_under_test.units import pages_between
 from swarden.invariants.events import FreeCause, Slid

@@ -1,10 +1,21 @@
-"""The requests that wait for KV from the host, and the copies in flight."""
+"""The places that can hold KV, the requests that wait for KV from the host, and the copies in flight."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
 from swarden.engine_under_test.host.copy_jobs import CopyJob
 from swarden.engine_under_test.host.tier import HostTier
+from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.request import Request
+
+
+class Storage(NamedTuple):
+    """The pools, the prefix cache over them, and the host tier; `host` is None for an engine without one."""
+
+    memory: KVMemory
+    cache: PrefixCache
+    host: HostTier | None = None
 
 
 class LoadingQueue:

@@ -18,14 +18,11 @@ from swarden.engine_under_test.scheduler.admission import Admission
 from swarden.engine_under_test.scheduler.batch import Entry, Loading, Running
 from swarden.engine_under_test.scheduler.custody import Custody
 from swarden.engine_under_test.scheduler.demand import Budget
-from swarden.engine_under_test.scheduler.loading import LoadingQueue
+from swarden.engine_under_test.scheduler.loading import LoadingQueue, Storage
 from swarden.engine_under_test.scheduler.other_side import OtherSide
-from swarden.engine_under_test.scheduler.outbox import Outbox
 from swarden.engine_under_test.scheduler.pipeline import Pipeline
-from swarden.engine_under_test.scheduler.preempt import Contention, victims
-from swarden.engine_under_test.scheduler.queues import WaitingQueue
-from swarden.engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
-from swarden.engine_under_test.scheduler.storage import Storage
+from swarden.engine_under_test.scheduler.preempt import Contention, NewTokenRatio, retraction_order, victims
+from swarden.engine_under_test.scheduler.queues import Outbox, WaitingQueue
 from swarden.invariants import events
 from swarden.invariants.events import FinishReason, FreeCause
 

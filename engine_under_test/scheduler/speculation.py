@@ -1,7 +1,7 @@
-"""Speculative decoding: draft tokens before a decode, and their verification after it."""
+"""Speculative decoding: draft tokens before a decode, such as those of n-grams, and their verification after it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from swarden.engine_under_test.config import EngineConfig
@@ -9,9 +9,10 @@ from swarden.engine_under_test.errors import EngineError
 from swarden.engine_under_test.ports import Computed, Ports, Proposer, Wanted
 from swarden.engine_under_test.request import Request
 from swarden.engine_under_test.scheduler.batch import Entry
-from swarden.engine_under_test.speculative.ngram import NgramProposer
-from swarden.engine_under_test.speculative.verify import num_accepted
 from swarden.invariants.events import Verified
+
+LONGEST = 3  # tokens of an n-gram; a longer match is more likely right
+SHORTEST = 1
 
 
 class Speculation:
@@ -62,3 +63,65 @@ class Speculation:
     def forget(self, request: Request) -> None:
         """Forget a request that has ended."""
         self._proposer.forget(request.id)
+
+
+@dataclass(slots=True)
+class Index:
+    """The position behind the last occurrence of each n-gram of `SHORTEST` to `LONGEST` tokens.
+
+    The index covers the first `num_read` tokens.
+    """
+
+    num_read: int = 0
+    behind: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Index the new tokens; costs O(new tokens)."""
+        for position in range(self.num_read, len(tokens)):
+            for length in range(SHORTEST, min(LONGEST, position) + 1):
+                self.behind[tuple(tokens[position - length : position])] = position
+        self.num_read = len(tokens)
+
+    def find_continuation(self, tokens: Sequence[int]) -> int | None:
+        """The position behind an earlier occurrence of the newest tokens; the longest n-gram is tried first."""
+        for length in range(LONGEST, SHORTEST - 1, -1):
+            position = self.behind.get(tuple(tokens[-length:]))
+            if position is not None:
+                return position
+        return None
+
+
+class NgramProposer:
+    """Drafts from a request's own tokens, without a model; a continuation that is too short is repeated.
+
+    Source: prompt lookup decoding, called n-gram speculation in serving engines.
+    """
+
+    def __init__(self) -> None:
+        self._indices: dict[int, Index] = {}
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
+        return [self._draft(one) for one in wanted]
+
+    def forget(self, request_id: int) -> None:
+        self._indices.pop(request_id, None)
+
+    def _draft(self, wanted: Wanted) -> list[int]:
+        index = self._indices.setdefault(wanted.request_id, Index())
+        index.read(wanted.tokens)
+        position = index.find_continuation(wanted.tokens)
+        if position is None:
+            return []
+        known = wanted.tokens[position : position + wanted.most]
+        return [known[offset % len(known)] for offset in range(wanted.most)]
+
+
+def num_accepted(drafts: Sequence[int], sampled: Sequence[int]) -> int:
+    """How many leading draft tokens equal the token of the model.
+
+    `sampled` has the model's token at each position, one more than `drafts`: the most likely token, or a sampled one.
+    A draft is accepted with the probability that the model gives the token.  The token behind the accepted drafts
+    comes from the same distribution.  So the output is the same as without drafts, token by token.
+    """
+    pairs = enumerate(zip(drafts, sampled, strict=False))
+    return next((position for position, (draft, token) in pairs if draft != token), len(drafts))

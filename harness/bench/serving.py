@@ -21,12 +21,11 @@ import torch
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.disaggregation.frames import Seal, encode
-from swarden.engine_under_test.disaggregation.link import InProcessLink
 from swarden.engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on, new_secret
 from swarden.engine_under_test.engine import Engine, create_engine
 from swarden.engine_under_test.messages import Message
 from swarden.engine_under_test.model.checkpoint import read_spec
-from swarden.engine_under_test.pair import Pair, create_pair
+from swarden.engine_under_test.pair import InProcessLink, Pair, create_pair
 from swarden.engine_under_test.ports import Link, Ports
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.units import num_pages

@@ -24,7 +24,7 @@ from swarden.harness.search.judgement import Judgement, code_of_failure, judged
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
-from swarden.harness.search.traffic.alphabet import alphabet_of
+from swarden.harness.search.traffic.draws import alphabet_of
 from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
 
 

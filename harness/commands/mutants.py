@@ -11,8 +11,7 @@ import typer
 from rich.table import Table
 
 from swarden.harness.commands.console import ERR, OUT, print_json, print_piece
-from swarden.harness.commands.help import output_option
-from swarden.harness.commands.options import EngineOption
+from swarden.harness.commands.help import EngineOption, output_option
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import opened

@@ -29,12 +29,16 @@ from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.server.options import ServerOptions
 from swarden.harness.nightly.archive import Archive, Night
+from swarden.harness.nightly.canary import canary
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.journal import Journal
-from swarden.harness.nightly.night import Coordinator, Order, begin, resumed
-from swarden.harness.nightly.phases import PHASES
+from swarden.harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
 from swarden.harness.nightly.pool import local_pool, pool_of_scheduler
+from swarden.harness.nightly.replaying import replay
+from swarden.harness.nightly.reports import report
+from swarden.harness.nightly.settling import settle_findings
 from swarden.harness.nightly.shards import EngineBuild
+from swarden.harness.nightly.traffic import traffic
 from swarden.harness.nightly.verdict import judgement_of
 from swarden.harness.search.archive_files import ArchiveError
 from swarden.harness.search.traffic.profiles import PROFILES
@@ -43,6 +47,13 @@ SETTINGS = traffic_option(
     "--set", help="fix a setting in all runs, in JSON; only with --url or --launch", metavar="NAME=VALUE"
 )
 MEMORY_GIB = 8.0
+PHASES = (
+    NightPhase("replay", replay, "the op-logs of the archive"),
+    NightPhase("canary", canary, "a planted bug of each engine is searched for, for at most a quarter of --minutes"),
+    NightPhase("traffic", traffic, "random traffic"),
+    NightPhase("settle", settle_findings, "new failures are shrunk, and run again in fresh processes"),
+    NightPhase("report", report, "the verdict"),
+)
 
 
 def nightly(

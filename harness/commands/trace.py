@@ -13,9 +13,8 @@ from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
 from swarden.engine_under_test.errors import ConfigError
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.fuzz import settings_of
-from swarden.harness.commands.help import batch_option, check_option, memory_option
+from swarden.harness.commands.help import EngineOption, batch_option, check_option, memory_option
 from swarden.harness.commands.layout import print_lines
-from swarden.harness.commands.options import EngineOption
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import STUCK, Failure
 from swarden.harness.core.errors import UsageError

@@ -26,11 +26,10 @@ from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.corpus import CHANGED, CorpusPart, RareRun, Share, logs_of
 from swarden.harness.search.cures import Deaths, Trials
-from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
 from swarden.harness.search.fixed_settings import Settings, have_settings, with_settings
 from swarden.harness.search.result import Finding, Reached, Result
-from swarden.harness.search.run import FIRST_RUN, Run, RunIndex, StartTime, batch_seed
+from swarden.harness.search.run import FIRST_RUN, Features, Run, RunIndex, StartTime, batch_seed
 from swarden.harness.search.search import search, turns_of
 from swarden.harness.search.shrink.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Steering

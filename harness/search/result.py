@@ -197,7 +197,7 @@ class Tallies:
 
 
 class Reached(NamedTuple):
-    """The kinds of events and moves that healthy runs have had (features.py), and the runs since one had a new kind."""
+    """The kinds of events and moves that healthy runs have had (Features), and the runs since one had a new kind."""
 
     kinds: frozenset[int] = frozenset()
     runs_since_new: int = 0

@@ -21,14 +21,14 @@ from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.request import Request
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.scheduler.custody import Custody
+from swarden.engine_under_test.scheduler.loading import Storage
 from swarden.engine_under_test.scheduler.other_side import OtherSide
-from swarden.engine_under_test.scheduler.storage import Storage
 from swarden.fakes.backing import FakeBacking
-from swarden.fakes.catalog import FAULTS
 from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
 from swarden.fakes.unsteady import UnsteadyForward
 from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.own.faults import FAULTS
 from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants.events import Event, Launched, Owner
 from swarden.invariants.reference import Expectation

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swarden.engine_under_test.window import kept_len, tail_len, window_frontier
+from swarden.engine_under_test.components import kept_len, tail_len, window_frontier
 
 
 @pytest.mark.parametrize(

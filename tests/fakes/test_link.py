@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from swarden.engine_under_test.disaggregation.link import InProcessLink
 from swarden.engine_under_test.messages import Close, KeepAlive, Message
+from swarden.engine_under_test.pair import InProcessLink
 from swarden.fakes.link import UnsteadyLink
 from swarden.harness.core.faults import FaultPlan
 

@@ -9,7 +9,7 @@ import torch
 
 from swarden.engine_under_test.config import PoolSpec
 from swarden.engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardEntry, LogitsSpan, SlotLayout
-from swarden.engine_under_test.speculative.verify import num_accepted
+from swarden.engine_under_test.scheduler.speculation import num_accepted
 from swarden.fakes.places import written_pages
 from swarden.harness.engines.own.without_cache import WithoutCache
 from swarden.invariants.events import Compared, Written

@@ -8,8 +8,8 @@ import msgspec
 import torch
 
 from swarden.engine_under_test.config import EngineConfig, check_size
-from swarden.engine_under_test.disaggregation.link import InProcessLink
 from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.pair import InProcessLink
 from swarden.engine_under_test.strict import setting_of
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.linked import LinkedSystem

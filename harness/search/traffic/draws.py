@@ -1,16 +1,18 @@
-"""Hypothesis strategies for ops: recipes, faults and small numbers. The simplest choice comes first."""
+"""Hypothesis strategies for ops: recipes, faults and small numbers, the simplest first; and the ops of a target."""
 
 from collections.abc import Hashable, Sequence
 from functools import cache, lru_cache
-from typing import TypeVar
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from swarden.harness.core import ops
 from swarden.harness.core.limits import MAX_CHOICES, MAX_STEPS_PER_OP, MAX_STRETCH
 from swarden.harness.core.ops import Accept, Heal, Inject, Op, Recipe, Step
-from swarden.harness.core.target import Shape
+from swarden.harness.core.target import Shape, Target
 
 PRESSURE_PAGES = (0, 1, 3, 10)
 BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly 0, so that prompts share long prefixes
@@ -18,6 +20,8 @@ MOST_OPTIONS = 4096  # kept strategies
 OUTAGE = 1000  # crossings; more than a few steps have, so that the fault is still armed when an op disarms it
 
 OptionT = TypeVar("OptionT", bound=Hashable)
+ZERO = st.just(0)
+PATHS = st.lists(st.sampled_from(BRANCH_CHOICES), min_size=1, max_size=6)
 
 
 def one_option(*values: OptionT) -> SearchStrategy[OptionT]:
@@ -31,10 +35,6 @@ def one_option(*values: OptionT) -> SearchStrategy[OptionT]:
 @lru_cache(MOST_OPTIONS, typed=True)
 def _options(*values: OptionT) -> SearchStrategy[OptionT]:
     return st.sampled_from(values)
-
-
-ZERO = st.just(0)
-PATHS = st.lists(st.sampled_from(BRANCH_CHOICES), min_size=1, max_size=6)
 
 
 @cache
@@ -121,3 +121,25 @@ def with_ranks(draw: DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
         else op
         for op in ops
     ]
+
+
+def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
+    """The ops to combine: a few of each kind that the machine supports, but for faults and the clock."""
+    shape = target.shape(config)
+    page, pools, spec = shape.page_size, range(len(shape.pools)), target.machines[machine]
+    whole, branch = Recipe(path=(0,), stretch=2 * page), Recipe(path=(0, 1), stretch=page + 1)
+    candidates: tuple[Op, ...] = (
+        *(ops.Submit(recipe=whole), ops.Submit(recipe=branch, max_new_tokens=2 * page), ops.Step()),
+        *(
+            ops.Abort(),
+            ops.Abort(request=1),
+            ops.Flush(),
+            *[ops.Pause(mode=mode) for mode in spec.pauses],
+            ops.Resume(),
+            ops.Reset(),
+        ),
+        *chain.from_iterable((ops.Pressure(pool=pool, pages=3), ops.Pressure(pool=pool)) for pool in pools),
+        *(ops.OpenSession(), ops.Turn(recipe=whole, max_new_tokens=2), ops.CloseSession()),
+        *((ops.Accept(lengths=(0,)), ops.Accept(lengths=(8,))) if shape.lookahead_len else ()),
+    )
+    return [op for op in candidates if not spec.refusal(op)]

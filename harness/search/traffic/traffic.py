@@ -29,10 +29,10 @@ from swarden.harness.core.ops import (
 )
 from swarden.harness.core.target import ENGINE, TIMEOUT_MS, Draw, Shape
 from swarden.harness.core.target_fault import TargetFault, blamed_on
-from swarden.harness.search.traffic.alphabet import alphabet_of
 from swarden.harness.search.traffic.draws import (
     PRESSURE_PAGES,
     acceptances,
+    alphabet_of,
     fault_sets,
     long_recipe,
     one_option,

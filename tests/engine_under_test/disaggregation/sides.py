@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.engine_under_test.disaggregation.link import InProcessLink
 from swarden.engine_under_test.engine import Engine, create_engine
 from swarden.engine_under_test.messages import Message, PageData
+from swarden.engine_under_test.pair import InProcessLink
 from swarden.engine_under_test.ports import Link, Ports
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.backing import FakeBacking
-from swarden.fakes.catalog import FAULTS
 from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
 from swarden.fakes.unsteady import UnsteadyForward
 from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.own.faults import FAULTS
 from swarden.harness.kit.tags import TagModel
 from tests.engine_under_test.builders import (
     HYBRID,

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.engine_under_test.disaggregation.link import InProcessLink
 from swarden.engine_under_test.messages import Invitation
 from swarden.engine_under_test.model.decoder import random_decoder
 from swarden.engine_under_test.model.runner import ModelForward, fitted
 from swarden.engine_under_test.model.tiny import tiny_spec
-from swarden.engine_under_test.pair import create_pair
+from swarden.engine_under_test.pair import InProcessLink, create_pair
 from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY

@@ -6,7 +6,6 @@ import pytest
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.disaggregation.frames import FrameDamaged
-from swarden.engine_under_test.disaggregation.link import InProcessLink
 from swarden.engine_under_test.engine import create_engine
 from swarden.engine_under_test.errors import ConfigError, EngineError
 from swarden.engine_under_test.messages import (
@@ -19,7 +18,7 @@ from swarden.engine_under_test.messages import (
     TransferEnd,
     TransferRequest,
 )
-from swarden.engine_under_test.pair import Pair, create_pair
+from swarden.engine_under_test.pair import InProcessLink, Pair, create_pair
 from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.clock import FakeClock

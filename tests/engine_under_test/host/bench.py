@@ -17,8 +17,8 @@ from swarden.engine_under_test.host.tier import HostTier
 from swarden.engine_under_test.ports import Acknowledgement, HostStore, PageCopy, Ports
 from swarden.engine_under_test.request import Request
 from swarden.engine_under_test.scheduler.custody import Custody
+from swarden.engine_under_test.scheduler.loading import Storage
 from swarden.engine_under_test.scheduler.other_side import OtherSide
-from swarden.engine_under_test.scheduler.storage import Storage
 from tests.engine_under_test.builders import HYBRID, CacheBench, NodeSpan, nodes_of
 
 HOSTED = replace(HYBRID, host_full_pages=32, host_swa_pages=24, load_back_threshold=1)

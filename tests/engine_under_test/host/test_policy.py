@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from swarden.engine_under_test.host.policy import Policy
+from swarden.engine_under_test.host.tier import Policy
 from tests.engine_under_test.host.bench import HOSTED
 
 

@@ -12,12 +12,11 @@ from safetensors.torch import load_file, save_file
 from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.components import Component
 from swarden.engine_under_test.config import EngineConfig
-from swarden.engine_under_test.disaggregation.link import InProcessLink
 from swarden.engine_under_test.engine import Engine, create_engine
 from swarden.engine_under_test.messages import Message
 from swarden.engine_under_test.model.checkpoint import model_name
 from swarden.engine_under_test.model.config_file import FULL, SLIDING
-from swarden.engine_under_test.pair import Pair, create_pair
+from swarden.engine_under_test.pair import InProcessLink, Pair, create_pair
 from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.request import Generation
 from swarden.engine_under_test.sampling import SamplingParams

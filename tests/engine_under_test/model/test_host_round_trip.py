@@ -14,9 +14,9 @@ from swarden.engine_under_test.model.tiny import tiny_spec, tiny_spec_of_all_kin
 from swarden.engine_under_test.ports import HostStore, Ports
 from swarden.engine_under_test.request import Generation
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.fakes.catalog import FAULTS
 from swarden.fakes.host import UnsteadyHostStore
 from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.own.faults import FAULTS
 from swarden.invariants.events import LoadPlanned
 from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens

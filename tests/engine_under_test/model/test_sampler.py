@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarden.engine_under_test.model.sampler import sample, uniform
+from swarden.engine_under_test.model.runner import sample, uniform
 from swarden.engine_under_test.sampling import SamplingParams
 
 LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3], dtype=torch.float64))

@@ -3,7 +3,7 @@
 import pytest
 
 from swarden.engine_under_test.pools.ledger import Ledger
-from swarden.engine_under_test.pools.request_table import RequestTable
+from swarden.engine_under_test.pools.memory import RequestTable
 
 
 def table() -> RequestTable:

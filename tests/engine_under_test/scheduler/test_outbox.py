@@ -3,7 +3,7 @@
 from swarden.engine_under_test.ports import Computed
 from swarden.engine_under_test.request import Ending, Output, Request
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.engine_under_test.scheduler.outbox import Outbox
+from swarden.engine_under_test.scheduler.queues import Outbox
 from swarden.invariants.events import Finished, FinishReason
 from tests.engine_under_test.builders import EventLog
 

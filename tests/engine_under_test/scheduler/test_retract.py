@@ -6,7 +6,7 @@ import pytest
 
 from swarden.engine_under_test.request import Request
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
+from swarden.engine_under_test.scheduler.preempt import NewTokenRatio, retraction_order
 from tests.engine_under_test.builders import FULL_ONLY
 
 CONFIG = replace(FULL_ONLY, new_token_ratio=0.7, new_token_ratio_floor=0.1, new_token_ratio_decay_steps=6)

@@ -3,7 +3,7 @@
 import pytest
 
 from swarden.engine_under_test.ports import Wanted
-from swarden.engine_under_test.speculative.ngram import NgramProposer
+from swarden.engine_under_test.scheduler.speculation import NgramProposer
 
 
 def draft(proposer: NgramProposer, tokens: list[int], *, most: int = 3, request: int = 1) -> list[int]:

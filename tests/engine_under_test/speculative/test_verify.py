@@ -2,7 +2,7 @@
 
 import pytest
 
-from swarden.engine_under_test.speculative.verify import num_accepted
+from swarden.engine_under_test.scheduler.speculation import num_accepted
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.harness.some_commands import swarden
 from tests.harness.some_processes import swarden_process, wait_until
 from tests.harness.some_targets import swarden_with
 
-WINDOW = '"swarden.engine_under_test.window:kept_len"'
+WINDOW = '"swarden.engine_under_test.components:kept_len"'
 LAWS = (
     "frontiers_spare_the_window",
     "published_prefixes_match",
@@ -203,7 +203,7 @@ def test_search_ends_with_its_command(searching):
     [
         pytest.param(("B0",), "mutant B0: not in the catalogue, nor in a file that SWARDEN_MUTANTS", id="no-such-id"),
         pytest.param(("listed", "--out", "own.py"), "--out: own.py cannot be written: File exists", id="out-is-a-file"),
-        pytest.param((), "stale: swarden.engine_under_test.window:kept_len has 'no such text' 0 times", id="stale"),
+        pytest.param((), "stale: swarden.engine_under_test.components:kept_len has 'no such text' 0 times", id="stale"),
     ],
 )
 def test_invalid_mutant_is_refused_in_one_line_before_the_first_search(tmp_path, arguments, message):

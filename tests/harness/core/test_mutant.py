@@ -2,7 +2,7 @@
 
 import pytest
 
-from swarden.engine_under_test.window import kept_len, window_frontier
+from swarden.engine_under_test.components import kept_len, window_frontier
 from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.core.patch import StalePatch
 from swarden.harness.engines.own.mutants.catalog import BY_ID
@@ -10,7 +10,7 @@ from swarden.invariants.laws.memory.pools import pools_conserve_units
 from swarden.invariants.windows import lookback
 from tests.invariants.builders import HEALTHY
 
-WINDOW = "swarden.engine_under_test.window:kept_len"
+WINDOW = "swarden.engine_under_test.components:kept_len"
 
 
 def test_planted_bug_affects_modules_that_imported_the_function():

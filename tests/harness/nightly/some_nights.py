@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from swarden.harness.commands.nightly import PHASES
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.process import ProcessLimits
@@ -16,7 +17,6 @@ from swarden.harness.nightly.archive import Archive, Night
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
 from swarden.harness.nightly.night_records import Canary
-from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import JobPool
 from swarden.harness.nightly.shards import FRESH, ShardResult
 from swarden.harness.report.story import StoryLine, StoryPart

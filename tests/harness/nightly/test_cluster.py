@@ -10,11 +10,11 @@ from threading import Timer
 import msgspec
 import pytest
 
+from swarden.harness.commands.nightly import PHASES
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.nightly import shards, traffic
 from swarden.harness.nightly.archive import Archive, Night
 from swarden.harness.nightly.night import Coordinator, Order, begin
-from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import Job, local_pool, pool_of_scheduler
 from swarden.harness.nightly.shards import build_of
 from swarden.harness.search.traffic.profiles import PROFILES

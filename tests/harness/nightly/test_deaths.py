@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
+from swarden.harness.commands.nightly import PHASES
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.nightly.archive import Archive
 from swarden.harness.nightly.night_records import Canary
-from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.reports import markdown
 from swarden.harness.nightly.shards import BATCHES
 from swarden.harness.search.archive_files import ArchiveError

@@ -8,6 +8,7 @@ from threading import Event as Flag
 import msgspec
 import pytest
 
+from swarden.harness.commands.nightly import PHASES
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
@@ -17,7 +18,6 @@ from swarden.harness.core.replay import Replays, Verdict, not_run
 from swarden.harness.nightly.archive import Archive, Night, Sighting, Status
 from swarden.harness.nightly.events import KINDS, Event
 from swarden.harness.nightly.night import begin, fresh_seed
-from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import MAX_LOSSES, Job, JobPool
 from swarden.harness.nightly.replaying import logs_of
 from swarden.harness.nightly.shards import BATCHES, build_of

@@ -16,7 +16,7 @@ from swarden.harness.core.system import EngineSystem
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.search.exhaustive import Exploration, ExploredEngine, key_of, tiny_config
 from swarden.harness.search.jobs import JobDeath, run_jobs
-from swarden.harness.search.traffic.alphabet import alphabet_of
+from swarden.harness.search.traffic.draws import alphabet_of
 
 OWN = target_of("swarden")
 

@@ -5,7 +5,7 @@ import msgspec
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.core.replay import run_log
-from swarden.harness.search.features import Features
+from swarden.harness.search.run import Features
 
 SERVED = (Submit(max_new_tokens=3), Step(count=4), Drain())
 

@@ -41,7 +41,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         why="A row is written from its first page on, and a write at the end of the array extends it.",
-        place="engine_under_test/pools/request_table.py RequestTable.__init__",
+        place="engine_under_test/pools/memory.py RequestTable.__init__",
         changed=(
             '- self._handles = array("q", [0]) * (width * (rows.capacity + 1))',
             '+ self._handles = array("q", [0]) * (width * (rows.capacity + 0))',
@@ -115,7 +115,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         why="Rows are read from their first page on.",
-        place="engine_under_test/pools/request_table.py RequestTable.read",
+        place="engine_under_test/pools/memory.py RequestTable.read",
         changed=(
             "- return self._handles[row * self.width + first : row * self.width + end]",
             "+ return self._handles[row * self.width ^ first : row * self.width + end]",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from swarden.engine_under_test.window import kept_len
+from swarden.engine_under_test.components import kept_len
 from swarden.harness.core.admission import load_log
 from tests.quality.mutation.__main__ import ROOT
 from tests.quality.mutation.attack import KeptRuns
@@ -13,7 +13,7 @@ from tests.quality.mutation.mutation import Mutation
 from tests.quality.mutation.trial import STUCK, trials
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-WINDOW = "engine_under_test/window.py"
+WINDOW = "engine_under_test/components.py"
 KEPT = "return align_up(max(lookback(window), page_size), page_size)"
 LEDGER = "engine_under_test/pools/ledger.py"
 TAKEN = "units = [take_one() for _ in range(count)]"

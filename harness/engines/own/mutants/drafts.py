@@ -66,7 +66,7 @@ bug(
     "S161",
     "a rewind below the frontier lowers it to the new length, inside a page whose windowed part is free",
     Hunk(
-        "swarden.engine_under_test.sessions.session:Session.kept_len",
+        "swarden.engine_under_test.sessions.controller:Session.kept_len",
         "self.record.protected_len <= end and self.record.can_continue(end, pools)",
         "self.record.protected_len <= end",
     ),
@@ -89,7 +89,7 @@ bug(
 bug(
     "S162",
     "all drafts that equal the model's tokens are accepted, also those after a wrong one",
-    at="swarden.engine_under_test.speculative.verify:num_accepted",
+    at="swarden.engine_under_test.scheduler.speculation:num_accepted",
     healthy="return next((position for position, (draft, token) in pairs if draft != token), len(drafts))",
     broken="return sum(draft == token for _, (draft, token) in pairs)",
     caught_by=("accepted_drafts_match_the_model", "right_drafts_are_accepted", "outputs_match_reference"),

@@ -81,7 +81,7 @@ bug(
         "num_pages(config.max_context_len // 8, config.page_size)",
     ),
     Hunk(
-        "swarden.engine_under_test.pools.request_table:RequestTable.write",
+        "swarden.engine_under_test.pools.memory:RequestTable.write",
         "assert first + len(handles) <= self.width, (",
         "handles = handles[: max(0, self.width - first)]\n    assert True, (",
     ),

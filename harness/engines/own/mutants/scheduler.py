@@ -201,7 +201,7 @@ bug(
 bug(
     "S57",
     "the new-token ratio has no upper limit: after a retraction no request is admitted for a long time",
-    at="swarden.engine_under_test.scheduler.retract:NewTokenRatio.learn",
+    at="swarden.engine_under_test.scheduler.preempt:NewTokenRatio.learn",
     healthy="max(self._floor, min(1.0, foreseen))",
     broken="max(self._floor, foreseen)",
     caught_by=("new_token_ratio_is_in_range",),
@@ -228,7 +228,7 @@ bug(
 bug(
     "S63",
     "the new-token ratio includes the headroom of one remaining request instead of all: it is too low at once",
-    at="swarden.engine_under_test.scheduler.retract:NewTokenRatio.learn",
+    at="swarden.engine_under_test.scheduler.preempt:NewTokenRatio.learn",
     healthy="RETRACTION_HEADROOM * len(remaining)",
     broken="RETRACTION_HEADROOM",
     caught_by=("new_token_ratio_follows_retractions",),

@@ -5,7 +5,7 @@ from swarden.harness.core.mutant import Hunk, Mutants
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-SESSION = "swarden.engine_under_test.sessions.session:Session"
+SESSION = "swarden.engine_under_test.sessions.controller:Session"
 SESSIONS = "swarden.engine_under_test.sessions.controller:Sessions"
 LENGTHS = "record.committed_len = record.launched_len = record.allocated_len = length"
 

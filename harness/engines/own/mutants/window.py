@@ -5,7 +5,7 @@ from swarden.harness.core.mutant import Mutants
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-WINDOW = "swarden.engine_under_test.window"
+WINDOW = "swarden.engine_under_test.components"
 FRONTIER = "return align_down(max(0, position - kept_len(window=window, page_size=page_size)), page_size)"
 
 bug(

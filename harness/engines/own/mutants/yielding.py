@@ -60,7 +60,7 @@ bug(
 bug(
     "S65",
     "a retraction takes the shortest of the prompts with equally few outputs, which frees the fewest pages",
-    at="swarden.engine_under_test.scheduler.retract:retraction_order",
+    at="swarden.engine_under_test.scheduler.preempt:retraction_order",
     healthy="-request.prompt_len",
     broken="request.prompt_len",
     caught_by=("retraction_takes_least_done_request",),

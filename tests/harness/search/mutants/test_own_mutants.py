@@ -10,7 +10,7 @@ from swarden.harness.core.mutant_file import check_mutant, mutant_of, mutants_of
 from swarden.harness.core.registry import OWN, target_of
 
 HEAD = "from swarden.harness.core.mutant import Hunk, Mutant\n"
-HUNKS = '(Hunk("swarden.engine_under_test.window:kept_len", "max(", "min("),)'
+HUNKS = '(Hunk("swarden.engine_under_test.components:kept_len", "max(", "min("),)'
 
 
 @pytest.fixture

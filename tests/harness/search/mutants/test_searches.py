@@ -21,7 +21,7 @@ from swarden.harness.search.mutants.searches import (
 MADE_UP = """
 from swarden.harness.core.mutant import Hunk, Mutant
 
-CHANGE = Hunk("swarden.engine_under_test.window:kept_len", "return ", "{}\\n    return ")
+CHANGE = Hunk("swarden.engine_under_test.components:kept_len", "return ", "{}\\n    return ")
 MADE_UP = Mutant("made-up", "made up", (CHANGE,), ("stuck",))
 """
 MUTANT = BY_ID["B14"]
