@@ -22,18 +22,7 @@ from swarden.engine_under_test.scheduler.other_side import OtherSide
 from swarden.engine_under_test.scheduler.scheduler import Scheduler
 from swarden.engine_under_test.strict import CENSUS, CONTENT, Checker, both, checker_of, setting_of
 from swarden.engine_under_test.units import num_pages
-from swarden.invariants.events import (
-    AbortAsked,
-    CloseAsked,
-    Event,
-    FinishReason,
-    Flushed,
-    Rejected,
-    StepBegan,
-    StepEnded,
-    Submitted,
-    TurnRefused,
-)
+from swarden.invariants import events
 
 PAUSED = "paused: the engine generates no tokens; call resume first"
 DEFAULT_PORTS = Ports()  # the forward of a checkpoint, the system clock, no observer, memory without shortages
@@ -89,9 +78,9 @@ class Engine:
         request = self._new_request(token_ids, sampling, Belonging(session=session), namespace, priority)
         reason = self._refuse(request)
         if reason is None and session and (reason := sessions.why_refused(session)) is not None:
-            self._notice(TurnRefused(session, request.id))
+            self._notice(events.TurnRefused(session, request.id))
         if reason is not None:
-            self.scheduler.note_end(request, Ending(FinishReason.REJECTED, reason))
+            self.scheduler.note_end(request, Ending(events.FinishReason.REJECTED, reason))
         else:
             if session:
                 sessions.begin_turn(request)
@@ -126,7 +115,7 @@ class Engine:
             sampling = replace(sampling, max_new_tokens=min(1, sampling.max_new_tokens))
         request = self._new_request(token_ids, sampling, Belonging(transfer_id=transfer_id), namespace, priority)
         if (reason := self._refuse(request)) is not None:
-            self.scheduler.note_end(request, Ending(FinishReason.REJECTED, reason))
+            self.scheduler.note_end(request, Ending(events.FinishReason.REJECTED, reason))
         else:
             side.add_request(request)
         return request.id
@@ -147,17 +136,17 @@ class Engine:
 
     def close_session(self, session: int) -> None:
         """Close a session, at once or when its turn has ended; a session that is not open is ignored."""
-        self._notice(CloseAsked(session))
+        self._notice(events.CloseAsked(session))
         self.scheduler.custody.sessions.close(session)
 
     def abort(self, request_id: int) -> None:
         """End a request, in any state; a request that has ended already is ignored."""
-        self._notice(AbortAsked(request_id))
+        self._notice(events.AbortAsked(request_id))
         request = self._requests.get(request_id)
         if request is not None and request.finish_reason is None:
             if (session := self.scheduler.custody.sessions.by_id.get(request.session)) is not None:
                 session.used_ms = self._clock.now_ms()
-            self.scheduler.end(request, Ending(FinishReason.ABORT))
+            self.scheduler.end(request, Ending(events.FinishReason.ABORT))
 
     def step(self) -> list[Output]:
         """Run one step; returns the new tokens and the ended requests.  A shortage of memory never raises."""
@@ -166,9 +155,9 @@ class Engine:
 
     def _step(self) -> list[Output]:
         now_ms = self._clock.now_ms()
-        self._notice(StepBegan(now_ms))
+        self._notice(events.StepBegan(now_ms))
         outputs = self.scheduler.step(now_ms)
-        self._notice(StepEnded())
+        self._notice(events.StepEnded())
         for output in outputs:
             if output.finish_reason is not None:
                 del self._requests[output.request_id]
@@ -193,7 +182,7 @@ class Engine:
 
     def flush(self) -> None:
         """Drop all unlocked cached pages, and all copies on the host that no load reads and no lock needs."""
-        self._notice(Flushed())
+        self._notice(events.Flushed())
         self.cache.flush()
         if self.host is not None:
             self.host.flush()
@@ -225,7 +214,7 @@ class Engine:
         if self._observer:
             most, stop = sampling.max_new_tokens, tuple(sorted(set(sampling.stop_token_ids)))
             self._observer.notice(
-                Submitted(request.id, tuple(tokens), most, stop, namespace, priority, now_ms, belonging.session)
+                events.Submitted(request.id, tuple(tokens), most, stop, namespace, priority, now_ms, belonging.session)
             )
         return request
 
@@ -235,10 +224,10 @@ class Engine:
         reason = invalid or self._why_impossible(request)
         if reason is not None:
             lens = request.prompt_len, request.sampling.max_new_tokens
-            self._notice(Rejected(request.id, *lens, reason, is_invalid=invalid is not None))
+            self._notice(events.Rejected(request.id, *lens, reason, is_invalid=invalid is not None))
         return reason
 
-    def _notice(self, event: Event) -> None:
+    def _notice(self, event: events.Event) -> None:
         if self._observer:
             self._observer.notice(event)
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from swarden.engine_under_test import messages
 from swarden.engine_under_test.cache.match import Match
 from swarden.engine_under_test.cache.prefix_cache import PrefixCache
 from swarden.engine_under_test.cache.record import KVRecord
@@ -20,16 +21,6 @@ from swarden.engine_under_test.disaggregation.payload import (
 from swarden.engine_under_test.disaggregation.rules import why_content_is_wrong, why_end_is_wrong, why_pages_are_wrong
 from swarden.engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
 from swarden.engine_under_test.errors import PoolExhausted
-from swarden.engine_under_test.messages import (
-    Close,
-    Invitation,
-    KeepAlive,
-    Message,
-    PageAck,
-    PageData,
-    TransferEnd,
-    TransferRequest,
-)
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.pools.paired import Need
 from swarden.engine_under_test.request import Ending, Request
@@ -51,7 +42,7 @@ class IncomingRequest:
     terms: str = ""
     record: KVRecord | None = None
     missing: dict[str, set[int]] = field(default_factory=dict)
-    end: TransferEnd | None = None
+    end: messages.TransferEnd | None = None
     timer: PeerTimer = field(default_factory=lambda: PeerTimer(0, 0))
 
     @property
@@ -155,57 +146,59 @@ class DecodeSide(Side):
         if is_rejected or incoming or queued:
             self._close(transfer_id, str(ending))
 
-    def _why_rejected(self, message: Message) -> str | None:
+    def _why_rejected(self, message: messages.Message) -> str | None:
         incoming = self._transfers.get(message.transfer_id)
         match message:
-            case Invitation() | PageAck():
+            case messages.Invitation() | messages.PageAck():
                 return "it is from a decode engine, as this one is"
-            case PageData() if incoming is not None and incoming.swapped_out is None:
+            case messages.PageData() if incoming is not None and incoming.swapped_out is None:
                 due = all_pages_due(self._memory, prefix_len=0, length=incoming.length)
                 return why_pages_are_wrong(message, due) or why_content_is_wrong(message, self._memory)
-            case TransferEnd() if incoming is not None and incoming.swapped_out is None:
+            case messages.TransferEnd() if incoming is not None and incoming.swapped_out is None:
                 num_tokens, vocab_size = num_first_tokens(incoming.request), self._linked_to.vocab_size
                 return why_end_is_wrong(message, num_tokens=num_tokens, vocab_size=vocab_size)
             case _:
                 return None
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: messages.Message) -> None:
         incoming = self._transfers.get(message.transfer_id)
         if incoming is None:
             self._receive_without_transfer(message)
             return
-        if incoming.end is None or isinstance(message, PageData):  # after the end only page data is progress
+        if incoming.end is None or isinstance(message, messages.PageData):  # after the end only page data is progress
             incoming.timer.received(self._now_ms)
         match message:
-            case PageData():
+            case messages.PageData():
                 pages = Pages(message.pool, message.first, message.num_pages, message.pages, message.checksums)
                 if incoming.swapped_out is None:
                     self._fill(incoming, pages)
-                self._link.send(PageAck(message.transfer_id, pages.pool, pages.first, pages.num_pages))
-            case TransferEnd():
+                self._link.send(messages.PageAck(message.transfer_id, pages.pool, pages.first, pages.num_pages))
+            case messages.TransferEnd():
                 incoming.end = message
-                self._link.send(KeepAlive(message.transfer_id))
-            case TransferRequest() if incoming.swapped_out is None and incoming.record is not None:
+                self._link.send(messages.KeepAlive(message.transfer_id))
+            case messages.TransferRequest() if incoming.swapped_out is None and incoming.record is not None:
                 incoming.end = None  # the prefill engine was restarted
                 self._invite(incoming, incoming.record)
-            case Close() if not incoming.is_complete:
+            case messages.Close() if not incoming.is_complete:
                 self._end_closed(incoming, message.reason)
             case _:
                 pass
 
-    def _receive_without_transfer(self, message: Message) -> None:
+    def _receive_without_transfer(self, message: messages.Message) -> None:
         """Answer a message for a queued request that was not invited yet, or for a transfer that is closed here."""
         queued, is_accepted = self._queue.get(message.transfer_id), message.transfer_id <= self.last_transfer_id
         if queued is not None:
             queued.timer.received(self._now_ms)
-            reason = disagreement(queued.terms, message.terms) if isinstance(message, TransferRequest) else None
-            if isinstance(message, Close):
+            reason = (
+                disagreement(queued.terms, message.terms) if isinstance(message, messages.TransferRequest) else None
+            )
+            if isinstance(message, messages.Close):
                 self._end_closed(queued, message.reason)
             elif reason is not None:
                 self._scheduler.end(queued.request, Ending(FinishReason.TRANSFER_FAILED, reason))
             else:
-                self._link.send(KeepAlive(message.transfer_id))
-        elif is_accepted and isinstance(message, (TransferRequest, PageData, TransferEnd)):
+                self._link.send(messages.KeepAlive(message.transfer_id))
+        elif is_accepted and isinstance(message, (messages.TransferRequest, messages.PageData, messages.TransferEnd)):
             self._retransmit_close(message.transfer_id)
 
     def _begin_transfer(self, incoming: IncomingRequest) -> bool:
@@ -325,7 +318,7 @@ class DecodeSide(Side):
             self._invite(incoming, incoming.record)
 
     def _invite(self, incoming: IncomingRequest, record: KVRecord) -> None:
-        self._link.send(Invitation(incoming.request.transfer_id, record.protected_len, incoming.terms))
+        self._link.send(messages.Invitation(incoming.request.transfer_id, record.protected_len, incoming.terms))
 
     def _time_out(self, incoming: IncomingRequest) -> None:
         absent = "message" if incoming.end is None else "missing page"

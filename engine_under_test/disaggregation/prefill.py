@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from swarden.engine_under_test import messages
 from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.disaggregation.payload import (
@@ -15,16 +16,6 @@ from swarden.engine_under_test.disaggregation.payload import (
 )
 from swarden.engine_under_test.disaggregation.rules import why_invitation_is_wrong, why_pages_are_wrong
 from swarden.engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
-from swarden.engine_under_test.messages import (
-    Close,
-    Invitation,
-    KeepAlive,
-    Message,
-    PageAck,
-    PageData,
-    TransferEnd,
-    TransferRequest,
-)
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.request import Ending, Request
 from swarden.engine_under_test.scheduler.scheduler import Scheduler
@@ -60,7 +51,7 @@ class Outgoing:
     sent: dict[str, int] = field(default_factory=dict)
     unacknowledged: dict[PageRange, None] = field(default_factory=dict)
     record: KVRecord | None = None
-    end: TransferEnd | None = None
+    end: messages.TransferEnd | None = None
 
     def sent_len(self, pool: str) -> int:
         """The end of the part of the prompt that the decode side has, or was sent, in a pool."""
@@ -95,7 +86,7 @@ class PrefillSide(Side):
         self.last_transfer_id = max(self.last_transfer_id, request.transfer_id)
         terms, arrival_ms = self._terms_of(request), request.arrival_ms
         self._transfers[request.transfer_id] = Outgoing(request, terms, PeerTimer(arrival_ms, arrival_ms, arrival_ms))
-        self._link.send(TransferRequest(request.transfer_id, terms))
+        self._link.send(messages.TransferRequest(request.transfer_id, terms))
 
     def step(self, now_ms: int) -> None:
         self._receive_all(now_ms)
@@ -128,7 +119,7 @@ class PrefillSide(Side):
         self._notice(HandedOver(request.id, length))
         for pool in self._memory.pools:
             self._send(outgoing, pool.name, pool.pages_due(outgoing.sent_len(pool.name), length))
-        outgoing.end = TransferEnd(request.transfer_id, tuple(request.tokens[request.prompt_len :]))
+        outgoing.end = messages.TransferEnd(request.transfer_id, tuple(request.tokens[request.prompt_len :]))
         self._link.send(outgoing.end)
         return True
 
@@ -151,35 +142,35 @@ class PrefillSide(Side):
             self.last_transfer_id = max(self.last_transfer_id, request.transfer_id)
             self._close(request.transfer_id, str(ending))
 
-    def _why_rejected(self, message: Message) -> str | None:
+    def _why_rejected(self, message: messages.Message) -> str | None:
         outgoing = self._transfers.get(message.transfer_id)
         match message:
-            case TransferRequest() | PageData() | TransferEnd():
+            case messages.TransferRequest() | messages.PageData() | messages.TransferEnd():
                 return "it is from a prefill engine, as this one is"
-            case Invitation() if outgoing is not None and outgoing.terms == message.terms:
+            case messages.Invitation() if outgoing is not None and outgoing.terms == message.terms:
                 prompt_len, page_size = outgoing.request.prompt_len, self._memory.page_size
                 return why_invitation_is_wrong(message, prompt_len=prompt_len, page_size=page_size)
-            case PageAck() if outgoing is not None:
+            case messages.PageAck() if outgoing is not None:
                 length = outgoing.request.prompt_len
                 return why_pages_are_wrong(message, all_pages_due(self._memory, prefix_len=0, length=length))
             case _:
                 return None
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: messages.Message) -> None:
         outgoing = self._transfers.get(message.transfer_id)
         if outgoing is not None:
             outgoing.timer.received(self._now_ms)
         match message:
-            case Invitation():
+            case messages.Invitation():
                 self._receive_invitation(message, outgoing)
-            case PageAck() if outgoing is not None:
+            case messages.PageAck() if outgoing is not None:
                 outgoing.unacknowledged.pop(PageRange(message.pool, message.first, message.num_pages), None)
-            case Close() if outgoing is not None:
+            case messages.Close() if outgoing is not None:
                 self._receive_close(message, outgoing)
             case _:
                 pass
 
-    def _receive_invitation(self, invitation: Invitation, outgoing: Outgoing | None) -> None:
+    def _receive_invitation(self, invitation: messages.Invitation, outgoing: Outgoing | None) -> None:
         """Accept an invitation; ignore it until the client's request arrives; close it if the transfer has ended."""
         transfer_id = invitation.transfer_id
         if outgoing is None:
@@ -191,14 +182,14 @@ class PrefillSide(Side):
             outgoing.prefix_len = invitation.prefix_len
             self._notice(Invited(outgoing.request.id, invitation.prefix_len))
             self._scheduler.waiting.add(outgoing.request)
-            self._link.send(KeepAlive(transfer_id))
+            self._link.send(messages.KeepAlive(transfer_id))
         elif outgoing.prefix_len != invitation.prefix_len:
             detail = f"the decode side was restarted, with {invitation.prefix_len} tokens of the prompt"
             self._end(transfer_id, Ending(FinishReason.TRANSFER_FAILED, detail))
         else:
-            self._link.send(KeepAlive(transfer_id))
+            self._link.send(messages.KeepAlive(transfer_id))
 
-    def _receive_close(self, close: Close, outgoing: Outgoing) -> None:
+    def _receive_close(self, close: messages.Close, outgoing: Outgoing) -> None:
         if outgoing.record is None:
             detail = f"ended by the decode side: {close.reason or ALREADY_COMPLETE}"
             self._end(close.transfer_id, Ending(FinishReason.TRANSFER_FAILED, detail))
@@ -233,7 +224,7 @@ class PrefillSide(Side):
         """Retransmit what the peer has not acknowledged; pages only after the send buffer has drained."""
         outgoing.timer.sent(self._now_ms)
         if outgoing.record is None:
-            self._link.send(TransferRequest(transfer_id, outgoing.terms))
+            self._link.send(messages.TransferRequest(transfer_id, outgoing.terms))
             return
         for pages in outgoing.unacknowledged if self._is_link_clear else ():
             self._send_pages(outgoing, pages)
@@ -252,4 +243,4 @@ class PrefillSide(Side):
         numbers, kv = read_pages(self._memory, pool, record.handles[first : first + count])
         self._notice(Sent(outgoing.request.id, pool, first, tuple(numbers)))
         checksums = checksums_of(self._memory, pool, kv) if self._config.checksum_transfers else ()
-        self._link.send(PageData(outgoing.request.transfer_id, pool, first, count, kv, checksums))
+        self._link.send(messages.PageData(outgoing.request.transfer_id, pool, first, count, kv, checksums))

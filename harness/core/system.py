@@ -3,31 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from swarden.harness.core import ops
 from swarden.harness.core.errors import RunTooLarge
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_GONE
 from swarden.harness.core.limits import MAX_TOKENS
-from swarden.harness.core.ops import (
-    Abort,
-    Accept,
-    AdvanceClock,
-    CloseSession,
-    Flush,
-    Heal,
-    Inject,
-    Op,
-    OpenSession,
-    Pause,
-    PauseMode,
-    Pressure,
-    Reset,
-    ResetCause,
-    Resume,
-    Step,
-    Submit,
-    Turn,
-    expand,
-)
 from swarden.harness.core.port import NAMESPACES_PER_ADAPTER, EnginePort, Streamed, Submission
 from swarden.harness.core.progress import IdleSteps
 from swarden.harness.core.sessions import ClientSessions, LiveRequests
@@ -54,7 +34,7 @@ class System(Protocol):
     @property
     def log(self) -> EventLog: ...
 
-    def do(self, op: Op) -> bool:
+    def do(self, op: ops.Op) -> bool:
         """Execute an op; False if it was a no-op.  A Step op is one engine step here, whatever its `count`."""
 
     @property
@@ -95,7 +75,7 @@ class EngineSystem:
         self._num_tokens = 0  # of the prompts that are not dropped
         self._live = LiveRequests()
         self._sessions = ClientSessions(port, self.reference)
-        self._paused: PauseMode | None = None
+        self._paused: ops.PauseMode | None = None
         self._had_requests = False
 
     @property
@@ -114,37 +94,37 @@ class EngineSystem:
     def drain_bound(self) -> int:
         return SPARE_DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * sum(self._live.most_tokens.values())
 
-    def do(self, op: Op) -> bool:
+    def do(self, op: ops.Op) -> bool:
         match op:
-            case Step():
+            case ops.Step():
                 return self._step()
-            case Submit():
+            case ops.Submit():
                 return self._submit(op)
-            case OpenSession():
+            case ops.OpenSession():
                 return self._sessions.open(op)
-            case Turn():
+            case ops.Turn():
                 return self._turn(op)
-            case CloseSession():
+            case ops.CloseSession():
                 return self._sessions.close(op)
-            case Abort():
+            case ops.Abort():
                 return self._abort(op)
-            case Accept():
+            case ops.Accept():
                 return self._accept(op)
-            case AdvanceClock():
+            case ops.AdvanceClock():
                 return self._advance_clock(op.ms)
-            case Flush():
+            case ops.Flush():
                 return self.port.flush()
-            case Pressure():
+            case ops.Pressure():
                 return self._pressure(op)
-            case Pause():
+            case ops.Pause():
                 return self._pause(op.mode)
-            case Resume():
+            case ops.Resume():
                 return self._resume()
-            case Reset():
+            case ops.Reset():
                 return self._reset(op.cause)
-            case Inject():
+            case ops.Inject():
                 return self._inject(op)
-            case Heal():
+            case ops.Heal():
                 return op.fault in (None, *self.port.faults.known) and self.port.faults.heal(op.fault)
             case _:
                 return False
@@ -166,7 +146,7 @@ class EngineSystem:
     def take_events(self) -> list[NamedTuple]:
         events = self.last_events = self.port.take_events()
         if self._had_requests:
-            if self._paused in (None, PauseMode.ABORT):
+            if self._paused in (None, ops.PauseMode.ABORT):
                 self._idle_steps.note(events)
             self._had_requests = False
         return events
@@ -196,13 +176,13 @@ class EngineSystem:
             self._idle_steps.restart()
         return had_work
 
-    def _submit(self, op: Submit) -> bool:
-        if self._paused == PauseMode.ABORT:
+    def _submit(self, op: ops.Submit) -> bool:
+        if self._paused == ops.PauseMode.ABORT:
             return False
         continued: Sequence[int] = ()
         if op.recipe.continues is not None and self.submitted:
             continued = self.reference.tokens_of(self.submitted[op.recipe.continues % len(self.submitted)])
-        tokens = list(op.tokens) if op.tokens is not None else expand(op.recipe, continued)
+        tokens = list(op.tokens) if op.tokens is not None else ops.expand(op.recipe, continued)
         namespace = op.namespace + op.adapter * NAMESPACES_PER_ADAPTER
         sent = Submission(tokens, op.max_new_tokens, op.stop, op.priority, namespace, seed=op.seed, adapter=op.adapter)
         sequences = op.sequences if self.port.forks else 1
@@ -223,14 +203,14 @@ class EngineSystem:
         self._live.add(sequences, len(submission.tokens) + submission.max_new_tokens)
         return first
 
-    def _turn(self, op: Turn) -> bool:
-        session = None if self._paused == PauseMode.ABORT else self._sessions.session_of(op)
+    def _turn(self, op: ops.Turn) -> bool:
+        session = None if self._paused == ops.PauseMode.ABORT else self._sessions.session_of(op)
         if session is not None:
             submission = self._sessions.submission(session, op)
             self._sessions.turn_sent(session, self._send(submission), submission)
         return session is not None
 
-    def _accept(self, op: Accept) -> bool:
+    def _accept(self, op: ops.Accept) -> bool:
         """Set the number of correct drafts; False for an engine without draft tokens."""
         if self.port.drafts is not None:
             self.port.drafts.accept(op.lengths)
@@ -241,19 +221,19 @@ class EngineSystem:
         self.reference.now_ms += ms if has_clock else 0
         return has_clock
 
-    def _pressure(self, op: Pressure) -> bool:
+    def _pressure(self, op: ops.Pressure) -> bool:
         names = self.port.pool_names
         self._idle_steps.restart()
         return bool(names) and self.port.pressure(names[op.pool % len(names)], op.pages)
 
-    def _pause(self, mode: PauseMode) -> bool:
+    def _pause(self, mode: ops.PauseMode) -> bool:
         """Begin a pause; False in a pause, except that requests which keep their KV can still be retracted."""
-        if self._paused is not None and (self._paused, mode) != (PauseMode.KEEP, PauseMode.RETRACT):
+        if self._paused is not None and (self._paused, mode) != (ops.PauseMode.KEEP, ops.PauseMode.RETRACT):
             return False
-        if mode == PauseMode.ABORT:
+        if mode == ops.PauseMode.ABORT:
             has_paused = self._abort_all()
         else:
-            has_paused = self.port.pause() if mode == PauseMode.RETRACT else self.port.pause_in_place()
+            has_paused = self.port.pause() if mode == ops.PauseMode.RETRACT else self.port.pause_in_place()
         self._paused = mode if has_paused else self._paused
         return has_paused
 
@@ -272,20 +252,20 @@ class EngineSystem:
         self.port.resume()
         return True
 
-    def _reset(self, cause: ResetCause) -> bool:
+    def _reset(self, cause: ops.ResetCause) -> bool:
         """Reset the engine; weights are replaced only when no client waits for an answer, or requests are retracted."""
-        if cause == ResetCause.WEIGHTS and self._live and self._paused != PauseMode.RETRACT:
+        if cause == ops.ResetCause.WEIGHTS and self._live and self._paused != ops.PauseMode.RETRACT:
             return False
         return self.port.reset(cause)
 
-    def _inject(self, op: Inject) -> bool:
+    def _inject(self, op: ops.Inject) -> bool:
         """Arm a fault; False if the engine does not have it, or `count` is 0."""
         if op.fault is None or op.fault not in self.port.faults.known or not op.count:
             return False
         self.port.faults.arm(op.fault, skip=op.skip, count=op.count)
         return True
 
-    def _abort(self, op: Abort) -> bool:
+    def _abort(self, op: ops.Abort) -> bool:
         if not self._live:
             return False
         for request in self._live.of_client(op.request):

@@ -34,16 +34,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.nightly.night_records import Canary, PhaseRecord, ShardRecord
 from swarden.harness.report.story import REPLAY, replay_line
-from swarden.harness.search.archive_files import (
-    ArchiveError,
-    LogName,
-    check_inside,
-    read,
-    read_all,
-    save,
-    unreadable,
-    write,
-)
+from swarden.harness.search import archive_files
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.mutes import Mute
 from swarden.harness.search.result import Tallies
@@ -88,7 +79,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     runs: int = 0
     times: int = 0
-    log: LogName = ""
+    log: archive_files.LogName = ""
     why: str = ""
     after: list[str] = []
 
@@ -200,7 +191,7 @@ class Archived:
         """Raises UnreadableFile if finding.json cannot be read."""
         self.folder, self.root = folder, folder.parents[1]
         self.errors: list[str] = []
-        stored = read(folder / "finding.json", FindingSummary, self.root)
+        stored = archive_files.read(folder / "finding.json", FindingSummary, self.root)
         self.engine, self.fingerprint = stored.engine, stored.fingerprint
 
     @property
@@ -210,14 +201,14 @@ class Archived:
     @cached_property
     def sightings(self) -> list[Sighting]:
         """The sightings, the earliest night first."""
-        found = [*read_all(self.folder.glob("seen/*.json"), Sighting, self.errors, self.root)]
+        found = [*archive_files.read_all(self.folder.glob("seen/*.json"), Sighting, self.errors, self.root)]
         order = positions(_known(found))
         return sorted(found, key=lambda one: (order[one.night], one.engine))
 
     @cached_property
     def quarantine(self) -> Mute | None:
         path = self.folder / "quarantine.json"
-        return next(read_all([path] * path.exists(), Mute, self.errors, self.root), None)
+        return next(archive_files.read_all([path] * path.exists(), Mute, self.errors, self.root), None)
 
     @property
     def log(self) -> Path | None:
@@ -236,7 +227,7 @@ class Archived:
         except FileNotFoundError:
             return ""
         except OSError as error:
-            self.errors.append(unreadable(path, error))
+            self.errors.append(archive_files.unreadable(path, error))
             return ""
 
     @property
@@ -276,7 +267,7 @@ class Archived:
         """Write a sighting that comes after the earlier ones; the same sighting again changes nothing."""
         earlier = Archived(self.folder)._before(sighting.night)
         sighting = msgspec.structs.replace(sighting, after=latest(_known(earlier)))
-        save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
+        archive_files.save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
         self._refresh()
 
     def keep(self, log: OpLog, story: Iterable[str], *commands: str, with_test: bool) -> str:
@@ -287,11 +278,11 @@ class Archived:
         path = write_log(log, self.fingerprint, self.folder, self.root, with_test=with_test)
         if lines := [line for line in story if not line.startswith(REPLAY)]:
             text = "\n".join([*lines, str(replay_line(path)), *commands, ""])
-            write(path.with_suffix(".txt"), text.encode(), self.root)
+            archive_files.write(path.with_suffix(".txt"), text.encode(), self.root)
         return path.name
 
     def put_in_quarantine(self, quarantine: Mute) -> None:
-        save(self.folder / "quarantine.json", quarantine, self.root)
+        archive_files.save(self.folder / "quarantine.json", quarantine, self.root)
         self._refresh()
 
     def _before(self, night: str) -> Iterator[Sighting]:
@@ -300,7 +291,7 @@ class Archived:
 
     def _refresh(self) -> None:
         """Write finding.json again from the files beside it."""
-        save(self.folder / "finding.json", Archived(self.folder).summary(), self.root)
+        archive_files.save(self.folder / "finding.json", Archived(self.folder).summary(), self.root)
 
 
 class Archive:
@@ -323,7 +314,7 @@ class Archive:
         Raises ArchiveError if it is outside of the archive.
         """
         folder = self.root / "corpus" / slug(name_of_engine(engine))
-        check_inside(folder, self.root)
+        archive_files.check_inside(folder, self.root)
         return folder
 
     def findings(self, errors: list[str]) -> list[Archived]:
@@ -332,7 +323,7 @@ class Archive:
         for folder in sorted(one for one in self.findings_folder.glob("*") if one.is_dir()):
             try:
                 found.append(Archived(folder))
-            except ArchiveError as error:
+            except archive_files.ArchiveError as error:
                 errors.append(str(error))
         return found
 
@@ -344,12 +335,12 @@ class Archive:
         folder = self.findings_folder / folder_of(engine, fingerprint)
         if not (folder / "finding.json").exists():
             summary = FindingSummary(engine=name_of_engine(engine), fingerprint=fingerprint)
-            save(folder / "finding.json", summary, self.root)
+            archive_files.save(folder / "finding.json", summary, self.root)
         return Archived(folder)
 
     def nights(self, errors: list[str]) -> list[Night]:
         """The nights, the earliest first; a line for each that cannot be read is added to `errors`."""
-        nights = [*read_all(self.nights_folder.glob("*/night.json"), Night, errors, self.root)]
+        nights = [*archive_files.read_all(self.nights_folder.glob("*/night.json"), Night, errors, self.root)]
         order = positions({one.name: one.after for one in nights})
         return sorted(nights, key=lambda one: order[one.name])
 

@@ -9,45 +9,24 @@ from swarden.harness.core.driver import Moment
 from swarden.harness.core.event_log import PassedOver
 from swarden.harness.core.origins import CALLED_BY
 from swarden.harness.report.event_text import event_text, listed, value_of
-from swarden.invariants.events import (
-    NODE_LETTER,
-    REQUEST_KIND,
-    SESSION_KIND,
-    BlocksCleared,
-    BlocksRemoved,
-    BlocksStored,
-    CopyBegan,
-    Filled,
-    Freed,
-    Given,
-    Locked,
-    LocksCounted,
-    Owner,
-    Paired,
-    Read,
-    Sent,
-    Split,
-    Taken,
-    Unlocked,
-    Written,
-)
+from swarden.invariants import events as seen
 from swarden.invariants.laws.memory.router import BLOCK
 from swarden.invariants.view import NodeView, Snapshot
 from swarden.invariants.violation import NODE, Ref, node_ref, request_ref
 
 UNITS = "page|row|slot|block"  # of pools
-OF_REQUEST = re.compile(rf"\b{REQUEST_KIND} r?(\d+)")
-OF_NODE = re.compile(rf"\b{NODE} {NODE_LETTER}?(\d+)")
+OF_REQUEST = re.compile(rf"\b{seen.REQUEST_KIND} r?(\d+)")
+OF_NODE = re.compile(rf"\b{NODE} {seen.NODE_LETTER}?(\d+)")
 MAX_ENTRIES = 12  # the newest of one thing's history
 ACTION_LEN = 30  # columns; origins are aligned after them
 NAMED_BY: Mapping[str, Sequence[str]] = {  # by kind of subject: the fields of events that have its id
-    REQUEST_KIND: ("request_id",),
-    SESSION_KIND: ("session",),
+    seen.REQUEST_KIND: ("request_id",),
+    seen.SESSION_KIND: ("session",),
     NODE: ("node", "upper"),
     "receipt": ("receipt",),
     "copy job": ("job",),
 }
-WITH_CALLERS = (Freed, Locked, LocksCounted, Unlocked)
+WITH_CALLERS = (seen.Freed, seen.Locked, seen.LocksCounted, seen.Unlocked)
 
 
 def refs_in_message(text: str, pools: Iterable[str]) -> list[Ref]:
@@ -68,7 +47,7 @@ def parents_of(nodes: Iterable[NodeView], moments: Sequence[Moment]) -> dict[int
     """
     parents = {node.id: node.parent for node in nodes}
     for event in moments[-1].events if moments else ():
-        if isinstance(event, Split) and event.upper not in parents:
+        if isinstance(event, seen.Split) and event.upper not in parents:
             parents |= {event.upper: parents.get(event.node, 0), event.node: event.upper}
     return parents
 
@@ -97,7 +76,9 @@ def entries_of(
     for event, origin in zip_longest(moment.events, moment.origins, fillvalue=""):
         if isinstance(event, kinds) and (action := _action(event, ref, below, moment.before)):
             entry = HistoryEntry(action, origin if isinstance(event, WITH_CALLERS) else nearest(origin))
-            positions = (event.launch, event.start, event.end) if isinstance(event, Written) and not ref.pool else None
+            positions = (
+                (event.launch, event.start, event.end) if isinstance(event, seen.Written) and not ref.pool else None
+            )
             if positions and positions == written:  # in a further pool
                 begin, _, end = entries.pop().action.rpartition(", positions")
                 pages = action.removeprefix("writes ").partition(", positions")[0]
@@ -143,15 +124,15 @@ def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ())
 
 def _action(event: object, ref: Ref, below: Collection[int], before: Snapshot | None) -> str | None:
     """The effect of an event on a subject as text; None if it had none."""
-    if isinstance(event, LocksCounted):
+    if isinstance(event, seen.LocksCounted):
         return _locking(event, ref)
     if ref.pool:
         return _action_to_unit(event, ref.pool, ref.id)
-    if isinstance(event, Locked | Unlocked) and event.node in below:
-        return f"{type(event).__name__.lower()} by receipt {event.receipt}, with node {NODE_LETTER}{event.node}"
+    if isinstance(event, seen.Locked | seen.Unlocked) and event.node in below:
+        return f"{type(event).__name__.lower()} by receipt {event.receipt}, with node {seen.NODE_LETTER}{event.node}"
     if ref.kind == BLOCK:
         return _action_to_block(event, ref.id)
-    owned = _action_of_owner(event, Owner(ref.kind, ref.id)) if ref.kind != NODE else None
+    owned = _action_of_owner(event, seen.Owner(ref.kind, ref.id)) if ref.kind != NODE else None
     return owned or _action_named_by(event, NAMED_BY.get(ref.kind, ()), ref.id, before)
 
 
@@ -165,33 +146,35 @@ def _ancestors(node: int, parents: Mapping[int, int]) -> set[int]:
 
 def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
     match event:
-        case Taken() if event.pool == pool and unit in event.units:
+        case seen.Taken() if event.pool == pool and unit in event.units:
             return f"taken by {event.owner}"
-        case Given() if event.pool == pool and unit in event.units:
+        case seen.Given() if event.pool == pool and unit in event.units:
             return f"given by {event.from_owner} to {event.to_owner}"
-        case Freed() if event.pool == pool and unit in event.units:
+        case seen.Freed() if event.pool == pool and unit in event.units:
             fence = f", free after launch {event.after}" if event.after else ""
             return f"freed by {event.owner}{_cause(event)}{fence}"
-        case Written() if event.pool == pool and unit in event.pages:
+        case seen.Written() if event.pool == pool and unit in event.pages:
             return f"written by request r{event.request_id}, positions {event.start} to {event.end - 1}"
-        case Filled() if event.pool == pool and unit in event.pages:
+        case seen.Filled() if event.pool == pool and unit in event.pages:
             return f"filled for request r{event.request_id}, place {event.places[event.pages.index(unit)]}"
-        case Sent() if event.pool == pool and unit in event.pages:
+        case seen.Sent() if event.pool == pool and unit in event.pages:
             return f"sent for request r{event.request_id}, place {event.first + event.pages.index(unit)}"
-        case Paired() if event.to_pool == pool and unit in event.peers:
+        case seen.Paired() if event.to_pool == pool and unit in event.peers:
             return f"paired with {event.from_pool} {event.units[event.peers.index(unit)]}"
-        case Paired() if event.from_pool == pool and unit in event.units:
+        case seen.Paired() if event.from_pool == pool and unit in event.units:
             peer = event.peers[event.units.index(unit)]
             return f"paired with {event.to_pool} {peer}" if peer else f"lost its {event.to_pool} peer"
-        case CopyBegan():
+        case seen.CopyBegan():
             return _copied(event, pool, unit)
     return None
 
 
-def _locking(event: LocksCounted, ref: Ref) -> str | None:
+def _locking(event: seen.LocksCounted, ref: Ref) -> str | None:
     """The changes of the numbers of locks on a unit or on a node, or all those that were made for a request."""
-    if ref.kind == REQUEST_KIND and ref.id == event.request_id:
-        nodes = listed([f"{NODE_LETTER}{node}" for node in dict.fromkeys(one.node for one in event.counts) if node])
+    if ref.kind == seen.REQUEST_KIND and ref.id == event.request_id:
+        nodes = listed(
+            [f"{seen.NODE_LETTER}{node}" for node in dict.fromkeys(one.node for one in event.counts) if node]
+        )
         pools = ", ".join(dict.fromkeys(one.pool for one in event.counts))
         units = listed([unit for one in event.counts if not one.node for unit in one.units])
         return f"{_locks(event)}s {f'nodes {nodes} in {pools}' if nodes else f'{pools} {units}'}"
@@ -205,27 +188,27 @@ def _locking(event: LocksCounted, ref: Ref) -> str | None:
     return f"{_locks(event)}ed{by}: {changed}" if counts else None
 
 
-def _locks(event: LocksCounted) -> str:
+def _locks(event: seen.LocksCounted) -> str:
     return "lock" if event.counts[0].before < event.counts[0].after else "unlock"
 
 
 def _action_to_block(event: object, block: int) -> str | None:
     match event:
-        case BlocksStored() if block in event.hashes:
+        case seen.BlocksStored() if block in event.hashes:
             parent = event.hashes[event.hashes.index(block) - 1] if block != event.hashes[0] else event.parent
             return f"reported as stored {_tier_of(event)}, parent {parent}"
-        case BlocksRemoved() if block in event.hashes:
+        case seen.BlocksRemoved() if block in event.hashes:
             return f"reported as removed {_tier_of(event)}"
-        case BlocksCleared():
+        case seen.BlocksCleared():
             return "reported as removed with all others"
     return None
 
 
-def _tier_of(event: BlocksStored | BlocksRemoved) -> str:
+def _tier_of(event: seen.BlocksStored | seen.BlocksRemoved) -> str:
     return f"{'on the host' if event.on_host else 'on the device'}, group {event.group}"
 
 
-def _copied(event: CopyBegan, pool: str, unit: int) -> str | None:
+def _copied(event: seen.CopyBegan, pool: str, unit: int) -> str | None:
     """A copy between a device pool and its host pool; the host pool of "swa" is "host swa"."""
     for device_pool, here, there in event.pages:
         if pool == device_pool and unit in here:
@@ -235,28 +218,28 @@ def _copied(event: CopyBegan, pool: str, unit: int) -> str | None:
     return None
 
 
-def _action_of_owner(event: object, owner: Owner) -> str | None:
+def _action_of_owner(event: object, owner: seen.Owner) -> str | None:
     match event:
-        case Taken() if event.owner == owner:
+        case seen.Taken() if event.owner == owner:
             return f"takes {event.pool} {listed(event.units)}"
-        case Given() if event.from_owner == owner:
+        case seen.Given() if event.from_owner == owner:
             return f"gives {event.pool} {listed(event.units)} to {event.to_owner}"
-        case Given() if event.to_owner == owner:
+        case seen.Given() if event.to_owner == owner:
             return f"is given {event.pool} {listed(event.units)} by {event.from_owner}"
-        case Freed() if event.owner == owner:
+        case seen.Freed() if event.owner == owner:
             return f"frees {event.pool} {listed(event.units)}{_cause(event)}"
-        case Written() if owner == Owner(REQUEST_KIND, event.request_id):
+        case seen.Written() if owner == seen.Owner(seen.REQUEST_KIND, event.request_id):
             return f"writes {event.pool} {listed(event.pages)}, positions {event.start} to {event.end - 1}"
     return None
 
 
-def _cause(event: Freed) -> str:
+def _cause(event: seen.Freed) -> str:
     return f", {event.cause}" if event.cause else ""
 
 
 def _action_named_by(event: object, fields: Sequence[str], ref_id: int, before: Snapshot | None) -> str | None:
     """An event in words if one of these fields has the id: without words of its own, its name and its fields."""
-    if isinstance(event, Read) or not isinstance(event, tuple):
+    if isinstance(event, seen.Read) or not isinstance(event, tuple):
         return None
     values: dict[str, object] = event._asdict()  # type: ignore[attr-defined]  # events are named tuples
     if ref_id not in [values.get(field) for field in fields]:

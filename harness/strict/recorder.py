@@ -6,17 +6,8 @@ from operator import eq
 from typing import Any
 
 from swarden.harness.core.ops import AdvanceClock, Flush, Inject, OpenSession, Pause, Pressure, Resume, Submit, Turn
+from swarden.harness.strict import recording
 from swarden.harness.strict.live import Handlers, Live
-from swarden.harness.strict.recording import (
-    Entry,
-    RecordedAbort,
-    RecordedClose,
-    RecordedOpen,
-    RecordedSubmit,
-    RecordedTurn,
-    Recording,
-    Steps,
-)
 from swarden.invariants import events
 
 TRANSFERS = "requests transferred from or to another engine"
@@ -31,7 +22,7 @@ class FlightRecorder:
 
     def __init__(self, live: Live, mode: str) -> None:
         self._live = live
-        self.recording = Recording(live.header, max_ops=live.max_recorded_ops, mode=mode)
+        self.recording = recording.Recording(live.header, max_ops=live.max_recorded_ops, mode=mode)
         self._spoken: dict[int, Sequence[int]] = {}  # by session, the tokens of its last turn
         self._alive: dict[int, bool] = {}  # whether its client has aborted it
         self._open: dict[int, OpenSession] = {}  # sessions without a close call
@@ -80,18 +71,18 @@ class FlightRecorder:
             spoken = self._spoken.get(event.session, ())
             kept = sum(1 for _ in takewhile(lambda pair: eq(*pair), zip(event.tokens, spoken, strict=False)))
             self._spoken[event.session] = event.tokens
-            self.record_request(RecordedTurn(event.request_id, event.session, Turn(**fields, kept=kept)))
+            self.record_request(recording.RecordedTurn(event.request_id, event.session, Turn(**fields, kept=kept)))
         else:
-            self.record_request(RecordedSubmit(event.request_id, Submit(**fields, namespace=event.namespace)))
+            self.record_request(recording.RecordedSubmit(event.request_id, Submit(**fields, namespace=event.namespace)))
 
-    def record_request(self, entry: RecordedSubmit | RecordedTurn) -> None:
+    def record_request(self, entry: recording.RecordedSubmit | recording.RecordedTurn) -> None:
         self.record(entry)
         self._alive[entry.request_id] = False
 
     def abort_asked(self, event: events.AbortAsked) -> None:
         if event.request_id in self._alive:
             self._alive[event.request_id] = True
-            self.record(RecordedAbort(event.request_id))
+            self.record(recording.RecordedAbort(event.request_id))
 
     def is_aborted(self, request_id: int) -> bool:
         """Whether the client has aborted this request, which has not ended yet."""
@@ -104,7 +95,7 @@ class FlightRecorder:
         """
         for request_id in request_ids if in_step else ():
             if request_id in self._alive and not self._alive[request_id]:
-                self.recording.append(RecordedAbort(request_id))
+                self.recording.append(recording.RecordedAbort(request_id))
         self._early = () if in_step else request_ids
 
     def restart(self) -> None:
@@ -117,19 +108,19 @@ class FlightRecorder:
         """Count a call or fault without an op, such as draft tokens or messages of another engine."""
         self.recording.lost[kind] += 1
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: recording.Entry) -> None:
         self._begin()
         self.recording.append(entry)
 
     def step_began(self, event: events.StepBegan) -> None:
         self._record_time(event.now_ms)
         self._begin()
-        self.recording.step = Steps()
+        self.recording.step = recording.Steps()
 
     def _opened(self, event: events.SessionOpened) -> None:
         self._record_time(event.now_ms)
         op = OpenSession(namespace=event.namespace)
-        self.record(RecordedOpen(event.session, op))
+        self.record(recording.RecordedOpen(event.session, op))
         self._open[event.session] = op
 
     def _kept(self, event: events.Kept) -> None:
@@ -138,7 +129,7 @@ class FlightRecorder:
     def _close_asked(self, event: events.CloseAsked) -> None:
         self._spoken.pop(event.session, None)
         if self._open.pop(event.session, None) is not None:
-            self.record(RecordedClose(event.session))
+            self.record(recording.RecordedClose(event.session))
 
     def _closed(self, event: events.SessionClosed) -> None:
         """Record a timeout: a session that closes without a close call has expired in this step."""
@@ -155,7 +146,7 @@ class FlightRecorder:
         for request_id in self.recording.step.ended:
             self._alive.pop(request_id, None)
         for request_id in early:
-            self.record(RecordedAbort(request_id))
+            self.record(recording.RecordedAbort(request_id))
 
     def _finished(self, event: events.Finished) -> None:
         self._ended.append(event.request_id)
@@ -174,7 +165,7 @@ class FlightRecorder:
         if not self._alive and self.recording.entries and self._live.is_empty():
             self.recording.clear()
             for session, op in self._open.items():
-                self.recording.append(RecordedOpen(session, op))
+                self.recording.append(recording.RecordedOpen(session, op))
             if self._live.is_paused():
                 self.recording.append(Pause())
         self._record_pressure()
