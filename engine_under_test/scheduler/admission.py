@@ -14,7 +14,7 @@ from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.components import Extent
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.errors import PoolExhausted
-from swarden.engine_under_test.host.loads import LoadUnderWay
+from swarden.engine_under_test.host.tier import LoadUnderWay
 from swarden.engine_under_test.pools.paired import Need
 from swarden.engine_under_test.ports import Observer
 from swarden.engine_under_test.request import Request

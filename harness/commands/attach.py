@@ -12,7 +12,7 @@ import typer
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.strict import hook
-from swarden.harness.strict.private import FOLDER_VARIABLE, record_mode
+from swarden.harness.strict.recording import FOLDER_VARIABLE, record_mode
 from swarden.harness.strict.required import RequiredCheck
 from swarden.harness.strict.status import FOLDER
 

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from swarden.harness.core.fitting import functions_of
+from swarden.harness.core.patch import functions_of
 
 BLOCKS = ("body", "orelse", "finalbody")
 PLACES = ("handlers", "cases")  # of a statement, with blocks of their own

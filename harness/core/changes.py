@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.fitting import fitting
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.mutant_file import mutant_of
-from swarden.harness.core.patch import Patch
+from swarden.harness.core.patch import Patch, fitting
 from swarden.harness.core.target import Target, prepare
 
 

@@ -16,7 +16,7 @@ from types import CodeType, FunctionType
 from typing import NamedTuple
 
 from swarden.harness.core.changed_code import ChangedLine, Statement, plant, statements_of
-from swarden.harness.core.fitting import functions_of
+from swarden.harness.core.patch import functions_of
 
 RAN = "__swarden_ran__"  # the dict in which a counter notes its line, a global of the module
 Key = tuple[str, str, int]  # of the code of a function: its file, its name and its first line

@@ -15,9 +15,8 @@ from swarden.harness.report.story import story
 from swarden.harness.strict.audit import Audit
 from swarden.harness.strict.census import Census, interval_of
 from swarden.harness.strict.live import Check, Evidence, Handler, Live
-from swarden.harness.strict.private import FOLDER_VARIABLE, OFF, VARIABLE, record_mode
 from swarden.harness.strict.recorder import FlightRecorder
-from swarden.harness.strict.recording import Recording
+from swarden.harness.strict.recording import FOLDER_VARIABLE, OFF, VARIABLE, Recording, record_mode
 from swarden.harness.strict.sums import Sums
 from swarden.invariants.violation import Violation
 

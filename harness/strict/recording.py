@@ -1,20 +1,32 @@
-"""The recording of the calls to an engine: the newest ops, kept as entries from which an op-log is built."""
+"""The recording of the calls to an engine: the newest ops, kept as entries from which an op-log is built.
+
+It has prompts with renumbered tokens, with the tokens themselves, or nothing is written:
+
+    SWARDEN_STRICT_RECORD=renumbered|verbatim|off     unset or empty is renumbered
+
+A renumbered token stands for the whole prefix that ends with it.  So the prompts share the prefixes that they shared,
+and nothing else of them is left: neither the vocabulary nor which tokens are equal or frequent.
+"""
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import structs
 
+from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import OWNER_ONLY
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STEPS_PER_OP, MAX_TOKENS
 from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.ops import Abort, CloseSession, Inject, Op, OpenSession, Step, Submit, Turn
-from swarden.harness.strict.private import OFF, RENUMBERED, renumbered
+from swarden.harness.core.ops import FIRST_TOKEN, Abort, CloseSession, Inject, Op, OpenSession, Step, Submit, Turn
+
+VARIABLE = "SWARDEN_STRICT_RECORD"
+FOLDER_VARIABLE = "SWARDEN_STRICT_OUT"  # the folder for op-logs; unset or empty is .swarden/strict
+RENUMBERED, VERBATIM, OFF = "renumbered", "verbatim", "off"
 
 
 class RecordedSubmit(NamedTuple):
@@ -72,7 +84,7 @@ Entry = RecordedSubmit | RecordedTurn | RecordedAbort | RecordedOpen | RecordedC
 class Recording:
     """Keeps the newest entries: at most `max_ops`, and at most MAX_TOKENS tokens of prompts.
 
-    Depending on `mode` (private.py), the tokens are renumbered in the file, or nothing is kept and written.  `step` is
+    Depending on `mode`, the tokens are renumbered in the file, or nothing is kept and written.  `step` is
     the newest step, kept apart until `begin`.  `lost` counts, by name, the calls and faults that no op can replay;
     `num_dropped` counts the entries that were dropped.
     """
@@ -176,3 +188,29 @@ def _closing(session: int, opened: list[int]) -> CloseSession:
     place = opened.index(session)
     del opened[place]
     return CloseSession(session=place)
+
+
+def record_mode(environment: Mapping[str, str]) -> str:
+    """The mode in the environment; raises UsageError for an unknown one."""
+    mode = environment.get(VARIABLE) or RENUMBERED
+    if mode not in (RENUMBERED, VERBATIM, OFF):
+        raise UsageError(f"{VARIABLE}: {mode!r} is not one of {RENUMBERED}, {VERBATIM}, {OFF}")
+    return mode
+
+
+def renumbered(ops: Sequence[Op]) -> list[Op]:
+    """The ops with other tokens in their prompts, none of which a stand-in for a model generates.
+
+    Stop tokens stay: they are compared with what the model generates.
+    """
+    numbers: dict[tuple[int, int], int] = {}  # by the number of the prefix before, and the token
+    found = []
+    for op in ops:
+        if isinstance(op, Submit | Turn) and op.tokens is not None:
+            prefix, tokens = 0, []
+            for token in op.tokens:
+                prefix = numbers.setdefault((prefix, token), FIRST_TOKEN + len(numbers))
+                tokens.append(prefix)
+            op = structs.replace(op, tokens=tuple(tokens))
+        found.append(op)
+    return found

@@ -30,7 +30,7 @@ from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Ca
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.masking import Secrets, masked
 from swarden.harness.kit.dialects import FLUSH, RESUME, WAKE
-from swarden.harness.strict.private import FOLDER_VARIABLE
+from swarden.harness.strict.recording import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
 
 VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say

@@ -6,7 +6,7 @@ import pytest
 
 from swarden.engine_under_test.errors import PoolExhausted
 from swarden.engine_under_test.host.copy_jobs import copy_job_owner
-from swarden.engine_under_test.host.loads import LoadUnderWay
+from swarden.engine_under_test.host.tier import LoadUnderWay
 from swarden.invariants.events import CopyBegan, CopyEnded, Freed
 from tests.engine_under_test.builders import NodeSpan, hold, locks, node_spans
 from tests.engine_under_test.host.bench import (

@@ -2,8 +2,7 @@
 
 import pytest
 
-from swarden.harness.core.fitting import fitting
-from swarden.harness.core.patch import Hunk, Patch
+from swarden.harness.core.patch import Hunk, Patch, fitting
 
 SOURCE = """
 def free(page):

@@ -172,7 +172,7 @@ LOADS_A_PAGE_TOO_LATE = Mutant(
     source="a load reads the host page behind the one that it needs, and the first one last",
     hunks=(
         Hunk(
-            "swarden.engine_under_test.host.loads:Loads.begin",
+            "swarden.engine_under_test.host.tier:Loads.begin",
             before="zip(places, node.host.pages[component], strict=True)",
             after="zip(places, node.host.pages[component][1:] + node.host.pages[component][:1], strict=True)",
         ),

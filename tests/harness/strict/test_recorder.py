@@ -30,8 +30,8 @@ from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.search.findings import sealed
 from swarden.harness.search.shrink.shrink import ShrinkBudget, shrink
 from swarden.harness.strict.checker import LOGS, StrictChecker
-from swarden.harness.strict.private import VARIABLE as RECORD
-from swarden.harness.strict.private import renumbered
+from swarden.harness.strict.recording import VARIABLE as RECORD
+from swarden.harness.strict.recording import renumbered
 from swarden.invariants.events import Refused
 from tests.harness.strict.some_traffic import CONFIGS, Watched, some_config, talk, traffic
 

@@ -6,7 +6,7 @@ MUTANTS = Mutants()
 bug = MUTANTS.bug
 
 BACKUPS = "swarden.engine_under_test.host.backups:Backups"
-LOADS = "swarden.engine_under_test.host.loads:Loads"
+LOADS = "swarden.engine_under_test.host.tier:Loads"
 TIER = "swarden.engine_under_test.host.tier:HostTier"
 ADMISSION = "swarden.engine_under_test.scheduler.admission"
 LOCK_OF_A_LOAD = "receipt = self._cache.lock(match.farthest)"
