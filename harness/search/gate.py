@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -16,7 +17,7 @@ from swarden.harness.search.judge import FAILS, OTHERWISE, PASSES, STEP_SECONDS,
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
-from swarden.harness.search.tasks import following
+from swarden.harness.search.tasks import boot, following
 from swarden.harness.search.traffic.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.workers import WorkerGroup, interruptible
 
@@ -137,6 +138,8 @@ class Gate:
         result.seconds = result.seconds or time.monotonic() - began
         self.phase = "replaying failures on the base"
         while self._is_judging and not self.head.is_interrupted and self.left_s > 2 * RESERVE_S:
+            if not (result.findings or result.known):
+                break  # the base may still boot
             next(judging)
         for name, finding in result.findings.items():
             self.judged.setdefault(name, Judged(finding, NOT_REPLAYED))
@@ -144,7 +147,10 @@ class Gate:
         self._report(out)
 
     def _judging(self) -> Iterator[None]:
-        """Replay failures on the base, one after the other."""
+        """Boot the base, which the traffic of the head hides; then replay failures on it, one after the other."""
+        self._is_judging = True
+        with suppress(UsageError):  # the replays have the reason, too
+            yield from self._of_base.calling(boot, self.base)
         while True:
             name, finding = next(self.waiting, ("", None))
             self._is_judging = finding is not None

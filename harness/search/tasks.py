@@ -10,7 +10,7 @@ from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import Counters
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import Parent
-from swarden.harness.core.registry import target_for
+from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import Replays, Verdict, repeat, run_log
 from swarden.harness.core.running_log import RunningLog
 from swarden.harness.core.target import Target, prepare
@@ -25,6 +25,13 @@ from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.verification import Verifier
 
 Block = Callable[[Target], AbstractContextManager[object]]  # such as one that changes the engine
+
+
+def boot(parent: Parent, engine: str) -> None:
+    """Boot an engine, so that the next task of this process need not."""
+    _prepare()
+    prepare(target_of(engine))
+    parent.beat()
 
 
 def make_runs(parent: Parent, plan: Plan) -> None:

@@ -71,6 +71,9 @@ class Base:
     def __init__(self, **ends: str) -> None:
         self._ends, self.replayed = ends, list[int]()
 
+    def calling(self, *_: object):
+        yield from ()  # its boot
+
     def replaying(self, log: OpLog, *_: object, **__: object):
         count = len(log.ops)
         self.replayed.append(count)
@@ -139,6 +142,17 @@ def test_base_that_is_still_busy_when_the_time_is_over_gets_no_further_log(tmp_p
     run(Head(finding("new", 4), *[finding("old", 3)] * 2, turns=0), base, tmp_path)
 
     assert base.replayed == [4, 3]
+
+
+def test_base_boots_beside_the_traffic_and_a_gate_without_failures_does_not_wait_for_it(tmp_path):
+    class SlowBase(Base):
+        def calling(self, *_: object):
+            yield from [None] * 5
+
+    base = SlowBase(of_4=PASSES)
+
+    assert ends_of(run(Head(finding("new", 4), turns=2), base, tmp_path)) == {"new": PASSES}
+    assert ends_of(run(Head(turns=2), SlowBase(), tmp_path)) == {}
 
 
 def test_failure_of_a_known_bug_that_passes_on_the_base_is_new_and_not_shrunk(tmp_path):
