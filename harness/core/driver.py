@@ -313,7 +313,9 @@ class Driver:
         bound = left = max(system.drain_bound for system in self.systems)
         while self.failure is None and (busy := self._call(self._busy)):
             if not left:
-                stuck = self._history.system = self._stuck_system(busy)
+                # The first busy system that has requests, else the first: the others may only wait for it.
+                stuck = next((index for index in busy if self._last[index].requests), busy[0])
+                self._history.system = stuck
                 raise DrainStuck(f"engine {stuck}: work left after {bound} steps of drain")
             left -= 1
             for engine in busy:
@@ -323,10 +325,6 @@ class Driver:
             if self.failure is None:
                 self._transition(index, system.clear, When.QUIESCENT)
         return True
-
-    def _stuck_system(self, busy: Sequence[int]) -> int:
-        """The first busy system that has requests, else the first: the others may only wait for it."""
-        return next((index for index in busy if self._last[index].requests), busy[0])
 
     def _busy(self) -> list[int]:
         """The ordinals of the engines of which a rank has work."""

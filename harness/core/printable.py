@@ -12,8 +12,5 @@ def printable(text: str, *, keep: str = "") -> str:
     """The text with each character that a terminal could obey, or XML forbids, in escaped form, but for `keep`."""
     if text.isprintable():
         return text
-    return "".join(repr(one)[1:-1] if _is_escaped(one) and one not in keep else one for one in text)
-
-
-def _is_escaped(character: str) -> bool:
-    return category(character) in NOT_PRINTED or character in NOT_XML
+    escaped = {one for one in {*text} - {*keep} if category(one) in NOT_PRINTED or one in NOT_XML}
+    return "".join(repr(one)[1:-1] if one in escaped else one for one in text)

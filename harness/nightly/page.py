@@ -132,7 +132,10 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
             f"{root}: has no nights and no op-logs; want an archive, or the folder of a campaign's findings"
         )
     date = date_of(nights[-1].name) if nights else f"{datetime.now(UTC):%Y-%m-%d}"
-    of_archive = sorted((_of_archive(one, date) for one in archived), key=_urgency)
+    of_archive = sorted(  # the most urgent first; findings in quarantine come last
+        (_of_archive(one, date) for one in archived),
+        key=lambda one: (bool(one.quarantine), URGENCY.index(Status(one.status)), one.summary.fingerprint),
+    )
     findings = of_archive or [*map(_of_log, logs)]
     for one in archived:
         errors += one.errors
@@ -215,11 +218,6 @@ def _by_night(sightings: Iterable[Sighting]) -> Mapping[str, Status]:
     for one in sightings:
         by_night[one.night] = min(by_night.get(one.night, one.status), one.status, key=URGENCY.index)
     return by_night
-
-
-def _urgency(finding: FindingView) -> tuple[bool, int, str]:
-    """The sort key of a finding, the most urgent first; findings in quarantine come last."""
-    return bool(finding.quarantine), URGENCY.index(Status(finding.status)), finding.summary.fingerprint
 
 
 def _num_ops(archived: Archived) -> int | None:

@@ -68,7 +68,9 @@ class GatePage:
     ) -> None:
         self._target, self._gate, self._why_broken, self._mutes, self._logs = target, gate, why_broken, mutes, logs
         failed = [one for one in gate.judged.values() if one.is_new or not one.finding.cause.bugs]
-        self._failed = sorted(failed, key=_clearness)
+        self._failed = sorted(  # new ones come first, of these those that fail each time, and then short ones
+            failed, key=lambda one: (one.rank, one.is_flaky, bool(one.finding.cause.bugs), one.finding.ops)
+        )
 
     @cached_property
     def new(self) -> Sequence[Judged]:
@@ -260,11 +262,6 @@ def _may_be_vulnerability(one: Judged) -> bool:
     finding = one.finding
     ops = finding.log.ops if finding.engine_steps is not None else ()
     return any(may_be_vulnerability(name, ops) for name in finding.fingerprints)
-
-
-def _clearness(one: Judged) -> tuple[int, bool, bool, int]:
-    """The sort key of a failure: new ones come first, of these those that fail each time, and then short ones."""
-    return one.rank, one.is_flaky, bool(one.finding.cause.bugs), one.finding.ops
 
 
 def _row(one: Judged) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import cycle, islice, product
 from traceback import walk_tb
 from typing import Any
 
@@ -90,7 +90,7 @@ class TargetCheck(RunListener):
                     search(turns[batch % len(turns)], self, from_seed=seed + batch, max_runs=left, calls=CALLS_PER_RUN)
         drawn = [*self.logs]
         candidates = shrunken_configs(self.target, [log.header for log in drawn], random.Random(seed), self.on_fault)
-        for log, header in zip(_repeated(drawn, num_runs), candidates, strict=False):
+        for log, header in zip(islice(cycle(drawn), num_runs), candidates, strict=False):
             self._run_shrunken(header, log.ops)
 
     def drive(self, header: Header) -> Driver | None:
@@ -243,10 +243,6 @@ class TargetCheck(RunListener):
         """Keep the first line of each kind."""
         for problem in problems:
             self.problems.setdefault(problem.partition(":")[0], problem)
-
-
-def _repeated(logs: Sequence[OpLog], count: int) -> Iterator[OpLog]:
-    return (logs[index % len(logs)] for index in range(count) if logs)
 
 
 def changed_settings(target: Target, config: Config) -> str:

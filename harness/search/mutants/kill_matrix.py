@@ -1,12 +1,12 @@
 """The kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 
 from swarden.harness.core.admission import load_log
-from swarden.harness.core.driver import Failure
 from swarden.harness.core.fingerprint import law_of
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.oplog import OpLog
@@ -17,6 +17,7 @@ from swarden.invariants.catalog import ALL
 
 ORDER = {invariant.name: index for index, invariant in enumerate(ALL.invariants)}
 DETECTED, CASE, UNDETECTED = "#", "c", "."
+Row = tuple[str, ...]
 BUG = ("bug", "source and description")  # the heads of the first columns
 HEAD = """# Kill matrix
 
@@ -63,8 +64,7 @@ def matrix_of(bugs: Sequence[Bug], oplogs: Path, engine: str = OWN) -> KillMatri
 
 def page(matrix: KillMatrix) -> str:
     """The matrix as a Markdown page: the matrix itself, tables by invariant and by bug, and the bugs not planted."""
-    by_matrix = [_marks(matrix), _by_invariant(matrix), _by_mutant(matrix)]
-    return "\n".join([HEAD, *by_matrix, _detected_by_test(matrix.bugs), _excluded(matrix.bugs), _waiting(matrix.bugs)])
+    return "\n".join([HEAD, _marks(matrix), *starmap(_section, _tables(matrix))])
 
 
 def data(matrix: KillMatrix) -> str:
@@ -90,37 +90,29 @@ def _marks(matrix: KillMatrix) -> str:
     return "\n".join(["```", *lines, "```", "", legend])
 
 
-def _by_invariant(matrix: KillMatrix) -> str:
-    rows = [(law, ", ".join(matrix.mutants_detected_by(law))) for law in matrix.laws]
-    return _section("By invariant", ("invariant", "detects"), rows)
-
-
-def _by_mutant(matrix: KillMatrix) -> str:
-    rows = []
+def _tables(matrix: KillMatrix) -> Iterator[tuple[str, Row, Sequence[Row]]]:
+    """The title, the heads and the rows of each section."""
+    laws = [(law, ", ".join(matrix.mutants_detected_by(law))) for law in matrix.laws]
+    planted, tested, excluded, waiting = list[Row](), list[Row](), list[Row](), list[Row]()
     for bug in matrix.bugs:
-        if isinstance(bug, Mutant):
-            where = f"{bug.source} (a checker bug, which overlooks {bug.overlooks.id})" if bug.overlooks else bug.source
-            rows.append((bug.id, where, ", ".join(matrix.laws_by_mutant[bug.id])))
-    return _section("By bug", (*BUG, "detected by"), rows)
+        match bug:
+            case Mutant():
+                hides = f" (a checker bug, which overlooks {bug.overlooks.id})" if bug.overlooks else ""
+                planted.append((bug.id, f"{bug.source}{hides}", ", ".join(matrix.laws_by_mutant[bug.id])))
+            case DetectedByTest():
+                tested.append((bug.id, bug.source, bug.detected_by))
+            case Excluded():
+                excluded.append((bug.id, bug.source, bug.because, f"{bug.invariant}-{bug.case}"))
+            case Waiting():
+                waiting.append((bug.id, bug.source, bug.capability))
+    yield "By invariant", ("invariant", "detects"), laws
+    yield "By bug", (*BUG, "detected by"), planted
+    yield "Detected by a test only", (*BUG, "detected by"), tested
+    yield "Excluded by design", (*BUG, "why it is impossible here", "case"), excluded
+    yield "Waiting", (*BUG, "waits for"), waiting
 
 
-def _detected_by_test(bugs: Sequence[Bug]) -> str:
-    rows = [(bug.id, bug.source, bug.detected_by) for bug in bugs if isinstance(bug, DetectedByTest)]
-    return _section("Detected by a test only", (*BUG, "detected by"), rows)
-
-
-def _excluded(bugs: Sequence[Bug]) -> str:
-    excluded = [bug for bug in bugs if isinstance(bug, Excluded)]
-    rows = [(bug.id, bug.source, bug.because, f"{bug.invariant}-{bug.case}") for bug in excluded]
-    return _section("Excluded by design", (*BUG, "why it is impossible here", "case"), rows)
-
-
-def _waiting(bugs: Sequence[Bug]) -> str:
-    rows = [(bug.id, bug.source, bug.capability) for bug in bugs if isinstance(bug, Waiting)]
-    return _section("Waiting", (*BUG, "waits for"), rows)
-
-
-def _section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _section(title: str, heads: Row, rows: Sequence[Row]) -> str:
     """A section with a table."""
     lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
     return "\n".join([f"## {title}", "", *lines, ""])
@@ -140,8 +132,5 @@ def detecting_laws(mutant: Mutant, log: OpLog) -> list[str]:
 def violated_laws(log: OpLog, mutant: str | None) -> list[str]:
     """The laws violated at the first failure of a log, with this mutant instead of its own; empty if the log passes."""
     failure = run_log(log.with_header(mutant=mutant)).failure
-    return _laws_of(failure) if failure is not None else []
-
-
-def _laws_of(failure: Failure) -> list[str]:
-    return sorted({*map(law_of, failure.fingerprints)}, key=lambda name: ORDER.get(name, len(ORDER)))
+    laws = {*map(law_of, failure.fingerprints)} if failure is not None else ()
+    return sorted(laws, key=lambda name: ORDER.get(name, len(ORDER)))

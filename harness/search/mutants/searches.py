@@ -256,7 +256,11 @@ def search_for(
     found: list[Finding] = []
 
     def look(result: Result) -> None:
-        found.extend(one for one in result.findings.values() if not _fails_without(mutant, one))
+        for one in result.findings.values():
+            with mutant.removed():
+                without = failure_like(one.log.with_header(mutant=None), one.fingerprint)
+            if without is None:
+                found.append(one)
         for fingerprint, text in result.target_faults.items():
             raise TargetFault(text, fingerprint)
 
@@ -265,12 +269,6 @@ def search_for(
 
     result = Worker(plan, look, is_over, heartbeat=lambda _: heartbeat(), running=running).work()
     return result.tallies.runs, next(iter(found), None)
-
-
-def _fails_without(mutant: Mutant, finding: Finding) -> bool:
-    """Whether the engine has this failure without the mutant; called while the mutant is planted."""
-    with mutant.removed():
-        return failure_like(finding.log.with_header(mutant=None), finding.fingerprint) is not None
 
 
 def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:
