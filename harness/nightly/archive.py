@@ -213,7 +213,7 @@ class Archived:
     @property
     def log(self) -> Path | None:
         """The op-log of the last night that has one."""
-        names = [one.log for one in self.sightings if one.log]
+        names = [sighting.log for sighting in self.sightings if sighting.log]
         return self.folder / Path(names[-1]).name if names else None
 
     @cached_property
@@ -233,13 +233,13 @@ class Archived:
     @property
     def status(self) -> Status:
         """The worst status of the last night."""
-        last = [one.status for one in self.sightings if one.night == self.sightings[-1].night]
+        last = [sighting.status for sighting in self.sightings if sighting.night == self.sightings[-1].night]
         return min(last, key=URGENCY.index, default=Status.NEW)
 
     def status_before(self, night: str, engine: str) -> Status | None:
         """The status before a night on this engine, else on any engine; nights that could not run it are skipped."""
-        earlier = [one for one in self._before(night) if one.status is not Status.ERROR]
-        same = [one for one in earlier if one.engine == engine]
+        earlier = [sighting for sighting in self._before(night) if sighting.status is not Status.ERROR]
+        same = [sighting for sighting in earlier if sighting.engine == engine]
         return (same or earlier)[-1].status if earlier else None
 
     def status_of(self, verdict: Verdict, night: str, engine: str) -> Status:
@@ -250,7 +250,7 @@ class Archived:
         return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.RECURRING)
 
     def summary(self) -> FindingSummary:
-        failing = [one.night for one in self.sightings if one.status in FAILING]
+        failing = [sighting.night for sighting in self.sightings if sighting.status in FAILING]
         return FindingSummary(
             engine=self.engine,
             fingerprint=self.fingerprint,
@@ -320,7 +320,7 @@ class Archive:
     def findings(self, errors: list[str]) -> list[Archived]:
         """The findings by folder name; a line for each that cannot be read is added to `errors`."""
         found = []
-        for folder in sorted(one for one in self.findings_folder.glob("*") if one.is_dir()):
+        for folder in sorted(path for path in self.findings_folder.glob("*") if path.is_dir()):
             try:
                 found.append(Archived(folder))
             except archive_files.ArchiveError as error:
@@ -348,8 +348,8 @@ class Archive:
 def _known(sightings: Iterable[Sighting]) -> dict[str, list[str]]:
     """The nights of these sightings, each with the nights that it comes after."""
     known: dict[str, list[str]] = {}
-    for one in sightings:
-        known.setdefault(one.night, []).extend(one.after)
+    for sighting in sightings:
+        known.setdefault(sighting.night, []).extend(sighting.after)
     return known
 
 

@@ -23,7 +23,7 @@ def canary(night: Coordinator) -> str:
     done = {one.engine for one in night.night.canaries}
     jobs = []
     for engine in (one.engine for one in night.night.engines if one.engine not in done):
-        seed, names = night.seed_of("canary"), [one.id for one in target_of(engine).catalog if one.is_canary]
+        seed, names = night.seed_of("canary"), [mutant.id for mutant in target_of(engine).catalog if mutant.is_canary]
         first = seed % len(names) if names else 0
         campaign = Plan(engine=engine, profile=PROFILES["default"], seed=seed, seconds=limit_seconds(night))
         jobs.append(Job(engine, find_canary, (campaign, [*names[first:], *names[:first]], night.limits)))

@@ -92,9 +92,9 @@ class Coordinator:
 
     def finding(self, engine: str, fingerprint: str) -> FindingOfNight | None:
         """The result of this night for a finding on an engine, if there is one already."""
-        for one in self.night.findings:
-            if (one.sighting.engine, one.fingerprint) == (engine, fingerprint):
-                return one
+        for finding in self.night.findings:
+            if (finding.sighting.engine, finding.fingerprint) == (engine, fingerprint):
+                return finding
         return None
 
     def _on_loss(self, job: Job, error: Exception) -> None:
@@ -130,13 +130,13 @@ def begin(archive: Archive, order: Order) -> Night:
     """A new night with a folder of its own; its seed differs from those of earlier nights, unless the order has one."""
     earlier = archive.nights([])
     now = datetime.now(UTC)
-    today = sum(one.name.startswith(f"{now:%Y-%m-%d}") for one in earlier)
+    today = sum(before.name.startswith(f"{now:%Y-%m-%d}") for before in earlier)
     name = f"{now:%Y-%m-%d}-{today + 1:02d}-{secrets.token_hex(2)}"  # two machines can begin a night at the same time
     night = Night(
         name=name,
         command=order.command,
         swarden=version("swarden"),
-        seed=order.seed if order.seed is not None else fresh_seed(name, [one.seed for one in earlier]),
+        seed=order.seed if order.seed is not None else fresh_seed(name, [before.seed for before in earlier]),
         profile=order.profile,
         minutes=order.minutes,
         runs=order.runs,
@@ -144,12 +144,12 @@ def begin(archive: Archive, order: Order) -> Night:
         fixes=list(order.fixes),
         is_gate=order.is_gate,
         started=f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        after=latest({one.name: one.after for one in earlier}),
+        after=latest({before.name: before.after for before in earlier}),
         settings=dict(order.settings),
         about=order.about,
         machine=order.line.machine,
         engines=[_engine_of_night(engine) for engine in order.engines],
-        not_ended=[*_lines_of(archive, [one for one in earlier if one.exit_code is None])],
+        not_ended=[*_lines_of(archive, [before for before in earlier if before.exit_code is None])],
     )
     save(archive.nights_folder / name / NIGHT_FILE, night, archive.root)
     return night
@@ -188,8 +188,8 @@ def _check(folder: Path, night: Night) -> None:
         raise UsageError(
             f"{path}: profile is {shortened(night.profile)}, want one of {', '.join(PROFILES)}; restore it"
         )
-    named = {one.sighting.engine for one in night.findings} | {one.engine for one in night.shards}
-    named |= {one.engine for one in night.canaries}
+    named = {finding.sighting.engine for finding in night.findings} | {shard.engine for shard in night.shards}
+    named |= {canary.engine for canary in night.canaries}
     if others := named - {one.engine for one in night.engines}:
         raise UsageError(f"{path}: engine {shortened(min(others))} has results, but is none of the night; restore it")
     try:

@@ -78,7 +78,7 @@ class NightView(NamedTuple):
     @property
     def statuses(self) -> dict[str, int]:
         """The number of findings by status."""
-        found = [one.sighting.status for one in self.record.findings]
+        found = [finding.sighting.status for finding in self.record.findings]
         return {status.value: found.count(status) for status in URGENCY if status in found}
 
 
@@ -133,13 +133,13 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
         )
     date = date_of(nights[-1].name) if nights else f"{datetime.now(UTC):%Y-%m-%d}"
     of_archive = sorted(  # the most urgent first; findings in quarantine come last
-        (_of_archive(one, date) for one in archived),
+        (_of_archive(archived_finding, date) for archived_finding in archived),
         key=lambda one: (bool(one.quarantine), URGENCY.index(Status(one.status)), one.summary.fingerprint),
     )
     findings = of_archive or [*map(_of_log, logs)]
-    for one in archived:
-        errors += one.errors
-    with_run = [one.log for one in findings[:MAX_RUNS] if one.log is not None]
+    for archived_finding in archived:
+        errors += archived_finding.errors
+    with_run = [finding.log for finding in findings[:MAX_RUNS] if finding.log is not None]
     parts = parts_of(with_run)
     shown = [one._replace(part=parts.get(one.log, RunPart())) if one.log else one for one in findings[:MAX_FINDINGS]]
     views = [_view_of(night) for night in nights]
@@ -153,7 +153,7 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
         last=last,
         findings=shown,
         num_findings=len(findings),
-        open=[one for one in findings if one.status in ("", *FAILING)],
+        open=[finding for finding in findings if finding.status in ("", *FAILING)],
         probes={one.engine: _probes(one) for one in engines},
         code={one.engine: coverage_of(one.engine, _corpus_of(archive, one.engine)) for one in engines},
         laws=sorted({law for one in engines for law in (*one.tallies.evaluated, *one.tallies.not_applicable)}),
@@ -183,7 +183,7 @@ def _columns(nights: Sequence[NightView], findings: Iterable[FindingView]) -> di
     by_name, imports = {one.record.name: one for one in nights}, {name for one in findings for name in one.by_night}
     names = [*by_name]
     for name in sorted((one for one in imports if one.endswith(IMPORT)), reverse=True):
-        names.insert(sum(one < name for one in by_name), name)
+        names.insert(sum(other < name for other in by_name), name)
     return {name: by_name.get(name) for name in names[-MAX_NIGHTS:]}
 
 

@@ -41,7 +41,7 @@ def replay(night: Coordinator) -> str:
     """Replay the archive; returns the text of the phase's line."""
     for subject, (path, replays) in night.jobs(_jobs(night)):
         publish(night, subject.archived, _sighting(night, subject, path, replays))
-    counts = Counter(one.sighting.status for one in night.night.findings)
+    counts = Counter(finding.sighting.status for finding in night.night.findings)
     return ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items())) or "the archive is empty"
 
 
@@ -107,7 +107,7 @@ def publish(night: Coordinator, archived: Archived, sighting: Sighting) -> None:
         was_open=archived.status_before(night.night.name, sighting.engine) not in (None, Status.FIXED),
     )
     before = night.finding(sighting.engine, archived.fingerprint)
-    night.night.findings = [one for one in night.night.findings if one is not before] + [published]
+    night.night.findings = [finding for finding in night.night.findings if finding is not before] + [published]
     night.save()
     if before is None or before.sighting.status is not sighting.status:
         night.emit(

@@ -27,7 +27,7 @@ KNOWN_HEADS = ("known bug", "engine", "failed runs", "effect", "upstream")
 def report(night: Coordinator) -> str:
     """Judge the night, and write its reports into its folder; returns the text of the phase's line."""
     record = night.night
-    details = {one.folder: _details(night, one) for one in record.findings}
+    details = {finding.folder: _details(night, finding) for finding in record.findings}
     reports = {"report.md": markdown(record), "junit.xml": junit(record, details), "metrics.txt": metrics(record)}
     for name, text in reports.items():
         write(night.folder / name, text.encode(), night.archive.root)
@@ -69,7 +69,7 @@ def about_server(night: Night) -> list[str]:
 
 def markdown(night: Night) -> str:
     """The page of a night as Markdown, for the summary of a job."""
-    failing = [one for one in night.findings if code_of(one) is not ExitCode.CLEAN]
+    failing = [finding for finding in night.findings if code_of(finding) is not ExitCode.CLEAN]
     code, verdict = judgement_of(night)
     lines = [
         f"# Night {night.name}: {verdict}",
@@ -131,8 +131,8 @@ def known_of(night: Night) -> list[KnownFailures]:
 
 
 def _known_row(known: KnownFailures) -> Sequence[str]:
-    effects = [one.effect for one in known.bugs]
-    upstream = [address for one in known.bugs for address in one.upstream]
+    effects = [bug.effect for bug in known.bugs]
+    upstream = [address for bug in known.bugs for address in bug.upstream]
     return known.names, known.engine, str(known.runs), "; ".join(effects), " ".join(upstream) or "no issue found"
 
 
@@ -150,7 +150,7 @@ def _row(night: Night, finding: FindingOfNight) -> Sequence[str]:
 def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
     tallies = engine.tallies
     rate = tallies.steps / engine.cpu_seconds if engine.cpu_seconds else 0.0
-    canaries = [one.result for one in night.canaries if one.engine == engine.engine]
+    canaries = [canary.result for canary in night.canaries if canary.engine == engine.engine]
     counts = (str(tallies.runs), str(tallies.steps), f"{rate:.0f}", str(tallies.failed_runs))
     reached = sum(tallies.probes[name] > 0 for name in engine.wanted)
     probes = f"{reached} of {len(engine.wanted)}" if engine.wanted else "has none"
@@ -168,14 +168,14 @@ def junit(night: Night, details: Mapping[str, str]) -> str:
     suites = ElementTree.Element("testsuites", name=f"swarden nightly {night.name}")
     for engine in night.engines:
         suite = ElementTree.SubElement(suites, "testsuite", name=engine.engine, time=f"{engine.seconds:.3f}")
-        for one in _sorted(one for one in night.findings if one.sighting.engine == engine.engine):
-            case = _case(suite, one.folder, one.fingerprint)
-            told = f"{one.sighting.status.value}: {one.fingerprint} {one.sighting.why}".strip()
-            if excuse := excuse_of(night, one):
+        for finding in _sorted(finding for finding in night.findings if finding.sighting.engine == engine.engine):
+            case = _case(suite, finding.folder, finding.fingerprint)
+            told = f"{finding.sighting.status.value}: {finding.fingerprint} {finding.sighting.why}".strip()
+            if excuse := excuse_of(night, finding):
                 _add(case, "skipped", f"{told}; {excuse}")
-            elif code_of(one) is not ExitCode.CLEAN:
-                kind = "error" if one.sighting.status is Status.ERROR else "failure"
-                _add(case, kind, told, details.get(one.folder, ""))
+            elif code_of(finding) is not ExitCode.CLEAN:
+                kind = "error" if finding.sighting.status is Status.ERROR else "failure"
+                _add(case, kind, told, details.get(finding.folder, ""))
         for canary in (one for one in night.canaries if one.engine == engine.engine and one.mutant):
             case = _case(suite, "canary", canary.mutant)
             if not canary.law:
@@ -241,9 +241,9 @@ def metrics(night: Night) -> str:
         (
             {"engine": engine.engine, "status": status.value, "quarantined": str(quarantined).lower()},
             sum(
-                (one.sighting.engine, one.sighting.status, one.is_quarantined(night.name))
+                (finding.sighting.engine, finding.sighting.status, finding.is_quarantined(night.name))
                 == (engine.engine, status, quarantined)
-                for one in night.findings
+                for finding in night.findings
             ),
         )
         for engine in night.engines

@@ -39,7 +39,7 @@ def settle_findings(night: Coordinator) -> str:
             _publish(night, crash, crash, times=1)
         if settled.cause.bugs:
             night.engine(finding.engine).tallies.attribute(finding.fingerprint, settled.cause.name)
-        elif settled.failures or not any(one is finding for one in earlier):
+        elif settled.failures or not any(other is finding for other in earlier):
             _publish(night, finding, settled, night.engine(finding.engine).tallies.runs_of(finding, found))
     counts = Counter(one.sighting.status for one in night.night.findings)
     return ", ".join(f"{counts[status]} {status.value}" for status in SEEN_TODAY)
@@ -55,7 +55,7 @@ def _jobs(night: Coordinator, found: list[Finding]) -> Iterator[Job]:
 
 def _found_by_traffic(night: Coordinator) -> list[Finding]:
     shards = night.journal.shards(night.night.errors)
-    return _smallest(one for shard in shards for one in shard.findings)
+    return _smallest(finding for shard in shards for finding in shard.findings)
 
 
 def _found_by_dead_nights(night: Coordinator, found: Iterable[Finding]) -> list[Finding]:
@@ -65,9 +65,9 @@ def _found_by_dead_nights(night: Coordinator, found: Iterable[Finding]) -> list[
         (one.engine, one.fingerprint) for one in night.archive.findings([]) if one.sightings and one.status in FAILING
     }
     return [
-        one
-        for one in _smallest(_journals_of_dead_nights(night))
-        if (name_of_engine(one.engine), one.name) not in settled
+        finding
+        for finding in _smallest(_journals_of_dead_nights(night))
+        if (name_of_engine(finding.engine), finding.name) not in settled
     ]
 
 
@@ -77,10 +77,10 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
     A log that this build cannot run is reported.
     """
     engines, errors = {one.engine for one in night.night.engines}, night.night.errors
-    for one in takewhile(lambda one: one.name != night.night.name, night.archive.nights([])):
-        if one.exit_code is not None or one.mutant != night.night.mutant:
+    for dead in takewhile(lambda one: one.name != night.night.name, night.archive.nights([])):
+        if dead.exit_code is not None or dead.mutant != night.night.mutant:
             continue
-        for path in sorted((night.archive.nights_folder / one.name / "shards").glob("*.json")):
+        for path in sorted((night.archive.nights_folder / dead.name / "shards").glob("*.json")):
             try:
                 shard = read(path, ShardFile, night.archive.root)
                 if shard.record.engine in engines:
@@ -99,11 +99,11 @@ def _smallest(found: Iterable[Finding]) -> list[Finding]:
 
 def _found_by_replays(night: Coordinator) -> Iterator[Finding]:
     """The failures of logs of the archive that failed with another fingerprint than their own."""
-    for one in night.night.findings:
-        if one.sighting.status is Status.CHANGED and one.sighting.fingerprints:  # none in a damaged night
-            name, engine = one.sighting.fingerprints[0], one.sighting.engine
-            log = load_log(log_path(night, one), engine=engine, inside=night.archive.root)
-            died = f"a replay of {one.fingerprint} ended with {name}" if is_death(name) else ""
+    for finding in night.night.findings:
+        if finding.sighting.status is Status.CHANGED and finding.sighting.fingerprints:  # none in a damaged night
+            name, engine = finding.sighting.fingerprints[0], finding.sighting.engine
+            log = load_log(log_path(night, finding), engine=engine, inside=night.archive.root)
+            died = f"a replay of {finding.fingerprint} ended with {name}" if is_death(name) else ""
             yield Finding(name, log.with_header(expected=name, mutant=night.night.mutant), 0.0, engine, died=died)
 
 

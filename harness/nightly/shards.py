@@ -93,7 +93,7 @@ def run_shard(plan: Plan, limits: ProcessLimits, until: Collection[str] = ()) ->
     """Make the runs of a plan; a finding of one of the laws `until` ends them, and so does the end of the engine."""
     try:
         with _lane(plan.engine, limits) as group:
-            group.run(plan, lambda result: any(one.invariant in until for one in result.findings.values()))
+            group.run(plan, lambda result: any(finding.invariant in until for finding in result.findings.values()))
     except EngineGone as error:
         group.result.gone = str(error)
     return ShardResult(group.result, socket.gethostname())
@@ -118,7 +118,7 @@ def _searched(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
         left = replace(plan, seed=seed, seconds=plan.seconds - seconds, max_runs=CANARY_RUNS - runs)
         result = run_shard(left, limits, until=mutant.caught_by).result
         runs, seconds = runs + result.tallies.runs, seconds + result.seconds
-        found = [one for one in result.findings.values() if one.invariant in mutant.caught_by]
+        found = [finding for finding in result.findings.values() if finding.invariant in mutant.caught_by]
         law = next((one.invariant for one in found if _is_of_the_mutant(one, plan.engine, limits)), "")
         if law or not found or runs >= CANARY_RUNS or seconds >= plan.seconds:
             break
@@ -181,7 +181,7 @@ def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding
         budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
         seconds = inf if target_for(finding.log.header).is_repeatable else SETTLE_S
         reports = group.report([finding], Path(folder), budget, seconds=seconds)
-    return [_confirmed(one, limits) for one in reports]
+    return [_confirmed(report, limits) for report in reports]
 
 
 def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
@@ -203,15 +203,15 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
         return report.repeated(Verdict.FAILED, 1, 1, str(error), names=names)
     except UsageError as error:
         why = str(error)
-    failing = [one for one in again if is_same([report.fingerprint], one.fingerprints)]
+    failing = [replays for replays in again if is_same([report.fingerprint], replays.fingerprints)]
     if is_repeatable:
-        failing = [one for one in failing if one.verdict is Verdict.FAILED]
-    other = next((one for one in again if one not in failing), None)
+        failing = [replays for replays in failing if replays.verdict is Verdict.FAILED]
+    other = next((replays for replays in again if replays not in failing), None)
     if other is not None and not why:
         ended, found = other.verdict.value, ", ".join(other.fingerprints)
         text = f"a fresh process: {ended} {found}" if is_repeatable else f"{ended} when it was run again {found}"
         why = other.diverged or text.rstrip()
-    failures, runs = sum(one.failures for one in failing), sum(one.runs for one in again)
+    failures, runs = sum(replays.failures for replays in failing), sum(replays.runs for replays in again)
     return report.repeated(Verdict.FLAKY if why else Verdict.FAILED, failures, runs, why, names=names)
 
 

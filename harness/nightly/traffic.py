@@ -84,10 +84,10 @@ def campaign_of(night: Coordinator, engine: str) -> Plan:
 def _known(night: Coordinator, engine: str) -> list[OpLog]:
     """The logs of the findings that fail tonight as before; later runs avoid these failures."""
     logs = []
-    for one in night.night.findings:
-        if one.sighting.engine == engine and one.sighting.status in (Status.RECURRING, Status.REOPENED):
-            log = load_log(log_path(night, one), engine=engine, inside=night.archive.root)
-            logs.append(log.as_regression(one.fingerprint))
+    for finding in night.night.findings:
+        if finding.sighting.engine == engine and finding.sighting.status in (Status.RECURRING, Status.REOPENED):
+            log = load_log(log_path(night, finding), engine=engine, inside=night.archive.root)
+            logs.append(log.as_regression(finding.fingerprint))
     return logs
 
 
@@ -142,14 +142,14 @@ class _Gathered:
             if not run.features <= features:
                 features |= run.features
                 rare.append(run)
-        findings = [one for name, one in done.result.findings.items() if name not in self._known[key.engine]]
+        findings = [finding for name, finding in done.result.findings.items() if name not in self._known[key.engine]]
         return ShardFile(record=record_of(key.engine, key.ordinal, BATCHES, done), findings=findings, rare=rare)
 
     def add(self, shard: ShardFile, *, is_new: bool = False) -> None:
         record, night = shard.record, self._night
-        for one in shard.rare:
-            self._features[record.engine] |= one.features
-            self.rare.append((record.engine, one))
+        for rare in shard.rare:
+            self._features[record.engine] |= rare.features
+            self.rare.append((record.engine, rare))
         first_seen = [name for name in record.tallies.probes if (record.engine, name) not in self._probes]
         self._probes.update((record.engine, name) for name in first_seen)
         if not is_new:
@@ -176,7 +176,7 @@ class _Gathered:
 
 def _sum_up(night: Coordinator, plan: Plan, shards: Sequence[ShardFile]) -> None:
     """Add up the shards of an engine, and judge its coverage."""
-    of_night, tallies, records = night.engine(plan.engine), Tallies(), [one.record for one in shards]
+    of_night, tallies, records = night.engine(plan.engine), Tallies(), [shard.record for shard in shards]
     for record in records:
         tallies.add(record.tallies)
     deaths = [death for record in records for death in record.unexplained_deaths]

@@ -23,7 +23,7 @@ def judgement_of(night: Night) -> Judgement:
     codes = [ExitCode.MISUSE] * bool(night.errors)
     codes += [ExitCode.NONDETERMINISTIC for one in night.engines if one.diverged]
     codes += [ExitCode.RED] * bool(red_reasons(night))
-    codes += [code_of(one) for one in night.findings if not excuse_of(night, one)]
+    codes += [code_of(finding) for finding in night.findings if not excuse_of(night, finding)]
     has_known = any(one.tallies.known for one in night.engines)
     found = judged(codes, has_known=has_known, is_judged=not any(one.why_not_judged for one in night.engines))
     return found._replace(verdict=NOT_READABLE) if found.exit_code is ExitCode.MISUSE else found
@@ -32,7 +32,7 @@ def judgement_of(night: Night) -> Judgement:
 def next_step(night: Night) -> str:
     """What to do after the night; "" if there is nothing to do."""
     code, verdict = judgement_of(night)
-    counting = [one for one in night.findings if not excuse_of(night, one) and code_of(one) is code]
+    counting = [finding for finding in night.findings if not excuse_of(night, finding) and code_of(finding) is code]
     return NEXT.get(verdict, "").format(name=counting[0].folder if counting else "")
 
 
@@ -47,7 +47,7 @@ def excuse_of(night: Night, finding: FindingOfNight) -> str:
 def red_reasons(night: Night) -> list[str]:
     """The reasons for which a night without a finding is red."""
     return [
-        *(f"{one.engine}: canary {one.result}" for one in night.canaries if one.is_missed),
+        *(f"{canary.engine}: canary {canary.result}" for canary in night.canaries if canary.is_missed),
         *(f"{one.engine}: {owed}" for one in night.engines for owed in one.owed),
     ]
 

@@ -135,7 +135,7 @@ class Backtest:
                 outcomes[finding.log] = self._outcome_of_searches(new, finding, old.search, searches)
         found = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
         bugs |= self._known_bugs(old.version, new, found)
-        inner = sum(one.cost.cpu_seconds for one in searches if one.seed not in were_searched)
+        inner = sum(search.cost.cpu_seconds for search in searches if search.seed not in were_searched)
         replays = Cost(part=f"{new}: replays of {old.version}", cpu_seconds=round(_cpu_seconds() - began - inner, 1))
         pair = Pair(
             old=old.version,
@@ -146,10 +146,10 @@ class Backtest:
                 )
                 for one in old.findings
             ],
-            costs=[old.search.cost, old.cost, replays, *(one.cost for one in searches)],
+            costs=[old.search.cost, old.cost, replays, *(search.cost for search in searches)],
             faults=[
                 *(f"{old.version}: {name}" for name in sorted(old.search.faults)),
-                *(f"{new}: {name}" for name in sorted({*chain.from_iterable(one.faults for one in searches)})),
+                *(f"{new}: {name}" for name in sorted({*chain.from_iterable(search.faults for search in searches)})),
             ],
         )
         return self._keep(self._pair_path(old.version, new), pair)
@@ -186,14 +186,14 @@ class Backtest:
             fingerprints=sorted({*tallies.failures, *result.findings}),
             known=sorted({bug for names in tallies.known for bug in names_in(names)}),
             faults=result.target_faults | deaths,
-            findings=[one.changed(path=None) for one in result.findings.values()],
+            findings=[finding.changed(path=None) for finding in result.findings.values()],
         )
         return self._keep(path, searched)
 
     def _shrunk(self, group: WorkerGroup, version: str, search: Searched) -> Sequence[Finding]:
         """The reports of the findings of a search, whose shrinks go on from where the search has left them."""
         path, name = self._search_path(version, search.seed), f"{self.engine}=={version}"
-        one_each = {one.fingerprint: one.admitted(path, name) for one in search.findings}
+        one_each = {finding.fingerprint: finding.admitted(path, name) for finding in search.findings}
         findings = [one_each[fingerprint] for fingerprint in sorted(one_each)]
         budget = ShrinkBudget(cpu_seconds=min(SHRINK_CPU_S, SHRINKS_CPU_S / max(1, len(findings))))
         if self.budget.max_runs is not None:
@@ -242,16 +242,16 @@ class Backtest:
         self, new: str, finding: Frozen, before: Searched, searches: Sequence[Searched]
     ) -> tuple[Outcome, str]:
         """The outcome of a finding whose log passes: do the same searches still meet it, also as a known bug?"""
-        for one in searches:
-            seed = f"the search with seed {one.seed}"
-            if one.cost.runs < MIN_RUNS_SHARE * before.cost.runs:
-                return Outcome.NOT_JUDGED, f"{seed} made {one.cost.runs} runs, before {before.cost.runs}"
-            for name, text in one.faults.items():  # of the adapter: they end runs, which may miss failures
+        for search in searches:
+            seed = f"the search with seed {search.seed}"
+            if search.cost.runs < MIN_RUNS_SHARE * before.cost.runs:
+                return Outcome.NOT_JUDGED, f"{seed} made {search.cost.runs} runs, before {before.cost.runs}"
+            for name, text in search.faults.items():  # of the adapter: they end runs, which may miss failures
                 if name not in before.faults and not name.startswith(BEFORE_RUNS):
                     return Outcome.NOT_JUDGED, f"{seed}: {text}"
-            if finding.fingerprint in one.fingerprints:
+            if finding.fingerprint in search.fingerprints:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {finding.fingerprint}"
-            known = {name: self._known_bug(new, name).fingerprints for name in one.known}
+            known = {name: self._known_bug(new, name).fingerprints for name in search.known}
             if same := [name for name in known if name == finding.bug or finding.fingerprint in known[name]]:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {same[0]}"
         return Outcome.FOUND, ""

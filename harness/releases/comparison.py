@@ -40,7 +40,7 @@ def released(name: str) -> ReleasedTarget[Any]:
 
 def compared(target: ReleasedTarget[Any], against: str | None = None) -> Comparison:
     """A release beside another one, by default beside the newest older release that is installed."""
-    older = [one for one in target.releases.installed() if parsed(one) < parsed(target.version())]
+    older = [version for version in target.releases.installed() if parsed(version) < parsed(target.version())]
     if against is None and not older:
         want = f"run: swarden engines install {target.name}==VERSION of the release that worked before"
         raise UsageError(f"{target.process}: no older release is installed to compare it with; {want}")
@@ -55,7 +55,7 @@ def may_have_new_owner(target: ReleasedTarget[Any], comparison: Comparison) -> b
     """
     tried = [parsed(bug.tried) for bug in target.known_bugs().values()]
     is_newer = parsed(target.version()) > max(tried, default=())
-    return is_newer and any(one.kind == NEW for one in comparison.differences)
+    return is_newer and any(difference.kind == NEW for difference in comparison.differences)
 
 
 def is_leak(fingerprint: str) -> bool:
@@ -73,14 +73,14 @@ def figures_of(target: ReleasedTarget[Any], comparison: Comparison) -> dict[str,
         "digest": comparison.new.digest,
         "differences": [
             {
-                "kind": one.kind,
-                "what": one.what,
-                "now": list(one.now),
-                "uses": [str(use) for use in one.uses],
-                "laws": list(one.laws),
-                "settings": _settings(target, one),
+                "kind": difference.kind,
+                "what": difference.what,
+                "now": list(difference.now),
+                "uses": [str(use) for use in difference.uses],
+                "laws": list(difference.laws),
+                "settings": _settings(target, difference),
             }
-            for one in comparison.differences
+            for difference in comparison.differences
         ],
     }
 
@@ -89,14 +89,14 @@ def lines_of(target: ReleasedTarget[Any], comparison: Comparison) -> Iterator[st
     """A line for each name that differs, and the laws that the differences make not applicable."""
     names, modules = counted(len(comparison.table), "name"), counted(len(comparison.new.modules), "module")
     yield f"{target.process}, beside {comparison.version}: the adapter reads {names} of {modules}"
-    differences = [one for one in comparison.differences if one.kind != NEW]
+    differences = [difference for difference in comparison.differences if difference.kind != NEW]
     alone = [group for _, [*group] in groupby(differences, key=lambda one: (one.kind, one.name))]
     for same in _by_class(alone):
         kind = same[0].kind
         yield f"{kind:<10}{_text_of(same)}"
         if kind == MISSING and (settings := _settings(target, same[0])):
             yield f"{'':<10}not drawn without it: {', '.join(settings)}"
-        if laws := list(dict.fromkeys(law for one in same for law in one.laws)):
+        if laws := list(dict.fromkeys(law for difference in same for law in difference.laws)):
             yield f"{'':<10}not applicable where it cannot be read: {', '.join(laws)}"
     for place, fresh in _new_names(comparison).items():
         yield f"{NEW:<10}{place}: {', '.join(fresh)}"
@@ -108,9 +108,9 @@ def lines_of(target: ReleasedTarget[Any], comparison: Comparison) -> Iterator[st
 def _new_names(comparison: Comparison) -> Mapping[str, Sequence[str]]:
     """The names that are new, by the class that has them; new classes by their module."""
     found: dict[str, list[str]] = defaultdict(list)
-    for one in comparison.differences:
-        if one.kind == NEW:
-            found[one.place].append(_without_place(one))
+    for difference in comparison.differences:
+        if difference.kind == NEW:
+            found[difference.place].append(_without_place(difference))
     return dict(sorted(found.items()))
 
 
@@ -128,16 +128,16 @@ def _by_class(groups: Iterable[list[Difference]]) -> Iterator[list[Difference]]:
             yield together
 
 
-def _without_place(one: Difference) -> str:
-    return one.what.removeprefix(one.place).lstrip(".:")
+def _without_place(difference: Difference) -> str:
+    return difference.what.removeprefix(difference.place).lstrip(".:")
 
 
 def _text_of(same: Sequence[Difference]) -> str:
     first, more = same[0], len(same) - 1
-    if len({one.name for one in same}) > 1:
-        places = Counter(re.split(r"[.:]", now.partition("(")[0])[-2] for one in same for now in one.now)
+    if len({difference.name for difference in same}) > 1:
+        places = Counter(re.split(r"[.:]", now.partition("(")[0])[-2] for difference in same for now in difference.now)
         now = f"; some of them now in {_some([name for name, _ in places.most_common()])}" if places else ""
-        uses = list(dict.fromkeys(str(use) for one in same for use in one.uses))
+        uses = list(dict.fromkeys(str(use) for difference in same for use in difference.uses))
         return f"{first.place}: {', '.join(map(_without_place, same))}{now}; used at {_some(uses)}"
     text = first.what + (f" and {more} more of this name" if more else "")
     text += f"; now {_some(first.now)}" if first.now else ""
@@ -149,10 +149,10 @@ def _some(texts: Sequence[str]) -> str:
     return ", ".join(texts[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _settings(target: ReleasedTarget[Any], one: Difference) -> list[str]:
+def _settings(target: ReleasedTarget[Any], difference: Difference) -> list[str]:
     """The settings of the target that a release without a part does not have."""
     needed = declared(target.config_type, IfReleaseHas)
-    return [name for name, (feature,) in needed.items() if feature in one.features]
+    return [name for name, (feature,) in needed.items() if feature in difference.features]
 
 
 def rows_of(table: Mapping[str, Sequence[Use]]) -> dict[str, list[dict[str, Any]]]:

@@ -69,8 +69,8 @@ class Definitions:
     def by_name(self) -> Mapping[str, Sequence[Definition]]:
         found: dict[str, list[Definition]] = defaultdict(list)
         for module, tree in self.modules.items():
-            for one in defined(module, tree.body):
-                found[one.name].append(one)
+            for node in defined(module, tree.body):
+                found[node.name].append(node)
         return found
 
     @cached_property
@@ -116,7 +116,7 @@ class Definitions:
         module = owner if self._path(owner) is not None else owner.rpartition(".")[0]
         qualified = text.removeprefix(f"{module}.")
         tree = self._parsed(module) if module else None
-        return tree is not None and any(one.qualified == qualified for one in defined(module, tree.body))
+        return tree is not None and any(node.qualified == qualified for node in defined(module, tree.body))
 
     def module_of(self, place: str) -> str:
         """The module of a place, or of a dotted name in a module; else the name itself."""

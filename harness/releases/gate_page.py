@@ -67,14 +67,14 @@ class GatePage:
         logs: KnownLogs | None = None,
     ) -> None:
         self._target, self._gate, self._why_broken, self._mutes, self._logs = target, gate, why_broken, mutes, logs
-        failed = [one for one in gate.judged.values() if one.is_new or not one.finding.cause.bugs]
+        failed = [judged for judged in gate.judged.values() if judged.is_new or not judged.finding.cause.bugs]
         self._failed = sorted(  # new ones come first, of these those that fail each time, and then short ones
             failed, key=lambda one: (one.rank, one.is_flaky, bool(one.finding.cause.bugs), one.finding.ops)
         )
 
     @cached_property
     def new(self) -> Sequence[Judged]:
-        return [one for one in self._failed if one.is_new and not self._mute_of(one)]
+        return [judged for judged in self._failed if judged.is_new and not self._mute_of(judged)]
 
     @property
     def reach(self) -> Reach:
@@ -84,11 +84,11 @@ class GatePage:
     @cached_property
     def unanswered(self) -> Sequence[Judged]:
         """The failures of which nothing says whether they are new."""
-        return [one for one in self._failed if not one.is_new and not one.is_old]
+        return [judged for judged in self._failed if not judged.is_new and not judged.is_old]
 
     @cached_property
     def code(self) -> ExitCode:
-        doubtful = [one for one in self.new if self._is_doubtful(one)]
+        doubtful = [judged for judged in self.new if self._is_doubtful(judged)]
         codes = [ExitCode.MISUSE] * bool(self._why_broken) + [ExitCode.INTERRUPTED] * self._gate.head.is_interrupted
         codes += [ExitCode.RED] * bool(doubtful or self.unanswered or not self._gate.head.result.tallies.runs)
         is_worse = len(self.new) > len(doubtful) or bool(self._logs and self._logs.changed(PASSES, FAILS))
@@ -98,39 +98,39 @@ class GatePage:
         """The page as Markdown."""
         yield f"# {self._gate.plan.engine} beside {self._gate.base}"
         yield from ("", *(f"{plain(line)}  " for line in self._verdict()))
-        for one in self.new:
-            found = touched(self._gate.plan.change, one)
+        for judged in self.new:
+            found = touched(self._gate.plan.change, judged)
             lines = [f"- `{line.replace('`', chr(39))}`" for line in found.texts]
-            yield from ("", f"## New: {plain(one.name)}", "")
-            for note in self._notes(one):
+            yield from ("", f"## New: {plain(judged.name)}", "")
+            for note in self._notes(judged):
                 yield from (note, "")
             yield from (found.how, *lines, "", "```")
-            yield from (*(str(line).replace("```", "'''") for line in one.finding.story), "```")
+            yield from (*(str(line).replace("```", "'''") for line in judged.finding.story), "```")
         for title, rows in self._tables().items():
             yield from ("", f"## {title}", "", *rows)
-        if self._why_broken or self._logs or any(is_leak(one.finding.fingerprint) for one in self.new):
+        if self._why_broken or self._logs or any(is_leak(judged.finding.fingerprint) for judged in self.new):
             yield from ("", "## What the adapter reads", "", "```", *self._adapter_lines(), "```")
 
     def short_lines(self) -> Iterator[str]:
         """The page for a terminal: without the histories, and one story for the failures that touch the same lines."""
         yield from self._verdict()
         told: list[Touched] = []
-        for one in self.new:
-            found = touched(self._gate.plan.change, one)
+        for judged in self.new:
+            found = touched(self._gate.plan.change, judged)
             if found.lines and found in told:
-                yield f"new, at the same lines: {one.name}  {one.finding.path}"
+                yield f"new, at the same lines: {judged.name}  {judged.finding.path}"
                 continue
             told.append(found)
-            yield from ("", f"new: {one.name}", *self._notes(one), found.how)
+            yield from ("", f"new: {judged.name}", *self._notes(judged), found.how)
             yield from (f"  {text}" for text in found.texts)
-            yield from (str(line) for line in one.finding.story if line.part in IN_SHORT)
+            yield from (str(line) for line in judged.finding.story if line.part in IN_SHORT)
 
     def annotations(self, sources: str) -> Iterator[str]:
         """Workflow commands of GitHub that show each new failure at the nearest of the changed lines that it touches.
 
         A failure that may be a vulnerability has none.  `sources` is the folder of the repository that has the package.
         """
-        for one in [one for one in self.new if not _may_be_vulnerability(one)][:MOST_ANNOTATIONS]:
+        for one in [judged for judged in self.new if not _may_be_vulnerability(judged)][:MOST_ANNOTATIONS]:
             found, properties = touched(self._gate.plan.change, one), {"title": one.finding.name}
             if found.lines:
                 properties |= {"file": f"{sources}{found.lines[0].path}", "line": f"{found.lines[0].number}"}
@@ -141,7 +141,7 @@ class GatePage:
     def _verdict(self) -> Iterator[str]:
         """The lines of the verdict; a change that was not reached comes first."""
         result = self._gate.head.result
-        tallies, old = result.tallies, [one for one in self._failed if one.is_old]
+        tallies, old = result.tallies, [judged for judged in self._failed if judged.is_old]
         reach = [self.reach.summary] * bool(tallies.runs and self._logs is None)
         if not self.reach.is_reached:
             yield from reach
@@ -162,8 +162,8 @@ class GatePage:
         yield f"{laws} in {made} in {result.seconds:.0f} s"
 
     def _tables(self) -> Mapping[str, Sequence[str]]:
-        aside = [one for one in self._failed if one.is_new and self._mute_of(one)]
-        muted = [(f"{one.finding.name} {self._mute_of(one)}", str(one.finding.path)) for one in aside]
+        aside = [judged for judged in self._failed if judged.is_new and self._mute_of(judged)]
+        muted = [(f"{judged.finding.name} {self._mute_of(judged)}", str(judged.finding.path)) for judged in aside]
         lists = {
             "Changed lines that did not run": self.reach.details if self._logs is None else [],
             "Broken": self._why_broken,
@@ -179,7 +179,7 @@ class GatePage:
         sections = {
             "Not judged by the base": table(FAILURE, map(_row, self.unanswered)),
             "Put aside": table(("put aside", "op-log"), muted),
-            "Failing on the base, too": table(FAILURE, [_row(one) for one in self._failed if one.is_old]),
+            "Failing on the base, too": table(FAILURE, [_row(judged) for judged in self._failed if judged.is_old]),
             **{title: [f"- {plain(line)}" for line in lines] for title, lines in lists.items()},
         }
         return {title: rows for title, rows in sections.items() if rows not in ([], ["None."])}
@@ -190,19 +190,19 @@ class GatePage:
         except UsageError as error:  # a file that is not valid Python
             return [str(error)]
 
-    def _mute_of(self, one: Judged) -> Mute | None:
-        return mute_of(self._mutes, one.finding.name, one.finding.fingerprint)
+    def _mute_of(self, judged: Judged) -> Mute | None:
+        return mute_of(self._mutes, judged.finding.name, judged.finding.fingerprint)
 
-    def _is_doubtful(self, one: Judged) -> bool:
+    def _is_doubtful(self, judged: Judged) -> bool:
         """Whether a new failure does not fail each time, or can come from an owner that the adapter does not know."""
-        return one.is_flaky or self._has_new_owner(one)
+        return judged.is_flaky or self._has_new_owner(judged)
 
-    def _notes(self, one: Judged) -> list[str]:
-        notes = {NEW_OWNER: self._has_new_owner(one), f"{WARNING}.": _may_be_vulnerability(one)}
+    def _notes(self, judged: Judged) -> list[str]:
+        notes = {NEW_OWNER: self._has_new_owner(judged), f"{WARNING}.": _may_be_vulnerability(judged)}
         return [note for note, is_true in notes.items() if is_true]
 
-    def _has_new_owner(self, one: Judged) -> bool:
-        return is_leak(one.finding.fingerprint) and may_have_new_owner(self._target, self._comparison)
+    def _has_new_owner(self, judged: Judged) -> bool:
+        return is_leak(judged.finding.fingerprint) and may_have_new_owner(self._target, self._comparison)
 
     @cached_property
     def _comparison(self) -> Comparison:
@@ -221,13 +221,13 @@ class Touched(NamedTuple):
         return [*map(str, self.lines[:MOST_LINES]), *more]
 
 
-def touched(change: Sequence[ChangedLine], one: Judged) -> Touched:
+def touched(change: Sequence[ChangedLine], judged: Judged) -> Touched:
     """The changed lines in the functions of a failure's story, else those that ran.
 
     The line of the story itself comes first, then the functions that the story names last; of lines that ran, those in
     files of the story come first.
     """
-    places = [place for line in one.finding.story for place in places_in(line.text)]
+    places = [place for line in judged.finding.story for place in places_in(line.text)]
     of_functions: dict[ChangedLine, tuple[bool, int]] = {}
     of_files: set[ChangedLine] = set()
     for line in change:
@@ -239,10 +239,10 @@ def touched(change: Sequence[ChangedLine], one: Judged) -> Touched:
     if of_functions:
         nearest = sorted(of_functions, key=of_functions.__getitem__)
         return Touched(nearest, "Changed lines in the functions of its story:")
-    if one.ran:
-        ran = sorted([change[ordinal] for ordinal in sorted(one.ran)], key=lambda line: line not in of_files)
+    if judged.ran:
+        ran = sorted([change[ordinal] for ordinal in sorted(judged.ran)], key=lambda line: line not in of_files)
         return Touched(ran, "No changed line is in a function of its story; these ran in its op-log:")
-    is_known = one.ran is not None
+    is_known = judged.ran is not None
     return Touched([], f"Its story touches no changed line{'' if is_known else '; which of them ran was not seen'}.")
 
 
@@ -257,12 +257,12 @@ def _escaped(text: str, special: str) -> str:
     return "".join(f"%{ord(one):02X}" if one in f"%{special}" else one for one in text)
 
 
-def _may_be_vulnerability(one: Judged) -> bool:
+def _may_be_vulnerability(judged: Judged) -> bool:
     """Whether SECURITY.md may cover a failure; a log that is not shrunk can have ops that the failure does not need."""
-    finding = one.finding
+    finding = judged.finding
     ops = finding.log.ops if finding.engine_steps is not None else ()
     return any(may_be_vulnerability(name, ops) for name in finding.fingerprints)
 
 
-def _row(one: Judged) -> tuple[str, str, str]:
-    return one.name, str(one.finding.path or "in memory only"), one.end
+def _row(judged: Judged) -> tuple[str, str, str]:
+    return judged.name, str(judged.finding.path or "in memory only"), judged.end

@@ -79,7 +79,7 @@ class Adapter:
         """The modules and the names in them that the sources contain as strings, relative to the root."""
         nodes = chain.from_iterable(map(ast.walk, self.trees.values()))
         texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-        return {one.removeprefix(f"{self.root}.") for one in texts if DOTTED.fullmatch(one)}
+        return {text.removeprefix(f"{self.root}.") for text in texts if DOTTED.fullmatch(text)}
 
     @cached_property
     def features(self) -> Mapping[str, Set[str]]:
@@ -181,8 +181,8 @@ class Comparison:
 
     def _of_names(self) -> Iterator[Difference]:
         for name, uses in {INIT: (), **self.table}.items():
-            old = {one.qualified: one for one in self.old.by_name.get(name, ())}
-            new = {one.qualified: one for one in self.new.by_name.get(name, ())}
+            old = {definition.qualified: definition for definition in self.old.by_name.get(name, ())}
+            new = {definition.qualified: definition for definition in self.new.by_name.get(name, ())}
             fresh = [str(one) for key, one in new.items() if key not in old]
             for key, was in old.items():
                 kind, now = self._kind_of(was, new), fresh if key not in new else [new[key].form]
@@ -209,34 +209,34 @@ class Comparison:
 
     def _new(self) -> Iterator[Difference]:
         """New subclasses of the parts or of their bases, and new fields, members and attributes of the parts."""
-        old = {one.qualified for one in chain.from_iterable(self.old.by_name.values())}
+        old = {definition.qualified for definition in chain.from_iterable(self.old.by_name.values())}
         parts = {*self._new_classes.values()}
         modules = {self.new.module_of(place) for place in self.new.places}
         bases = {base for part in parts for base in (part, *self.new.classes.get(part, ()))}
         bases = {base for base in bases if any(one.module in modules for one in self.new.by_name.get(base, ()))}
-        for one in sorted(set(chain.from_iterable(self.new.by_name.values()))):
-            is_member = one.kind == ATTRIBUTE and one.owner in parts
-            is_kind = one.kind == CLASS and bool(bases & {*self.new.classes.get(one.name, ())})
-            if one.qualified not in old and one.name not in self.adapter.uses and (is_member or is_kind):
-                old.add(one.qualified)
-                yield Difference(NEW, str(one))
+        for definition in sorted(set(chain.from_iterable(self.new.by_name.values()))):
+            is_member = definition.kind == ATTRIBUTE and definition.owner in parts
+            is_kind = definition.kind == CLASS and bool(bases & {*self.new.classes.get(definition.name, ())})
+            if definition.qualified not in old and definition.name not in self.adapter.uses and (is_member or is_kind):
+                old.add(definition.qualified)
+                yield Difference(NEW, str(definition))
 
     def _unset(self) -> Iterator[Difference]:
         """Attributes that driven methods read of an object whose `__init__` is the adapter's, and did not before."""
         uses, seen = self.adapter.uses, set()
         roots = {name for name, places in uses.items() if any(use.how == READS for use in places)}
         replaced = stand_ins(self.adapter.trees.values())
-        for one in self.adapter.replacements:
-            stops = ({*uses} | one.methods) - roots | {INIT}
-            classes, kind = self._old_classes, self._new_classes.get(one.part, "")
-            old = reach_of(self.old, classes.get(one.part, ""), roots, stops, replaced)
-            if GETATTR not in one.methods:  # a method that needs more than the adapter sets is not driven
+        for replacement in self.adapter.replacements:
+            stops = ({*uses} | replacement.methods) - roots | {INIT}
+            classes, kind = self._old_classes, self._new_classes.get(replacement.part, "")
+            old = reach_of(self.old, classes.get(replacement.part, ""), roots, stops, replaced)
+            if GETATTR not in replacement.methods:  # a method that needs more than the adapter sets is not driven
                 stops |= {method for name, methods in old.items() if _last(name) not in uses for method in methods}
             for name, methods in sorted(reach_of(self.new, kind, roots, stops, replaced).items()):
                 place = f"{kind}.{name}"
                 if name not in old and _last(name) not in uses and place not in seen:
                     seen.add(place)
-                    use = Use(WRAPS, one.file, one.line, one.function)
+                    use = Use(WRAPS, replacement.file, replacement.line, replacement.function)
                     yield Difference(UNSET, f"{place} (read by {', '.join(sorted(methods))})", (), (use,))
 
     @cached_property

@@ -169,14 +169,14 @@ class TargetCheck(RunListener):
 
     def laws(self) -> list[str]:
         """The invariants that were evaluated, in the order of the catalogue."""
-        return [one.name for one in self._catalog if self.evaluated[one.name]]
+        return [law.name for law in self._catalog if self.evaluated[law.name]]
 
     def unmet(self) -> dict[str, str]:
         """The laws that lack no data, each with the condition that no run has met, as a question."""
         return {
-            one.name: f"{(one.given.__doc__ or '').partition('?')[0]}?"
-            for one in self._catalog
-            if one.given is not None and not self.evaluated[one.name] and not lacking(one, self.missing)
+            law.name: f"{(law.given.__doc__ or '').partition('?')[0]}?"
+            for law in self._catalog
+            if law.given is not None and not self.evaluated[law.name] and not lacking(law, self.missing)
         }
 
     def _silent_events(self) -> tuple[list[str], list[str]]:

@@ -90,11 +90,11 @@ class Ending:
         """Whether the engine ends a request unanswered that it serves in the run without, and no client aborts it."""
         served = [
             name
-            for name, one in without.requests.items()
-            if one.has_outputs and not one.is_aborted and one.reason in (None, *ANSWERED)
+            for name, request in without.requests.items()
+            if request.has_outputs and not request.is_aborted and request.reason in (None, *ANSWERED)
         ]
         ends = [self.requests[name] for name in served if name in self.requests]
-        return any(one.reason not in (None, *ANSWERED) and not one.is_aborted for one in ends)
+        return any(end.reason not in (None, *ANSWERED) and not end.is_aborted for end in ends)
 
 
 class FixTester:
@@ -169,7 +169,7 @@ class FixTester:
         return needed
 
     def _run(self, fixes: Sequence[str]) -> Ending:
-        others, reached = [one for one in self._candidates if one.name not in fixes], set[str]()
+        others, reached = [bug for bug in self._candidates if bug.name not in fixes], set[str]()
         log = self._log.with_fixes(fixes)
         drained = OpLog(log.header, [*log.ops, *[Drain()] * bool(fixes)])
         without = self.ending().failure if fixes else None
@@ -197,9 +197,9 @@ class FixTester:
 def _served(driver: Driver) -> dict[tuple[int, int], Served]:
     """What the client of each request has got so far."""
     return {
-        (engine, number): Served(len(one.tokens) > one.prompt_len, one.reason, one.is_aborted)
+        (engine, number): Served(len(expected.tokens) > expected.prompt_len, expected.reason, expected.is_aborted)
         for engine, system in enumerate(driver.systems)
-        for number, one in enumerate(system.reference.expectations.values())
+        for number, expected in enumerate(system.reference.expectations.values())
     }
 
 

@@ -184,7 +184,7 @@ class Gate:
 
     def _report(self, out: Path) -> None:
         """Shrink the new failures, and put the reports in their place."""
-        new = {name: one.finding for name, one in self.judged.items() if one.is_new}
+        new = {name: judged.finding for name, judged in self.judged.items() if judged.is_new}
         self.head.result.findings = {name: one for name, one in new.items() if not one.cause.bugs}
         reports: dict[float, Finding] = {}  # the name of a report can be another one
         found_at = {finding.found_cpu_seconds for finding in new.values()}
