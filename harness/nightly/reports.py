@@ -18,7 +18,7 @@ from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import replay_line
 from swarden.harness.report.wording import counted
 from swarden.harness.search.archive_files import write
-from swarden.harness.search.verification import names_in
+from swarden.harness.search.verification import bugs_in
 
 MAX_STORY_BYTES = 1 << 20  # in junit.xml
 KNOWN_HEADS = ("known bug", "engine", "failed runs", "effect", "upstream")
@@ -110,7 +110,7 @@ class KnownFailures(NamedTuple):
     """The failed runs of a known bug on an engine, or of several that are known together."""
 
     engine: str
-    names: str
+    cause: str
     runs: int
     bugs: Sequence[BugView]
 
@@ -124,16 +124,16 @@ def known_of(night: Night) -> list[KnownFailures]:
             bugs = {name: view_of(bug, target) for name, bug in target.known_bugs().items()}
         except UnknownEngine:
             bugs = {}
-        for names, runs in engine.tallies.known.most_common():
-            views = [bugs.get(name, BugView(name, "")) for name in names_in(names)]
-            found.append(KnownFailures(engine.engine, names, runs, views))
+        for cause, runs in engine.tallies.known.most_common():
+            views = [bugs.get(name, BugView(name, "")) for name in bugs_in(cause)]
+            found.append(KnownFailures(engine.engine, cause, runs, views))
     return found
 
 
-def _known_row(known: KnownFailures) -> Sequence[str]:
-    effects = [bug.effect for bug in known.bugs]
-    upstream = [address for bug in known.bugs for address in bug.upstream]
-    return known.names, known.engine, str(known.runs), "; ".join(effects), " ".join(upstream) or "no issue found"
+def _known_row(failed: KnownFailures) -> Sequence[str]:
+    effects = [bug.effect for bug in failed.bugs]
+    upstream = [address for bug in failed.bugs for address in bug.upstream]
+    return failed.cause, failed.engine, str(failed.runs), "; ".join(effects), " ".join(upstream) or "no issue found"
 
 
 def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:

@@ -32,7 +32,7 @@ from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block
 from swarden.harness.search.traffic.profiles import PROFILES
-from swarden.harness.search.verification import names_in
+from swarden.harness.search.verification import bugs_in
 from swarden.harness.search.workers import WorkerGroup
 
 HANG_S = 60.0
@@ -184,7 +184,7 @@ class Backtest:
                 ops=sum(tallies.ops.values()),
             ),
             fingerprints=sorted({*tallies.failures, *result.findings}),
-            known=sorted({bug for names in tallies.known for bug in names_in(names)}),
+            known=sorted({bug for cause in tallies.known for bug in bugs_in(cause)}),
             faults=result.target_faults | deaths,
             findings=[finding.changed(path=None) for finding in result.findings.values()],
         )

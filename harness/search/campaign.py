@@ -333,15 +333,15 @@ class Worker(RunListener):
             raise error.exceptions[0] from None
 
     def _found(self, failure: Failure, log: OpLog) -> Finding:
-        """The finding of a failed run; a failure behind known bugs is planted with their fixes."""
+        """The finding of a failed run; the log of a failure that known bugs hide has their fixes."""
         cause = self._steering.cause_of(failure, log)
-        behind = log.with_fixes(cause.behind)
+        fixed = log.with_fixes(cause.fails_with)
         if not cause.revealed:
-            return self._finding(failure, behind, cause)
-        other = failure_like(behind, cause.revealed, self._beat_now)
+            return self._finding(failure, fixed, cause)
+        other = failure_like(fixed, cause.revealed, self._beat_now)
         if other is None:
             return self._finding(failure, log, cause)
-        return self._finding(other, behind.as_regression(cause.revealed), cause)
+        return self._finding(other, fixed.as_regression(cause.revealed), cause)
 
     def _finding(self, failure: Failure, log: OpLog, cause: Cause) -> Finding:
         """The finding of a failure; its story is made when it is reported, unless it may not fail again then."""

@@ -189,8 +189,8 @@ class Reporting:
 
     def _without_needless_fixes(self, log: OpLog, finding: Finding) -> OpLog:
         """The log with only those of the fixes planted to exclude known bugs without which it fails otherwise."""
-        behind = finding.cause.behind
-        for needless in (behind, *((name,) for name in behind)):
+        planted = finding.cause.fails_with
+        for needless in (planted, *((name,) for name in planted)):
             fixes = tuple(name for name in log.header.fixes if name not in needless)
             bare = log.with_header(fixes=fixes)
             if fixes != log.header.fixes and failure_like(bare, finding.fingerprint, self._beat) is not None:

@@ -23,7 +23,7 @@ from swarden.harness.search.keys import kind_of
 from swarden.harness.search.mutes import Mute, active, mute_of
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.traffic.profiles import MAX_NOOP_SHARE, MIN_OCCURRENCES, PROFILES, Profile
-from swarden.harness.search.verification import known_lines, muted_by, names_in, times, upstream_of
+from swarden.harness.search.verification import bugs_in, known_lines, muted_by, times, upstream_of
 from swarden.invariants.catalog import catalog_of
 
 PLATEAU_SHARE = 0.1  # of the runs of a campaign: if the last ones reach nothing new, more of them hardly will
@@ -162,10 +162,10 @@ class Outcome:
             hidden = f"{counted(releases.num_embargoed, 'finding')} of {self.target.name} under embargo"
             lines.append(f"{hidden}: before you publish a new one, see SECURITY.md")
         known = Counter(tallies.known)
-        for names, runs in tallies.known.items():
-            if (mute := muted_by(names, self.active)) is not None:
-                muted.append(f"muted: {names}{times(runs)} {mute}")
-                del known[names]
+        for cause, runs in tallies.known.items():
+            if (mute := muted_by(cause, self.active)) is not None:
+                muted.append(f"muted: {cause}{times(runs)} {mute}")
+                del known[cause]
         lines += [*known_lines(known, self.target), *muted]
         num_known, num_failed = tallies.known.total(), tallies.failed_runs
         if num_known > num_failed / 2 and not self.plan.fixes:
@@ -218,7 +218,7 @@ class Outcome:
             "findings": [finding.figures() | self._figures(finding) for finding in self.findings],
             "known": [
                 {
-                    "bugs": names_in(name),
+                    "bugs": bugs_in(name),
                     "runs": runs,
                     "upstream": upstream_of(name, self.target),
                     "muted": str(muted_by(name, self.active) or "") or None,

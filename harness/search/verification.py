@@ -38,13 +38,13 @@ class Cause:
 
     `bugs` are the known bugs whose fixes make its log pass: all together and no fewer, or each alone if `is_either`.
     If there are none, `namesakes` are the known bugs that have its fingerprint, each with the reason for which it is
-    not verified, and `behind` the fixes with which the log still fails; `revealed` is the fingerprint of that failure
-    if it is another one.
+    not verified, and `fails_with` the fixes with which the log still fails; `revealed` is the fingerprint of that
+    failure if it is another one.
     """
 
     bugs: tuple[str, ...] = ()
     namesakes: Mapping[str, str] = field(default_factory=dict)
-    behind: tuple[str, ...] = ()
+    fails_with: tuple[str, ...] = ()
     is_either: bool = False
     revealed: str = ""
 
@@ -92,10 +92,10 @@ class Verifier:
         if left is None or left.op_index != failure.op_index:  # they refuse what the log asks for, or delay it
             return Cause(namesakes=why)
         if not is_same_left:
-            return Cause(behind=tuple(named), revealed=left.fingerprint)
+            return Cause(fails_with=tuple(named), revealed=left.fingerprint)
         last = tester.ending(together)
         is_last = last.is_of(failure) and last.failure is not None and last.failure.op_index == failure.op_index
-        return Cause(namesakes=why, behind=tuple(together if is_last else named))
+        return Cause(namesakes=why, fails_with=tuple(together if is_last else named))
 
     def _why_not(self, name: str, tester: FixTester | None = None) -> str:
         patch = self._fixes.get(name)
@@ -136,26 +136,26 @@ class Verifier:
         return together
 
 
-def muted_by(known: str, mutes: Mapping[str, Mute]) -> Mute | None:
+def muted_by(cause: str, mutes: Mapping[str, Mute]) -> Mute | None:
     """The mute of a bug whose fix alone cures, or of all bugs that are known together; None if there is none."""
-    for together in known.split(OR):
-        found = [mutes.get(name) for name in together.split(AND)]
-        if all(found):
-            return found[0]
+    for together in cause.split(OR):
+        of_bugs = [mutes.get(bug) for bug in together.split(AND)]
+        if all(of_bugs):
+            return of_bugs[0]
     return None
 
 
-def names_in(known: str) -> list[str]:
-    """The names of the bugs in the `name` of a Cause."""
-    return known.replace(OR, AND).split(AND)
+def bugs_in(cause: str) -> list[str]:
+    """The names of the bugs in the name of a Cause."""
+    return cause.replace(OR, AND).split(AND)
 
 
-def known_lines(known: Counter[str], target: Target) -> list[str]:
+def known_lines(runs_by_cause: Counter[str], target: Target) -> list[str]:
     """A line for each known bug, or each group of bugs that are known together, the most frequent first."""
     lines = []
-    for names, runs in known.most_common():
-        place = upstream_of(names, target)
-        lines.append(f"known: {names}{times(runs)}" + (f" ({place})" if place else ""))
+    for cause, runs in runs_by_cause.most_common():
+        place = upstream_of(cause, target)
+        lines.append(f"known: {cause}{times(runs)}" + (f" ({place})" if place else ""))
     return lines
 
 
@@ -164,13 +164,13 @@ def times(runs: int) -> str:
     return f" \N{MULTIPLICATION SIGN}{runs}" if runs else ""
 
 
-def upstream_of(names: str, target: Target) -> str:
-    """Where known bugs are described: the issue or pull request to comment on, else the first related one.
+def upstream_of(cause: str, target: Target) -> str:
+    """Where the bugs of a cause are described: the issue or pull request to comment on, else the first related one.
 
     A bug that the target does not have any more is left out; "" if no bug is left.
     """
     of_target = target.known_bugs()
-    bugs = [of_target[name] for name in names_in(names) if name in of_target]
+    bugs = [of_target[name] for name in bugs_in(cause) if name in of_target]
     return ", ".join(dict.fromkeys(_described(bug, target.name) for bug in bugs))
 
 

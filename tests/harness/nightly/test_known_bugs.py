@@ -17,7 +17,7 @@ from swarden.harness.search.verification import Cause
 from tests.harness.some_bugs import OF_BLOCKS, OF_PROMPTS, STUCK, swarden_with_bugs
 
 PATH = ROOT / "tests/quality/oplogs/B18.oplog"
-CAUSE = Cause(namesakes={OF_BLOCKS: DOES_NOT_HELP}, behind=(OF_PROMPTS,), revealed=STUCK)
+CAUSE = Cause(namesakes={OF_BLOCKS: DOES_NOT_HELP}, fails_with=(OF_PROMPTS,), revealed=STUCK)
 
 
 def test_finding_is_read_from_its_file_as_it_was(tmp_path):

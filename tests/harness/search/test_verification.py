@@ -101,7 +101,7 @@ def test_bug_whose_fix_does_not_help_is_a_namesake_that_is_not_verified(cause_of
     cause = cause_of(LONG)
 
     assert cause.namesakes == dict.fromkeys([OF_BLOCKS, OF_PROMPTS, USELESS], DOES_NOT_HELP)
-    assert set(cause.behind) == {OF_BLOCKS, OF_PROMPTS, USELESS}
+    assert set(cause.fails_with) == {OF_BLOCKS, OF_PROMPTS, USELESS}
 
 
 def test_fix_that_is_planted_already_is_not_tried(cause_of):
@@ -175,7 +175,7 @@ def test_log_is_not_behind_fixes_that_delay_its_failure_until_behind_its_end(cau
 
     monkeypatch.setattr(FixTester, "_run", delayed)
 
-    assert cause_of(LONG).behind == ()
+    assert cause_of(LONG).fails_with == ()
 
 
 def test_nothing_is_known_of_a_log_with_a_mutant(cause_of):
@@ -188,7 +188,7 @@ def test_other_failure_with_the_fixes_is_revealed(cause_of, target, change):
     cause = cause_of(WHOLE)
 
     assert cause.revealed.startswith("AttributeError/")
-    assert OF_BLOCKS in cause.behind
+    assert OF_BLOCKS in cause.fails_with
 
 
 def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(target, change):
