@@ -27,8 +27,8 @@ bug(
     "S241",
     "a request that is aborted while it waits is reported as stopped: its client takes an empty answer for a whole one",
     at="swarden.engine_under_test.engine:Engine.abort",
-    healthy="Ending(FinishReason.ABORT)",
-    broken="Ending(FinishReason.STOP if request in self.scheduler.waiting else FinishReason.ABORT)",
+    healthy="Ending(events.FinishReason.ABORT)",
+    broken="Ending(events.FinishReason.STOP if request in self.scheduler.waiting else events.FinishReason.ABORT)",
     caught_by=("aborts_are_reported_as_such",),
 )
 
