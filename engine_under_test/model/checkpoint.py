@@ -11,9 +11,8 @@ from safetensors import SafetensorError, safe_open
 
 from swarden.engine_under_test.errors import CheckpointError
 from swarden.engine_under_test.limits import MAX_JSON_BYTES, MAX_SHARDS
-from swarden.engine_under_test.model.config_file import ConfigFile
 from swarden.engine_under_test.model.decoder import Decoder
-from swarden.engine_under_test.model.files import REMEDY, is_in, path_in, read_json
+from swarden.engine_under_test.model.files import REMEDY, ConfigFile, is_in, path_in, read_json
 from swarden.engine_under_test.model.spec import ModelSpec
 from swarden.engine_under_test.model.spec_config import spec_of
 from swarden.engine_under_test.model.weights import EMBEDDING, HEAD, tensor_shapes

@@ -1,16 +1,29 @@
-"""The files of a checkpoint directory: each is inside it, and is read only up to its limit."""
+"""The files of a checkpoint directory: each is inside it, and is read only up to its limit.
+
+The keys of a config.json are checked as they are read.
+"""
 
 import json
 import os
+from collections.abc import Container, Mapping
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
 from swarden.engine_under_test.errors import CheckpointError
-from swarden.engine_under_test.limits import MAX_JSON_BYTES, MAX_JSON_DEPTH
+from swarden.engine_under_test.limits import (
+    MAX_FRACTION,
+    MAX_JSON_BYTES,
+    MAX_JSON_DEPTH,
+    MAX_NUMBER,
+    MAX_SIZE,
+    MIN_FRACTION,
+)
 
 REMEDY = "download the checkpoint again"
 SNAPSHOTS = "snapshots"  # the cache of Hugging Face has <repository>/snapshots/<revision>, with links to …
 BLOBS = "blobs"  # … <repository>/blobs
+SLIDING, FULL = "sliding_attention", "full_attention"  # the layer types
 
 
 def path_in(directory: Path, name: str) -> Path:
@@ -79,3 +92,99 @@ def _number_or_object(read: dict[str, Any]) -> Any:
     """Read a number that JSON lacks (an infinity or NaN), which transformers writes as an object."""
     number = read.get("__float__")
     return float(number) if number in ("Infinity", "-Infinity", "NaN") and len(read) == 1 else read
+
+
+class ConfigFile:
+    """One JSON object of a configuration.  An invalid key raises a CheckpointError that names the file and the key."""
+
+    def __init__(self, values: Mapping[str, Any], source: str, *, within: str = "") -> None:
+        """`source` names the file, `within` the keys that lead to this object, each followed by a dot."""
+        self.values = values
+        self._source = source
+        self._within = within
+
+    def __contains__(self, key: str) -> bool:
+        """Whether the key has a value; the value null counts as absent."""
+        return self.values.get(key) is not None
+
+    def has(self, key: str) -> bool:
+        """Whether the key is in the file, even as null."""
+        return key in self.values
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> "ConfigFile":
+        """The object with defaults for absent keys.  Null replaces a default, except the default of an object."""
+        written = {
+            key: value
+            for key, value in self.values.items()
+            if value is not None or not isinstance(defaults.get(key), Mapping)
+        }
+        return ConfigFile({**defaults, **written}, self._source, within=self._within)
+
+    def refuse_others(self, read: Container[str], fixed: Mapping[str, Any], *, reader: str) -> None:
+        """Raises CheckpointError for a key in neither `read` nor `fixed`, and for a key in `fixed` with another value.
+
+        Null counts as absent; for a flag it counts as false.  `reader` is the subject of the message.
+        """
+        for key, value in self.values.items():
+            if key in fixed and value != fixed[key] and (value is not None or fixed[key] is True):
+                raise self.refusal(key, f"is {shortened(value)}, which {reader} does not support; want {fixed[key]!r}")
+            if key not in fixed and key not in read and value is not None:
+                raise self.refusal(key, f"is not supported for {reader}; remove it if the model does not depend on it")
+
+    def refusal(self, key: str, problem: str) -> CheckpointError:
+        return CheckpointError(f"{self._source}: {self._within}{key} {problem}")
+
+    def raw(self, key: str) -> Any:
+        if key not in self:
+            raise self.refusal(key, "is missing; add it as save_pretrained of transformers does")
+        return self.values[key]
+
+    def count(self, key: str, *, least: int = 1, most: int = MAX_SIZE) -> int:
+        """An integer of at least `least` and at most `most`."""
+        value = self.raw(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise self.refusal(key, f"is {shortened(value)}; want an integer from {least} to {most}")
+        return value
+
+    def number(self, key: str) -> float:
+        """A positive number, neither tiny nor huge."""
+        value = self.raw(key)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not MIN_FRACTION <= value <= MAX_FRACTION:
+            raise self.refusal(
+                key, f"is {shortened(value)}; want a positive number, from {MIN_FRACTION} to {MAX_FRACTION}"
+            )
+        return float(value)
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self.raw(key) if key in self else default
+        if not isinstance(value, bool):
+            raise self.refusal(key, f"is {shortened(value)}; want true or false")
+        return value
+
+    def items(self, key: str, *, what: str) -> list[Any]:
+        """A list; `what` names its items for the message."""
+        value = self.raw(key)
+        if not isinstance(value, list):
+            raise self.refusal(key, f"is {shortened(value)}; want a list of {what}")
+        return value
+
+    def choice(self, key: str, choices: Mapping[str, object]) -> str:
+        value = self.raw(key)
+        if not isinstance(value, str) or value not in choices:
+            raise self.refusal(key, f"is {shortened(value)}; want one of {', '.join(choices)}")
+        return value
+
+    def token_ids(self, key: str) -> tuple[int, ...]:
+        """The token ids in the file under a key: one id, a list of ids, or none."""
+        value = self.raw(key) if key in self else []
+        ids = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= MAX_NUMBER for one in ids):
+            raise self.refusal(key, f"is {shortened(value)}; want a token id or a list of token ids")
+        return tuple(ids)
+
+    def inner(self, key: str) -> "ConfigFile":
+        value = self.raw(key)
+        if not isinstance(value, dict):
+            raise self.refusal(key, f"is {shortened(value)}; want an object")
+        return ConfigFile(value, self._source, within=f"{self._within}{key}.")

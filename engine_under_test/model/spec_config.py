@@ -6,8 +6,8 @@ from reprlib import repr as shortened
 from typing import Any
 
 from swarden.engine_under_test.limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
-from swarden.engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
 from swarden.engine_under_test.model.families import FAMILIES, FIXED, HARMLESS, REQUIRED, Family
+from swarden.engine_under_test.model.files import FULL, SLIDING, ConfigFile
 from swarden.engine_under_test.model.layers import ACTIVATIONS, SCALINGS
 from swarden.engine_under_test.model.spec import LayerKind, LayerSpec, MlpSpec, ModelSpec, RopeSpec
 

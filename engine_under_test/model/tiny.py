@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from swarden.engine_under_test.errors import CheckpointError
-from swarden.engine_under_test.model.config_file import FULL, SLIDING
+from swarden.engine_under_test.model.files import FULL, SLIDING
 from swarden.engine_under_test.model.spec import LayerKind, LayerSpec, ModelSpec
 from swarden.engine_under_test.model.spec_config import spec_of
 

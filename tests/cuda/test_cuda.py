@@ -10,7 +10,7 @@ import torch
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import create_engine
-from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.host.tier import HostCopier
 from swarden.engine_under_test.model.tiny import TINY
 from swarden.engine_under_test.ports import Acknowledgement, PageCopy
 from swarden.engine_under_test.request import Generation
@@ -94,7 +94,7 @@ WAITS_FOR_NOTHING = Mutant(
     "a copy to the host reads a page while the pass that writes it runs",
     (
         Hunk(
-            "swarden.engine_under_test.host.copier:HostCopier._begin_on",
+            "swarden.engine_under_test.host.tier:HostCopier._begin_on",
             "self._stream.wait_stream(torch.cuda.current_stream(gpu))",
             "pass",
         ),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.host.tier import HostCopier
 from swarden.engine_under_test.ports import Acknowledgement, PageCopy
 from swarden.fakes.host import UnsteadyHostStore
 from swarden.harness.core.faults import FaultPlan

@@ -8,7 +8,7 @@ import swarden.invariants.events as seen
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Seal, encode
 from swarden.engine_under_test.engine import Engine, create_engine
-from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.host.tier import HostCopier
 from swarden.engine_under_test.messages import Message
 from swarden.engine_under_test.model.runner import ModelForward
 from swarden.engine_under_test.ports import Forward, Link, Ports, Wanted

@@ -12,8 +12,7 @@ from swarden.engine_under_test.cache.match import Match
 from swarden.engine_under_test.cache.node import Node
 from swarden.engine_under_test.cache.tree import RadixTree
 from swarden.engine_under_test.config import EngineConfig
-from swarden.engine_under_test.host.copier import HostCopier
-from swarden.engine_under_test.host.tier import HostTier
+from swarden.engine_under_test.host.tier import HostCopier, HostTier
 from swarden.engine_under_test.ports import Acknowledgement, HostStore, PageCopy, Ports
 from swarden.engine_under_test.request import Request
 from swarden.engine_under_test.scheduler.custody import Custody

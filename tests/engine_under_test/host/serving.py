@@ -2,7 +2,7 @@
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import create_engine
-from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.host.tier import HostCopier
 from swarden.engine_under_test.ports import HostStore, Ports
 from swarden.fakes.backing import FakeBacking
 from swarden.fakes.forward import FakeForward

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from swarden.engine_under_test.model.config_file import FULL, SLIDING
+from swarden.engine_under_test.model.files import FULL, SLIDING
 
 RUN = {"torch_dtype": "bfloat16", "use_cache": True, "transformers_version": "4.51.0", "initializer_range": 0.02}
 SILU = {**RUN, "hidden_act": "silu", "attention_dropout": 0.0}

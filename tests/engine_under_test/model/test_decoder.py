@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 
 from swarden.engine_under_test.model.attention import attention, visible
 from swarden.engine_under_test.model.checkpoint import load_decoder
-from swarden.engine_under_test.model.config_file import FULL, SLIDING
 from swarden.engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
+from swarden.engine_under_test.model.files import FULL, SLIDING
 from swarden.engine_under_test.model.tiny import LLAMA3, TINY, by_type, tiny_config, tiny_spec, tiny_spec_of_all_kinds
 from swarden.engine_under_test.model.weights import random_tensors
 from tests.engine_under_test.model.checkpoints import CPU, oracle_logits, some_tokens, write_checkpoint

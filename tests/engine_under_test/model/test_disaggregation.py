@@ -15,7 +15,7 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine, create_engine
 from swarden.engine_under_test.messages import Message
 from swarden.engine_under_test.model.checkpoint import model_name
-from swarden.engine_under_test.model.config_file import FULL, SLIDING
+from swarden.engine_under_test.model.files import FULL, SLIDING
 from swarden.engine_under_test.pair import InProcessLink, Pair, create_pair
 from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.request import Generation

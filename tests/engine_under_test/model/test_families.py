@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoConfig
 
 from swarden.engine_under_test.errors import CheckpointError
-from swarden.engine_under_test.model.config_file import FULL, SLIDING
+from swarden.engine_under_test.model.files import FULL, SLIDING
 from swarden.engine_under_test.model.spec import LayerKind, LayerSpec, RopeSpec
 from swarden.engine_under_test.model.spec_config import spec_of
 from swarden.engine_under_test.model.tiny import tiny_config, tiny_spec

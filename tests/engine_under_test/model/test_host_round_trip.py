@@ -7,7 +7,7 @@ import torch
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine
-from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.host.tier import HostCopier
 from swarden.engine_under_test.model.decoder import Decoder, random_decoder
 from swarden.engine_under_test.model.runner import ModelForward, fitted
 from swarden.engine_under_test.model.tiny import tiny_spec, tiny_spec_of_all_kinds

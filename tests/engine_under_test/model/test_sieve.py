@@ -5,8 +5,8 @@ from dataclasses import fields
 import pytest
 from transformers import AutoConfig
 
-from swarden.engine_under_test.model.config_file import FULL, SLIDING
 from swarden.engine_under_test.model.families import FAMILIES
+from swarden.engine_under_test.model.files import FULL, SLIDING
 from swarden.engine_under_test.model.tiny import LLAMA3, YARN, by_type, tiny_config
 from tests.engine_under_test.model.configs import ARCHITECTURES, OWN, USUAL
 from tests.engine_under_test.model.sieve import Outcome, judge, judged_configs

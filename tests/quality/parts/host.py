@@ -12,8 +12,7 @@ from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.components import Component
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.errors import PoolExhausted
-from swarden.engine_under_test.host.copier import HostCopier
-from swarden.engine_under_test.host.tier import HostTier, Policy
+from swarden.engine_under_test.host.tier import HostCopier, HostTier, Policy
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.units import align_down, num_pages
 from swarden.fakes.host import UnsteadyHostStore
