@@ -83,9 +83,7 @@ def trace(
         further = of_own_engine if target.name == OWN else settings_of(settings or [], [engine])
         config = oracle_config(requests) if oracle else _config_of(target, shape, further)
         with Changes(mutant).planted(target):
-            default = ORACLE_CHECKS_EVERY if oracle else CHECK_EVERY
-            cadence = default if check_every is None else check_every
-            served = _serve(requests, config, Pace(step_ms, cadence, oracle), engine)
+            served = _serve(requests, config, Pace(step_ms, _cadence(check_every, oracle=oracle), oracle), engine)
     except ConfigError as error:
         raise UsageError(str(error)) from error
     raise typer.Exit(_print_served(served, as_json=as_json))
@@ -106,6 +104,12 @@ def _host_pages(pages: int, ratio: float) -> int:
     if not ratio <= MAX_HOST_RATIO:  # nor is "nan"
         raise UsageError(f"--host-ratio: {ratio} is not a number up to {MAX_HOST_RATIO}")
     return int(pages * ratio)
+
+
+def _cadence(check_every: int | None, *, oracle: bool) -> int:
+    if check_every is not None:
+        return check_every
+    return ORACLE_CHECKS_EVERY if oracle else CHECK_EVERY
 
 
 def _serve(requests: Sequence[TraceRequest], config: Any, pace: Pace, engine: str) -> Served:
