@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 79_920, 61_130  # lines
+PRODUCT, TESTS = 79_910, 61_130  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 780,
@@ -23,7 +23,7 @@ LINES: Mapping[str, int] = {
     "fakes/front": 590,
     "harness": 280,
     "harness/bench": 920,
-    "harness/commands": 3_880,
+    "harness/commands": 3_890,
     "harness/core": 5_450,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
