@@ -88,11 +88,11 @@ MAY_IMPORT = {
 LAYERS = (
     (
         *("clock", "errors", "units", "components", "config", "kv_events", "limits", "messages"),
-        *("ports", "request", "sampling", "strict", "window"),
+        *("ports", "request", "sampling", "strict"),
     ),
     ("pools",),
     ("cache",),
-    ("host", "sessions", "speculative"),
+    ("host", "sessions"),
     ("scheduler",),
     ("disaggregation",),
     ("engine",),

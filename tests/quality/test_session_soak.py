@@ -9,7 +9,7 @@ from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.strict import VARIABLE
 from swarden.invariants.events import GivenUp, Kept, Lent
 from tests.engine_under_test.builders import HYBRID, Received
-from tests.engine_under_test.speculative.serving import SpeculativeServing
+from tests.engine_under_test.scheduler.speculative_serving import SpeculativeServing
 
 SESSIONS, TURNS, AT_ONCE = 32, 1000, 6
 LONGEST = 72  # tokens of a session; then it is closed and a new one is opened

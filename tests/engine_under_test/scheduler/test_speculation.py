@@ -11,7 +11,7 @@ from swarden.engine_under_test.ports import Wanted
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.invariants.events import Inserted, Kept, Launched, Proposed, Retracted, Verified
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Received
-from tests.engine_under_test.speculative.serving import SpeculativeServing
+from tests.engine_under_test.scheduler.speculative_serving import SpeculativeServing
 
 PROMPT, OTHER = list(range(100, 117)), list(range(300, 309))
 DRAFTING: dict[str, Any] = {"lookahead_tokens": 3, "draft_tokens": 3}
