@@ -36,19 +36,3 @@ def test_new_tokens_are_indexed():
     draft(proposer, [1, 2, 3])
 
     assert draft(proposer, [1, 2, 3, 8, 9, 8]) == [9, 8, 9]
-
-
-def test_draft_does_not_use_tokens_of_other_requests():
-    proposer = NgramProposer()
-    draft(proposer, [1, 2, 3], request=1)
-
-    assert draft(proposer, [5, 1], request=2) == []
-
-
-def test_ended_request_is_forgotten():
-    proposer = NgramProposer()
-    draft(proposer, [1, 2, 3, 1])
-    proposer.forget(1)
-    proposer.forget(1)
-
-    assert draft(proposer, [9, 1]) == []

@@ -1,14 +1,6 @@
 """Passes with wrong entries, and committed lengths that differ from the valid results."""
 
-from swarden.invariants.events import (
-    Admitted,
-    Completed,
-    Failed,
-    Launched,
-    Loaded,
-    TakenOver,
-    Verified,
-)
+from swarden.invariants.events import Admitted, Completed, Failed, Launched, Loaded, TakenOver, Verified
 from swarden.invariants.laws.lifecycle.batches import (
     BatchCode,
     committed_tokens_have_landed,
@@ -18,13 +10,7 @@ from swarden.invariants.laws.lifecycle.batches import (
 )
 from swarden.invariants.transition import Transition
 from swarden.invariants.violation import Found, Ref, found
-from tests.invariants.builders import (
-    broken,
-    during,
-    healthy,
-    idle,
-    in_flight,
-)
+from tests.invariants.builders import broken, during, healthy, idle, in_flight
 from tests.invariants.cases.handover import R2_RESERVED, R2_RUNS
 
 LAUNCH, REQUEST = Ref("launch", 7), Ref("request", 1)

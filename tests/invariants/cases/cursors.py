@@ -9,15 +9,7 @@ from swarden.invariants.laws.memory.cursors import (
 )
 from swarden.invariants.view import ComponentView
 from swarden.invariants.violation import found, owner_ref, request_ref
-from tests.invariants.builders import (
-    PAGE,
-    R1,
-    WINDOW,
-    after,
-    broken,
-    in_flight,
-    records,
-)
+from tests.invariants.builders import PAGE, R1, WINDOW, after, broken, in_flight, records
 
 
 def out_of_order(protected, committed, launched, allocated):

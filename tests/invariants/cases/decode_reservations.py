@@ -14,16 +14,7 @@ from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import Fence, LaunchView, RecordView, RequestView
 from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, R1, broken, healthy, holding, idle
-from tests.invariants.cases.handover import (
-    R2_LINKED,
-    R2_WAITS,
-    R3_LINKED,
-    RECORDS,
-    RESERVED,
-    RUNNING,
-    T2,
-    taking,
-)
+from tests.invariants.cases.handover import R2_LINKED, R2_WAITS, R3_LINKED, RECORDS, RESERVED, RUNNING, T2, taking
 
 RESERVED_FOR_R3 = RESERVED._replace(request_id=3)
 

@@ -2,16 +2,7 @@
 
 from dataclasses import replace
 
-from swarden.invariants.events import (
-    HANDOVER_KIND,
-    Completed,
-    Discarded,
-    Failed,
-    Launched,
-    Loaded,
-    Owner,
-    Retracted,
-)
+from swarden.invariants.events import HANDOVER_KIND, Completed, Discarded, Failed, Launched, Loaded, Owner, Retracted
 from swarden.invariants.laws.lifecycle.flights import (
     FlightCode,
     discarded_results_are_stale,

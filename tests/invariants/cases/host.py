@@ -1,23 +1,11 @@
 """Copies that no prompt can match, and copying from or to units that were freed."""
 
 from swarden.invariants.events import Owner
-from swarden.invariants.laws.memory.host import (
-    HostCode,
-    cached_nodes_are_reachable,
-    copies_keep_both_ends,
-)
+from swarden.invariants.laws.memory.host import HostCode, cached_nodes_are_reachable, copies_keep_both_ends
 from swarden.invariants.view import Holding
 from swarden.invariants.violation import found, node_ref, owner_ref
 from tests.invariants.builders import broken, page
-from tests.invariants.host_builders import (
-    BACKUP,
-    COPYING,
-    LOAD,
-    RECEIPTS,
-    host_pools,
-    while_copying,
-    with_node,
-)
+from tests.invariants.host_builders import BACKUP, COPYING, LOAD, RECEIPTS, host_pools, while_copying, with_node
 
 
 def copied(node, **changes):

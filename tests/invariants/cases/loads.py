@@ -10,11 +10,7 @@ from swarden.invariants.contracts.loads import (
     loads_are_reserved_once,
     loads_bring_only_the_window,
 )
-from swarden.invariants.events import (
-    Admitted,
-    CopyEnded,
-    Loaded,
-)
+from swarden.invariants.events import Admitted, CopyEnded, Loaded
 from swarden.invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import broken, healthy
 from tests.invariants.host_builders import (

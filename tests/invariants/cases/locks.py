@@ -14,19 +14,7 @@ from swarden.invariants.laws.memory.locks import (
 )
 from swarden.invariants.view import Fence, ReceiptView
 from swarden.invariants.violation import Ref, found, node_ref, owner_ref, request_ref
-from tests.invariants.builders import (
-    AFTER,
-    R1,
-    R2,
-    after,
-    broken,
-    healthy,
-    idle,
-    nodes,
-    page,
-    receipts,
-    records,
-)
+from tests.invariants.builders import AFTER, R1, R2, after, broken, healthy, idle, nodes, page, receipts, records
 
 ALL_RECEIPTS = AFTER.receipts or ()
 

@@ -14,16 +14,7 @@ from swarden.invariants.laws.content.outputs import (
 from swarden.invariants.reference import Reference
 from swarden.invariants.view import RequestView
 from swarden.invariants.violation import Found, Ref, found
-from tests.invariants.builders import (
-    BEFORE,
-    HEALTHY,
-    broken,
-    during,
-    healthy,
-    idle,
-    in_flight,
-    reference,
-)
+from tests.invariants.builders import BEFORE, HEALTHY, broken, during, healthy, idle, in_flight, reference
 
 LAUNCHED = Launched(7, ((1, 20, 21),))
 REQUEST = Ref("request", 1)

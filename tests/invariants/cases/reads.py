@@ -6,12 +6,7 @@ from swarden.invariants.events import Completed, Discarded, Launched, PrefixesCo
 from swarden.invariants.laws.content.reads import ReadCode, reads_cover_the_window, slots_hold_their_prefix
 from swarden.invariants.transition import Transition
 from swarden.invariants.violation import Found, Ref, found
-from tests.invariants.builders import (
-    broken,
-    during,
-    in_flight,
-    tags,
-)
+from tests.invariants.builders import broken, during, in_flight, tags
 
 LAUNCHED = Launched(7, ((1, 20, 21),))
 REQUEST, POOLS = Ref("request", 1), ("full", "swa")
