@@ -5,14 +5,14 @@ import pytest
 from swarden.engine_under_test.cache.evict import evict
 from swarden.engine_under_test.cache.tree import RadixTree
 from swarden.engine_under_test.components import FullAttention, SlidingWindow
-from tests.engine_under_test.builders import HYBRID, CacheBench, NodeSpan, node_spans, nodes_of
+from tests.engine_under_test.builders import CacheBench, NodeSpan, node_spans, nodes_of
 
 LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
 
 
-def bench_with(*keys, config=HYBRID) -> CacheBench:
+def bench_with(*keys) -> CacheBench:
     """A cache of these keys, the least recently used first."""
-    bench = CacheBench(config)
+    bench = CacheBench()
     for key in keys:
         bench.insert(key)
     return bench

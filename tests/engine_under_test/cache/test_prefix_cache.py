@@ -7,11 +7,9 @@ from tests.engine_under_test.builders import ALL_POOLS, SWA_ONLY, CacheBench, No
 KEY = list(range(100, 140))
 
 
-def with_tombstone(*, live_len: int = 0) -> CacheBench:
-    """A cache in which [live_len, 16) is a tombstone, and the tokens before it and [16, 24) are live."""
+def with_tombstone() -> CacheBench:
+    """A cache in which [0, 16) is a tombstone and [16, 24) is live."""
     bench = CacheBench()
-    if live_len:
-        bench.insert(KEY[:live_len])
     bench.insert(KEY[:24], slid=True)
     return bench
 

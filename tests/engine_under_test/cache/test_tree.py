@@ -15,14 +15,14 @@ FULL_ONLY = (FULL,)
 SWA_ONLY = (SWA,)
 
 
-def tree_of(components=HYBRID, observer=None) -> RadixTree:
-    return RadixTree(components, page_size=PAGE, observer=observer)
+def tree_of(components=HYBRID) -> RadixTree:
+    return RadixTree(components, page_size=PAGE, observer=None)
 
 
-def insert(tree: RadixTree, handles, *, key=KEY, protected_len: int = 0, frontier: int = 0) -> Insertion:
-    """Insert the first tokens of `key`, as many as the handles hold."""
-    tokens = key[: len(handles) * PAGE]
-    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, absent={"swa": [range(frontier)]})
+def insert(tree: RadixTree, handles, *, frontier: int = 0) -> Insertion:
+    """Insert the first tokens of KEY, as many as the handles hold."""
+    tokens = KEY[: len(handles) * PAGE]
+    return tree.insert(tokens, handles, namespace=0, protected_len=0, absent={"swa": [range(frontier)]})
 
 
 def page_lists(insertion: Insertion) -> dict[str, list[int]]:

@@ -7,15 +7,15 @@ from swarden.invariants.events import CopyBegan, CopyEnded, Freed
 from tests.engine_under_test.builders import NodeSpan
 from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, HostBench, copies
 
-LONG, OTHER = list(range(100, 120)), list(range(200, 220))
+LONG = list(range(100, 120))
 NO_COPIES = [NodeSpan(0, 12, ""), NodeSpan(12, 20, "")]
 ALL = [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, "full swa")]
 
 
-def backup_in_flight(tokens=LONG, config=HOSTED) -> HostBench:
+def backup_in_flight() -> HostBench:
     """A cache whose first backup is in flight."""
-    bench = HostBench(config)
-    bench.insert(tokens)
+    bench = HostBench()
+    bench.insert(LONG)
     bench.tier.back_up()
     return bench
 

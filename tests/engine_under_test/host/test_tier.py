@@ -21,10 +21,10 @@ LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(30
 NONE, BOTH = "", "full swa"
 
 
-def write_back(*, full: int = 32, ends_on_wait: bool = True) -> HostBench:
+def write_back() -> HostBench:
     """A cache of two keys, the least recently used first, without copies."""
-    bench = HostBench(replace(WRITE_BACK, host_full_pages=full))
-    bench.store.ends_on_wait = ends_on_wait
+    bench = HostBench(WRITE_BACK)
+    bench.store.ends_on_wait = True
     bench.insert(LONG[:8])
     bench.insert(OTHER[:8])
     return bench

@@ -3,16 +3,16 @@
 from swarden.engine_under_test.ports import PageSpan
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.scheduler.batch import Entry, forward_batch
-from tests.engine_under_test.builders import HYBRID, SWA_ONLY, CacheBench
+from tests.engine_under_test.builders import SWA_ONLY, CacheBench
 
 KEY = list(range(100, 124))
 
 
-def pass_over(start: int, end: int, *, max_new_tokens: int = 1, config=HYBRID):
+def pass_over(start: int, end: int):
     """A pass over [start, end) of KEY, with the pages of [0, end) in the order 1, 2, 3…"""
-    bench = CacheBench(config)
+    bench = CacheBench()
     request = bench.start(KEY)
-    request.sampling = SamplingParams(max_new_tokens)
+    request.sampling = SamplingParams(1)
     bench.compute(request, end)
     entry = Entry(request, bench.custody.record(request), start, end, completes_input=end == len(KEY))
     return forward_batch(bench.memory, 7, [entry])

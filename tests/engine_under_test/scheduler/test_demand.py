@@ -2,11 +2,11 @@
 
 import pytest
 
-from swarden.engine_under_test.components import FullAttention, SlidingWindow
+from swarden.engine_under_test.components import FullAttention
 from swarden.engine_under_test.scheduler.demand import Budget, Demand
 from tests.engine_under_test.builders import CacheBench
 
-FULL, SWA = FullAttention("full", 64, 4), SlidingWindow("swa", 32, 4, 17)
+FULL = FullAttention("full", 64, 4)
 
 
 def budget_over(bench: CacheBench) -> Budget:

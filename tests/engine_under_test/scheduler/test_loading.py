@@ -6,7 +6,7 @@ from swarden.invariants.events import CopyBegan, LoadPlanned
 from tests.engine_under_test.host.bench import HOSTED
 from tests.engine_under_test.host.serving import finish, ids, start_loading, with_copies, with_manual_store
 
-LONG, OTHER, SHORT = list(range(100, 120)), list(range(300, 317)), list(range(200, 205))
+LONG = list(range(100, 120))
 
 
 def test_loaded_tokens_are_cached_and_not_recomputed():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving
 
-LONG, OTHER = list(range(100, 140)), list(range(300, 317))
+OTHER = list(range(300, 317))
 AHEAD = replace(HYBRID, lookahead_tokens=6)
 
 

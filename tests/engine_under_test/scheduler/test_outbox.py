@@ -5,7 +5,6 @@ from swarden.engine_under_test.request import Ending, Output, Request
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.scheduler.outbox import Outbox
 from swarden.invariants.events import FinishReason
-from tests.engine_under_test.builders import EventLog
 
 
 def request_with_token(number: int) -> Request:
@@ -14,8 +13,8 @@ def request_with_token(number: int) -> Request:
     return request
 
 
-def outbox_of(*requests: Request, log: EventLog | None = None) -> Outbox:
-    outbox = Outbox(log)
+def outbox_of(*requests: Request) -> Outbox:
+    outbox = Outbox(None)
     for request in requests:
         outbox.note_tokens(request)
     return outbox

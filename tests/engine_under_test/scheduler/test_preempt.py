@@ -7,7 +7,7 @@ import pytest
 from swarden.invariants.events import Discarded, Preempted
 from tests.engine_under_test.builders import HYBRID, Serving
 
-LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
+SHORT, OTHER = list(range(200, 205)), list(range(300, 317))
 ONE_ROW = replace(HYBRID, max_running_requests=1, preemption_threshold=0)
 
 

@@ -12,7 +12,7 @@ from swarden.invariants.events import Proposed, Verified
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED
 from tests.engine_under_test.speculative.serving import SpeculativeServing
 
-PROMPT, OTHER = list(range(100, 117)), list(range(300, 309))
+PROMPT = list(range(100, 117))
 DRAFTING: dict[str, Any] = {"lookahead_tokens": 3, "draft_tokens": 3}
 CONFIGS = {
     "hybrid": replace(HYBRID, **DRAFTING),

@@ -6,8 +6,8 @@ from swarden.engine_under_test.ports import Wanted
 from swarden.engine_under_test.speculative.ngram import NgramProposer
 
 
-def draft(proposer: NgramProposer, tokens: list[int], *, most: int = 3, request: int = 1) -> list[int]:
-    [drafts] = proposer.propose([Wanted(request, 0, tokens, most)])
+def draft(proposer: NgramProposer, tokens: list[int], *, most: int = 3) -> list[int]:
+    [drafts] = proposer.propose([Wanted(1, 0, tokens, most)])
     return drafts
 
 

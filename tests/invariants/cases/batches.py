@@ -28,13 +28,13 @@ def launched(*entries) -> Transition:
     return during(Launched(7, entries))
 
 
-def resumed(request: int, start: int, end: int, *, launched_len: int, launch: int = 7) -> Found:
-    values = {"launch": launch, "start": start, "end": end, "launched_len": launched_len}
+def resumed(request: int, start: int, end: int, *, launched_len: int) -> Found:
+    values = {"launch": 7, "start": start, "end": end, "launched_len": launched_len}
     return found(Ref("request", request), BatchCode.RESUMED_ELSEWHERE, **values)
 
 
-def committed(committed_len: int, want: int, request: int = 1) -> Found:
-    return found(Ref("request", request), BatchCode.COMMITTED_OTHER_LEN, committed_len=committed_len, want=want)
+def committed(committed_len: int, want: int) -> Found:
+    return found(Ref("request", 1), BatchCode.COMMITTED_OTHER_LEN, committed_len=committed_len, want=want)
 
 
 CASES = [

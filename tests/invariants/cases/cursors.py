@@ -29,9 +29,9 @@ def not_in_flight(committed, launched, *entries):
     )
 
 
-def in_window(frontier, position, most, owner=R1):
+def in_window(frontier, position, most):
     return found(
-        owner_ref(owner),
+        owner_ref(R1),
         CursorCode.FRONTIER_IN_WINDOW,
         component="swa",
         frontier=frontier,

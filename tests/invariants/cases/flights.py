@@ -35,7 +35,7 @@ LAUNCHED = Launched(8, ((1, 21, 22),))
 PRIVATE_OF_R1 = {"full": (7, 8), "swa": (5, 6)}
 R1_RELEASED = {"records": (), "requests": (), "receipts": receipts(holder=Owner("fence", 8))}
 STALE_8 = (STALE_LAUNCH[0]._replace(launch=8),)
-SAVE_OF_R1, SAVE_OF_R2 = Owner(HANDOVER_KIND, 1), Owner(HANDOVER_KIND, 2)
+SAVE_OF_R1 = Owner(HANDOVER_KIND, 1)
 DELIVERED = (STALE_LAUNCH[0]._replace(delivered=(1,)),)  # r1 gets the token of launch 7 even if it is preempted
 
 

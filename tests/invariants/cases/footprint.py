@@ -31,10 +31,8 @@ def unshared(frontier):
     )
 
 
-def too_far_ahead(allocated, launched, most, owner=R1):
-    return found(
-        owner_ref(owner), FootprintCode.TOO_FAR_AHEAD, allocated_len=allocated, launched_len=launched, most=most
-    )
+def too_far_ahead(allocated, launched, most):
+    return found(owner_ref(R1), FootprintCode.TOO_FAR_AHEAD, allocated_len=allocated, launched_len=launched, most=most)
 
 
 CASES = [

@@ -36,8 +36,8 @@ INPUT_IS_LOADED_PREFIX = replace(
 )
 
 
-def admitting(*events, fits=True, alone=False, load_back_threshold=8, **n4):
-    """A step in which r2 may be admitted; `fits`: with many free pages; `alone`: without r1."""
+def admitting(*events, fits=True, load_back_threshold=8, **n4):
+    """A step in which r2 may be admitted; `fits`: with many free pages."""
     state = replace(
         BEFORE_COPYING,
         nodes=with_node(BEFORE_COPYING, 4, **n4),
@@ -46,8 +46,6 @@ def admitting(*events, fits=True, alone=False, load_back_threshold=8, **n4):
     if fits:
         pools = [replace(pool, free=range(20, 60)) if pool.name in ("full", "swa") else pool for pool in state.pools]
         state = replace(state, pools=tuple(pools))
-    if alone:
-        state = replace(state, requests=(state.requests or ())[1:])
     return not_copying(*events, before=state)
 
 

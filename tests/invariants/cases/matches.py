@@ -7,8 +7,8 @@ from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import PROMPT, broken, idle
 
 
-def match(key, length, pages, *, earlier=(), namespace=0) -> Transition:
-    return idle(*earlier, Matched(2, namespace, key, length, pages))
+def match(key, length, pages, *, namespace=0) -> Transition:
+    return idle(Matched(2, namespace, key, length, pages))
 
 
 def not_cached(length: int) -> Found:

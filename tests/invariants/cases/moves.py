@@ -47,7 +47,7 @@ from tests.invariants.builders import (
 )
 
 WRITTEN = Written(7, 1, "swa", 20, 21, (6,))
-ARRIVING, SOME_REQUEST = Owner("transfer", 4), Owner("request")
+SOME_REQUEST = Owner("request")
 KEPT_BY_ITS_SESSION = (Given("swa", (5, 6), R1, Owner("session", 3)), WRITTEN, Completed(7))
 AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in IN_FLIGHT_BEFORE.launches or ())
 

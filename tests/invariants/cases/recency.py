@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from swarden.invariants.contracts.recency import RecencyCode, last_uses_follow_locks
-from swarden.invariants.events import CopyBegan, Locked, Split
+from swarden.invariants.events import Locked, Split
 from swarden.invariants.violation import found, node_ref
 from tests.invariants.builders import AFTER, broken, idle
 
@@ -11,9 +11,9 @@ from tests.invariants.builders import AFTER, broken, idle
 N1, N2, N3 = AFTER.nodes or ()
 
 
-def step(*events, n1=3, n2=3, n3=1, upper=None):
+def step(*events, upper=None):
     """The last uses after a step with these events; n9 is the upper part of n3."""
-    nodes = [N1._replace(last_used=n1), N2._replace(last_used=n2), N3._replace(last_used=n3)]
+    nodes = [N1, N2, N3]
     if upper is not None:
         nodes[2] = nodes[2]._replace(parent=9, start=4, key=N3.key[4:], units=((6,), (4,)))
         nodes.append(N3._replace(id=9, key=N3.key[:4], units=((5,), (3,)), last_used=upper))
@@ -24,7 +24,7 @@ def unnoticed(node, last_used, want):
     return found(node_ref(node), RecencyCode.USED_UNNOTICED, last_used=last_used, want=want)
 
 
-SPLIT, BACKUP = Split(3, 9, 4), CopyBegan(1, True, ())
+SPLIT = Split(3, 9, 4)
 
 CASES = [
     broken(last_uses_follow_locks, "unnoticed", step(Locked(5, 3)), unnoticed(3, 1, 4)),

@@ -6,11 +6,7 @@ from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import R1, broken, in_flight
 
 RETRACTED, PREEMPTED = Retracted(1, 3, ()), Preempted(1, 3, 2)
-ROW, NOW, LATER = (
-    Freed("rows", (1,), R1, "retracted", 0),
-    Freed("full", (7, 8), R1, "retracted", 0),
-    Freed("swa", (5, 6), R1, "retracted", 8),
-)
+ROW, LATER = Freed("rows", (1,), R1, "retracted", 0), Freed("swa", (5, 6), R1, "retracted", 8)
 
 CASES = [
     *[

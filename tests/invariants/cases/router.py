@@ -14,7 +14,7 @@ from swarden.invariants.view import CachedBlocks
 from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, during
 
-FULL, SWA = 0, 1
+FULL = 0
 
 
 def blocks(cached: set[int], reported: set[int], *, group: int = FULL, on_host: bool = False) -> CachedBlocks:
