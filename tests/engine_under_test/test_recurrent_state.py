@@ -6,14 +6,10 @@ from random import Random
 import pytest
 
 from swarden.engine_under_test.cache.record import KVRecord
-from swarden.engine_under_test.components import UNBOUNDED, Extent, FullAttention, RecurrentState
-from swarden.engine_under_test.ports import StateSlots
-from swarden.engine_under_test.sampling import SamplingParams
-from swarden.engine_under_test.scheduler.batch import Entry, forward_batch
+from swarden.engine_under_test.components import UNBOUNDED, FullAttention, RecurrentState
 from swarden.engine_under_test.units import request_owner
 from swarden.invariants.events import CopyBegan, CopyEnded, Recovered, Tombstoned
 from tests.engine_under_test.builders import HYBRID, CacheBench, Serving, node_spans
-from tests.engine_under_test.host.bench import ManualStore
 from tests.engine_under_test.host.serving import serving_with_host
 
 RECURRENT = replace(HYBRID, state_pages=9, state_interval=8, full_pages=30, poison_freed_pages=True)
@@ -23,21 +19,6 @@ KEY = list(range(100, 140))
 
 def states_of(*, interval: int | None = None, slots: int = 3, page_size: int = 4) -> RecurrentState:
     return RecurrentState("state", 9, page_size, slots=slots, interval=interval)
-
-
-@pytest.mark.parametrize(
-    ("interval", "first", "stop", "end", "taken"),
-    [
-        pytest.param(None, 0, 10, 40, [9], id="a prefix of whole pages ends in its last page"),
-        pytest.param(None, 0, 10, 38, [8, 9], id="the last page boundary, and the begun page"),
-        pytest.param(None, 9, 10, 38, [9], id="one new page"),
-        pytest.param(None, 0, 1, 3, [0], id="a begun page alone"),
-        pytest.param(16, 0, 10, 38, [3, 7, 8, 9], id="checkpoints on the way"),
-        pytest.param(None, 10, 12, 41, [10, 11], id="the lookahead of a decode"),
-    ],
-)
-def test_states_have_pages_at_the_end_and_at_checkpoints(interval, first, stop, end, taken):
-    assert list(states_of(interval=interval).taken(first, stop, end=end)) == taken
 
 
 @pytest.mark.parametrize(
@@ -52,17 +33,6 @@ def test_states_have_pages_at_the_end_and_at_checkpoints(interval, first, stop, 
 )
 def test_chunk_is_as_long_as_its_states_have_pages(interval, count, slack, capacity):
     assert states_of(interval=interval).chunk_capacity(count, slack=slack) == capacity
-
-
-@pytest.mark.parametrize("interval", [None, 4, 8, 24])
-@pytest.mark.parametrize("start", [0, 3, 8, 13])
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_chunk_within_the_capacity_takes_no_more_pages(interval, start, count):
-    states = states_of(interval=interval)
-    most = min(states.chunk_capacity(count, slack=-start % 4), 400)
-
-    taken = [states.firm(Extent(start, start + length, 1000, 1)) for length in range(1, most + 1)]
-    assert max(taken) <= count
 
 
 @pytest.mark.parametrize(
@@ -104,28 +74,6 @@ def test_a_record_continues_only_where_it_has_a_state(length, is_there):
     ]
 
 
-def test_a_pass_reads_the_state_before_it_and_stores_those_that_are_kept():
-    bench = CacheBench(RECURRENT)
-    request = bench.start(KEY)
-    request.sampling = SamplingParams(1)
-    record = bench.custody.record(request)
-    bench.compute(request, 6)
-    bench.custody.grow(record, 31, end=31)
-
-    [*_, state] = forward_batch(bench.memory, 7, [Entry(request, record, 6, 31, completes_input=False)]).pools
-
-    page_of = dict(zip(range(1, 8), state.pages.tolist(), strict=True))
-    assert [index for index, page in page_of.items() if page] == [1, 3, 5, 6, 7]
-    begun, checkpoint, other, boundary, last = [page_of[index] * 3 for index in (1, 3, 5, 6, 7)]
-    assert state.states == [
-        StateSlots(
-            begun + 5 % 3,
-            [7, 15, 23, 27, 29, 30],
-            [begun + 7 % 3, checkpoint + 15 % 3, other + 23 % 3, boundary + 27 % 3, last + 29 % 3, last + 30 % 3],
-        )
-    ]
-
-
 def test_a_cached_prefix_has_states_at_its_end_and_at_checkpoints():
     serving = Serving(RECURRENT)
     serving.serve(KEY[:15], max_new_tokens=0)
@@ -147,30 +95,6 @@ def test_a_chunk_ends_where_a_prompt_leaves_a_cached_one():
 
     assert served == [0, 12]
     assert serving.passes[1:3] == [((2, 0, 12),), ((2, 12, 17),)]
-
-
-def test_a_request_starts_from_a_state_that_a_backup_reads():
-    """The request reads the tree's page and writes its own, so the backup copies the cached state."""
-    store = ManualStore()
-    serving = serving_with_host(HOSTED, store)
-    first = serving.submit(KEY[:9], max_new_tokens=1)
-    while not serving.reason(first):
-        serving.step()
-    assert store.begun
-
-    second = serving.submit(KEY[:12], max_new_tokens=6)
-    while not serving.reason(second):
-        serving.step()
-    store.ends_on_poll = True
-    serving.run()
-
-    assert serving.received[second].cached_tokens == 8
-    assert serving.tokens(second) == serving.expected(KEY[:12], max_new_tokens=6)
-    host = serving.engine.host
-    assert host is not None
-    host.make_room({pool.name: pool.num_pages for pool in HOSTED.pools})
-    assert serving.serve(KEY[:12], max_new_tokens=6).tokens == serving.expected(KEY[:12], max_new_tokens=6)
-    assert [event.to_host for event in serving.log.of(CopyBegan)][-1] is False
 
 
 def test_a_state_alone_is_loaded_for_a_prefix_whose_other_pages_are_cached():

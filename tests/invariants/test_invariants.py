@@ -30,11 +30,9 @@ def test_invariant_finds_exactly_the_violations_of_a_case(case):
     assert tally == {case.invariant.name: EvaluationCounts(evaluated=1)}
 
 
-@pytest.mark.parametrize("invariant", ALL.invariants, ids=lambda invariant: invariant.name)
-def test_every_invariant_has_a_broken_and_a_healthy_case(invariant):
-    shown = [bool(case.evidence) for case in CASES if case.invariant is invariant]
-
-    assert set(shown) == {True, False}
+def test_every_invariant_has_a_broken_case():
+    """Kept op-logs evaluate most of them on a healthy engine: see test_mutants.py."""
+    assert {case.invariant.name for case in CASES if case.evidence} == {one.name for one in ALL.invariants}
 
 
 def test_violation_has_the_name_of_its_invariant():

@@ -13,6 +13,7 @@ from swarden.harness.engines.own.mutants.catalog import BUGS, BY_ID, CATALOG
 from swarden.harness.search.mutants.kill_matrix import data, matrix_of
 from swarden.harness.search.mutants.searches import Scope, SearchJob, searched
 from swarden.invariants.catalog import ALL
+from tests.invariants.test_invariants import CASES
 
 MATRIX = Path(__file__).with_name("kill_matrix.json")
 OPLOGS = Path(__file__).with_name("oplogs")
@@ -48,7 +49,7 @@ WITHOUT_MUTANT = {
     *("reset_spares_kv_in_use", "idle_engine_can_be_reset", "reset_leaves_nothing"),  # not a command of this engine
 }
 COLD_STARTS = ("B30", "B31", "B8")
-SEEDS = (0, 1, 2)
+SEEDS = (1, 2, 3)
 CPU_SECONDS = 60
 MOST_OPS, MOST_STEPS = 12, 40
 
@@ -67,13 +68,15 @@ def test_healthy_engine_passes_the_op_log_of_each_mutant(mutant):
     assert run_log(healthy(log_of(mutant))).failure is None
 
 
-def test_each_law_is_evaluated_or_not_applicable_in_one_of_the_op_logs():
-    """A campaign in which a law is neither is red."""
+def test_each_law_is_evaluated_in_one_of_the_op_logs_or_has_a_healthy_case():
+    """A campaign in which a law is neither evaluated nor not applicable is red."""
+    cases = {case.invariant.name for case in CASES if not case.evidence}
     left = {invariant.name for invariant in ALL.invariants}
 
     for mutant in takewhile(lambda _: left, CATALOG):
         tally = run_log(healthy(log_of(mutant))).counts.tally
-        left.difference_update(name for name, judged in tally.items() if judged.evaluated or judged.not_applicable)
+        met = {name for name, judged in tally.items() if judged.evaluated or (judged.not_applicable and name in cases)}
+        left.difference_update(met)
 
     assert left == set()
 

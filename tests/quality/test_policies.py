@@ -47,7 +47,7 @@ POLICIES = {
         ),
     ),
 }
-SEED, RUNS = 1, 20
+SEED, RUNS = 1, 10
 
 
 @pytest.fixture
@@ -74,4 +74,4 @@ def test_no_law_is_violated_by_another_policy(name, contracts, tmp_path):
 def test_a_contract_is_violated_by_another_policy(name, contracts, tmp_path):
     contracts(CONTRACTS)
 
-    assert failures(name, tmp_path, runs=5 * RUNS, stop_on_first=True)
+    assert failures(name, tmp_path, runs=10 * RUNS, stop_on_first=True)

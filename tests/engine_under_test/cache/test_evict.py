@@ -5,23 +5,14 @@ import pytest
 from swarden.engine_under_test.cache.evict import evict
 from swarden.engine_under_test.cache.tree import RadixTree
 from swarden.engine_under_test.components import FullAttention, SlidingWindow
-from swarden.invariants.events import Evicted, Removed, Tombstoned
-from tests.engine_under_test.builders import (
-    HYBRID,
-    SWA_ONLY,
-    CacheBench,
-    NodeSpan,
-    all_pages,
-    node_spans,
-    nodes_of,
-)
+from tests.engine_under_test.builders import CacheBench, NodeSpan, node_spans, nodes_of
 
 LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(300, 320))
 
 
-def bench_with(*keys, config=HYBRID) -> CacheBench:
+def bench_with(*keys) -> CacheBench:
     """A cache of these keys, the least recently used first."""
-    bench = CacheBench(config)
+    bench = CacheBench()
     for key in keys:
         bench.insert(key)
     return bench
@@ -55,34 +46,6 @@ def test_least_recently_used_leaf_is_evicted_first(need, left):
     bench.cache.evict(need)
 
     assert [bench.match_len(key) for key in (LONG, OTHER, THIRD)] == left
-
-
-def test_eviction_of_interior_nodes_keeps_every_match():
-    bench = bench_with(LONG, OTHER)
-
-    bench.cache.evict({"swa": 6})
-
-    assert (bench.match_len([*LONG, 1]), bench.match_len([*OTHER, 1]), bench.evictable) == (
-        20,
-        20,
-        {"full": 10, "swa": 4},
-    )
-
-
-@pytest.mark.parametrize(
-    ("config", "interior", "leaf"),
-    [
-        pytest.param(HYBRID, {"swa": 1}, {"full": 1}, id="hybrid"),
-        pytest.param(SWA_ONLY, {"swa": 3}, {"swa": 1}, id="swa"),
-    ],
-)
-def test_childless_tombstone_is_removed_with_its_leaf(config, interior, leaf):
-    bench = bench_with(LONG, config=config)
-    bench.cache.evict(interior)
-
-    bench.cache.evict(leaf)
-
-    assert (bench.free, node_spans(bench.cache.tree)) == (all_pages(config), [])
 
 
 def test_childless_live_node_stays():
@@ -123,41 +86,6 @@ def test_locked_nodes_are_not_evicted():
     assert (bench.match_len(LONG), bench.match_len(OTHER), bench.free) == (8, 0, {"full": 14, "swa": 10})
 
 
-def test_leaf_with_a_lock_in_full_only_becomes_a_tombstone():
-    bench = bench_with(LONG[:8])
-    reader = bench.start(LONG)
-    bench.compute(reader, 20)
-    bench.slide(reader)
-
-    bench.cache.evict({"swa": 1})
-
-    assert (node_spans(bench.cache.tree), bench.free) == ([NodeSpan(0, 8, "full")], {"full": 11, "swa": 10})
-
-
-def test_eviction_event_has_needed_freed_and_left_pages():
-    bench = bench_with(LONG[:8], OTHER[:8])
-
-    bench.cache.evict({"full": 1, "swa": 1})
-
-    assert bench.log.of(Evicted) == [
-        Evicted((("full", 1), ("swa", 1)), (("full", 2), ("swa", 2)), (("full", 2), ("swa", 2)))
-    ]
-
-
-def test_evicted_nodes_are_reported():
-    bench = bench_with(LONG)
-    upper, leaf = (node.id for node in nodes_of(bench.cache.tree))
-
-    bench.cache.evict({"swa": 1})
-    bench.cache.evict({"full": 1})
-
-    assert [*bench.log.of(Tombstoned), *bench.log.of(Removed)] == [
-        Tombstoned(upper, "swa", in_tail=False),
-        Removed(leaf, "full", in_tail=True),
-        Removed(upper, "full", in_tail=True),
-    ]
-
-
 def test_a_branch_of_many_short_nodes_can_be_evicted():
     """One node per token, more than Python's recursion limit, all within the window."""
     tree = RadixTree((FullAttention("full", 1200, 1), SlidingWindow("swa", 1200, 1, 4096)), page_size=1)
@@ -167,19 +95,6 @@ def test_a_branch_of_many_short_nodes_can_be_evicted():
         tree.split(node, 1)
 
     assert evict(tree, [0, 1]).freed == [0, 1]
-
-
-def test_spared_node_is_skipped_and_returned():
-    bench = bench_with(LONG[:8], OTHER[:8])
-    first, _ = nodes_of(bench.cache.tree)
-
-    spared = bench.cache.evict({"full": 3}, spares=lambda node: node is first)
-
-    assert (spared, node_spans(bench.cache.tree), bench.free) == (
-        [first],
-        [NodeSpan(0, 8, "full swa")],
-        {"full": 14, "swa": 10},
-    )
 
 
 def test_no_more_pages_are_spared_than_are_missing():
@@ -196,12 +111,3 @@ def test_node_spared_in_two_pools_is_returned_once():
     [node] = nodes_of(bench.cache.tree)
 
     assert bench.cache.evict({"full": 1, "swa": 1}, spares=lambda _: True) == [node]
-
-
-def test_spared_pages_are_not_reported_as_needed():
-    bench = bench_with(LONG[:8], OTHER[:8])
-    first, _ = nodes_of(bench.cache.tree)
-
-    bench.cache.evict({"full": 3}, spares=lambda node: node is first)
-
-    assert bench.log.of(Evicted) == [Evicted((("full", 2),), (("full", 2), ("swa", 2)), (("full", 2),))]

@@ -2,7 +2,7 @@
 
 from swarden.invariants.events import Demoted
 from tests.engine_under_test.builders import NodeSpan, node_spans
-from tests.engine_under_test.host.bench import HOSTED_SWA_ONLY, HostBench, copies
+from tests.engine_under_test.host.bench import HostBench, copies
 
 LONG, OTHER = list(range(100, 120)), list(range(200, 220))
 
@@ -35,30 +35,6 @@ def test_demoted_nodes_are_reported():
     assert bench.log.of(Demoted) == [Demoted(leaf, "full", in_tail=True), Demoted(upper, "full", in_tail=True)]
 
 
-def test_parent_of_demoted_nodes_can_be_evicted():
-    bench = bench_with_copies(LONG)
-    bench.cache.evict({"full": 2})
-
-    bench.cache.evict({"full": 3})
-
-    assert (node_spans(bench.tree), bench.device.free) == (
-        [NodeSpan(0, 12, ""), NodeSpan(12, 20, "")],
-        {"full": 16, "swa": 12},
-    )
-
-
-def test_demoted_tombstone_keeps_its_copy():
-    bench = bench_with_copies(LONG)
-    bench.cache.evict({"swa": 1})
-
-    bench.cache.evict({"full": 5})
-
-    assert (copies(bench.tree), bench.device.free) == (
-        [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, "full swa")],
-        {"full": 16, "swa": 12},
-    )
-
-
 def test_leaf_without_a_copy_is_removed_and_its_copied_parent_stays():
     bench = bench_with_copies(LONG[:8])
     bench.insert(LONG[:16])
@@ -67,17 +43,3 @@ def test_leaf_without_a_copy_is_removed_and_its_copied_parent_stays():
     bench.cache.evict({"full": 1})
 
     assert (node_spans(bench.tree), copies(bench.tree)) == ([NodeSpan(0, 8, "full")], [NodeSpan(0, 8, "full swa")])
-
-
-def test_with_swa_pages_only_the_parent_of_a_copied_node_stays_as_a_tombstone():
-    bench = HostBench(HOSTED_SWA_ONLY)
-    bench.insert_with_copy(LONG)
-    bench.tree.drop_copy(bench.nodes()[0], {0})
-
-    bench.cache.flush()
-
-    assert (node_spans(bench.tree), copies(bench.tree), bench.device.free) == (
-        [NodeSpan(0, 12, ""), NodeSpan(12, 20, "")],
-        [NodeSpan(0, 12, ""), NodeSpan(12, 20, "swa")],
-        {"swa": 12},
-    )

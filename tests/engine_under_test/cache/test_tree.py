@@ -4,8 +4,7 @@ import pytest
 
 from swarden.engine_under_test.cache.locks import LockDesk
 from swarden.engine_under_test.cache.tree import Insertion, RadixTree
-from swarden.invariants.events import Recovered, Split
-from tests.engine_under_test.builders import FULL, PAGE, SWA, EventLog, NodeSpan, locks, node_spans, nodes_of
+from tests.engine_under_test.builders import FULL, PAGE, SWA, NodeSpan, node_spans, nodes_of
 
 KEY = list(range(100, 124))
 PAGES = [1, 2, 3, 4, 5, 6]
@@ -16,14 +15,14 @@ FULL_ONLY = (FULL,)
 SWA_ONLY = (SWA,)
 
 
-def tree_of(components=HYBRID, observer=None) -> RadixTree:
-    return RadixTree(components, page_size=PAGE, observer=observer)
+def tree_of(components=HYBRID) -> RadixTree:
+    return RadixTree(components, page_size=PAGE, observer=None)
 
 
-def insert(tree: RadixTree, handles, *, key=KEY, protected_len: int = 0, frontier: int = 0) -> Insertion:
-    """Insert the first tokens of `key`, as many as the handles hold."""
-    tokens = key[: len(handles) * PAGE]
-    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, absent={"swa": [range(frontier)]})
+def insert(tree: RadixTree, handles, *, frontier: int = 0) -> Insertion:
+    """Insert the first tokens of KEY, as many as the handles hold."""
+    tokens = KEY[: len(handles) * PAGE]
+    return tree.insert(tokens, handles, namespace=0, protected_len=0, absent={"swa": [range(frontier)]})
 
 
 def page_lists(insertion: Insertion) -> dict[str, list[int]]:
@@ -70,33 +69,6 @@ def test_a_new_branch_is_cut_at_the_frontier_and_before_its_tail(components, num
     insertion = insert(tree, PAGES[:num_pages], frontier=frontier)
 
     assert (node_spans(tree), page_lists(insertion)) == (nodes, {"adopted": PAGES[:num_pages]})
-
-
-@pytest.mark.parametrize(
-    ("frontier", "lists"),
-    [
-        pytest.param(0, {"adopted": [14], "duplicates": [11, 12, 13]}, id="live"),
-        pytest.param(
-            8, {"adopted": [14], "dead duplicates": [11, 12], "duplicates": [13]}, id="dead up to the frontier"
-        ),
-    ],
-)
-def test_pages_of_live_nodes_are_returned_as_duplicates(frontier, lists):
-    tree = tree_of()
-    insert(tree, PAGES[:3])
-
-    insertion = insert(tree, NEW_PAGES[:4], frontier=frontier)
-
-    assert (page_lists(insertion), insertion.handles, insertion.node.end) == (lists, [1, 2, 3, 14], 16)
-
-
-def test_protected_pages_are_skipped():
-    tree = tree_of()
-    insert(tree, PAGES[:2])
-
-    insertion = insert(tree, [1, 2, 13], protected_len=8)
-
-    assert (insertion.shared, page_lists(insertion)) == (2, {"adopted": [13]})
 
 
 TOMBSTONE = 2  # pages of the tombstone [0, 8)
@@ -152,28 +124,6 @@ def test_with_swa_pages_only_a_tombstone_takes_the_incoming_pages():
     assert (page_lists(insertion)["adopted"], node_spans(tree)) == ([11, 12], [NodeSpan(0, 8, "swa")])
 
 
-@pytest.mark.parametrize("is_locked", [False, True], ids=["unlocked", "locked"])
-def test_a_recovery_is_reported(is_locked):
-    log = EventLog()
-    tree = tree_of(observer=log)
-    node = insert(tree, PAGES[:TOMBSTONE], frontier=8).node
-    if is_locked:
-        LockDesk(tree).lock(node)
-
-    insert(tree, NEW_PAGES[:TOMBSTONE])
-
-    assert log.of(Recovered) == [Recovered(node.id, "swa", locked=is_locked)]
-
-
-def test_branches_that_diverge_inside_a_page_share_the_pages_before_it():
-    tree = tree_of()
-    insert(tree, PAGES[:2])
-
-    insert(tree, [1, 12], key=[*KEY[:6], 7, 8])
-
-    assert node_spans(tree)[0] == NodeSpan(0, 4, "full swa")
-
-
 @pytest.mark.parametrize(
     ("tokens", "walked"),
     [
@@ -193,28 +143,6 @@ def test_a_walk_counts_whole_pages_in_common(tokens, walked):
     insert(tree, PAGES[:5])
 
     assert [length for _, length in tree.walk(tokens, 0)] == walked
-
-
-def test_split_divides_the_pages_and_copies_liveness_and_locks():
-    tree = tree_of()
-    node = insert(tree, PAGES[:2], frontier=8).node
-    LockDesk(tree).lock(node)
-
-    upper = tree.split(node, 4)
-
-    assert (list(upper.handles), list(node.handles)) == ([1], [2])
-    assert node_spans(tree) == [NodeSpan(0, 4, "full"), NodeSpan(4, 8, "full")]
-    assert locks(tree, "full") == locks(tree, "swa") == {(0, 4): 1, (4, 8): 1}
-
-
-def test_a_split_is_reported():
-    log = EventLog()
-    tree = tree_of(observer=log)
-    node = insert(tree, PAGES[:2]).node
-
-    upper = tree.split(node, 4)
-
-    assert [event for event in log.events if isinstance(event, Split)] == [Split(node.id, upper.id, 4)]
 
 
 @pytest.mark.parametrize(
@@ -289,12 +217,3 @@ def test_a_node_is_a_tail_while_a_branch_ends_within_a_window_of_it(num_pages, t
     insert(tree, PAGES[:num_pages])
 
     assert tails_of(tree) == tails
-
-
-def test_parent_of_a_short_branch_is_a_tail():
-    tree = tree_of()
-    insert(tree, PAGES[:5])
-
-    insert(tree, [1, 2, 3, 14], key=[*KEY[:12], 1, 2, 3, 4])
-
-    assert tails_of(tree) == [True, True, True]

@@ -46,19 +46,6 @@ def demoted_tree(*num_pages: int, components=HYBRID) -> RadixTree:
 # --- demote
 
 
-def test_demoted_node_stays_without_device_pages():
-    tree = tree_with_copies(2)
-    [node] = nodes_of(tree)
-
-    tree.demote(node)
-
-    assert (node_spans(tree), copies(tree), tree.evictable) == (
-        [NodeSpan(0, 8, "")],
-        [NodeSpan(0, 8, "full swa")],
-        [0, 0],
-    )
-
-
 def test_demotion_of_a_node_without_a_copy_raises():
     tree = RadixTree(HYBRID, page_size=PAGE)
     node = insert(tree, PAGES[:2]).node
@@ -83,21 +70,6 @@ def test_demotion_of_a_locked_node_raises():
 # --- copies
 
 
-@pytest.mark.parametrize(
-    ("components", "dropped", "left"),
-    [
-        pytest.param(ALL, [[21, 22], [21, 22]], "", id="all"),
-        pytest.param({1}, [[], [21, 22]], "full", id="only the window"),
-    ],
-)
-def test_copy_is_dropped_whole_or_only_in_the_window(components, dropped, left):
-    tree = tree_with_copies(2)
-    [node] = nodes_of(tree)
-
-    assert tree.drop_copy(node, components) == dropped
-    assert (copies(tree), node_spans(tree)) == ([NodeSpan(0, 8, left)], [NodeSpan(0, 8, "full swa")])
-
-
 def test_node_without_pages_and_copy_is_removed():
     tree = demoted_tree(2)
     [node] = nodes_of(tree)
@@ -117,20 +89,6 @@ def test_empty_parent_is_removed_with_its_last_child():
     tree.drop_copy(lower, ALL)
 
     assert (between, list(nodes_of(tree))) == ([NodeSpan(0, 8, ""), NodeSpan(8, 16, "swa")], [])
-
-
-def test_split_divides_the_copy():
-    tree = tree_with_copies(2)
-    [node] = nodes_of(tree)
-    node.host.pins, node.host.is_filling, node.host.num_hits = [1, 0], True, 3
-
-    upper = tree.split(node, 4)
-
-    assert (upper.host.pages, node.host.pages) == ([[21], [21]], [[22], [22]])
-    assert [(one.host.pins, one.host.is_filling, one.host.num_hits) for one in (upper, node)] == [
-        ([1, 0], True, 3),
-        ([1, 0], True, 3),
-    ]
 
 
 # --- restore
@@ -157,14 +115,3 @@ def test_node_on_the_host_only_adopts_incoming_pages(frontier, nodes):
 
     assert (insertion.adopted, insertion.duplicates) == ([13, 14], {(): []})
     assert (insertion.handles[2:], node_spans(tree)) == ([13, 14], nodes)
-
-
-def test_shorter_key_restores_only_its_part_of_a_node():
-    tree = demoted_tree(2)
-
-    insert(tree, NEW_PAGES[:1])
-
-    assert (node_spans(tree), copies(tree)) == (
-        [NodeSpan(0, 4, "full swa"), NodeSpan(4, 8, "")],
-        [NodeSpan(0, 4, "full swa"), NodeSpan(4, 8, "full swa")],
-    )

@@ -4,24 +4,18 @@ import pytest
 
 from swarden.engine_under_test.host.copy_jobs import copy_job_owner
 from swarden.invariants.events import CopyBegan, CopyEnded, Freed
-from tests.engine_under_test.builders import NodeSpan, node_spans
-from tests.engine_under_test.host.bench import (
-    HOSTED,
-    HOSTED_FULL_ONLY,
-    HOSTED_SWA_ONLY,
-    HostBench,
-    copies,
-)
+from tests.engine_under_test.builders import NodeSpan
+from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, HostBench, copies
 
-LONG, OTHER = list(range(100, 120)), list(range(200, 220))
+LONG = list(range(100, 120))
 NO_COPIES = [NodeSpan(0, 12, ""), NodeSpan(12, 20, "")]
 ALL = [NodeSpan(0, 12, "full swa"), NodeSpan(12, 20, "full swa")]
 
 
-def backup_in_flight(tokens=LONG, config=HOSTED) -> HostBench:
+def backup_in_flight() -> HostBench:
     """A cache whose first backup is in flight."""
-    bench = HostBench(config)
-    bench.insert(tokens)
+    bench = HostBench()
+    bench.insert(LONG)
     bench.tier.back_up()
     return bench
 
@@ -56,24 +50,6 @@ def test_tree_gets_the_copy_when_it_is_acknowledged():
     assert (before, copies(bench.tree)) == (NO_COPIES, ALL)
 
 
-def test_node_is_copied_with_its_ancestors_that_have_no_copy():
-    bench = backup_in_flight()
-
-    [began] = bench.log.of(CopyBegan)
-    assert (began.to_host, [(pool, len(here), len(there)) for pool, here, there in began.pages]) == (
-        True,
-        [("full", 5, 5), ("swa", 5, 5)],
-    )
-
-
-def test_pages_of_a_backup_in_flight_are_not_evicted():
-    bench = backup_in_flight()
-
-    bench.cache.flush()
-
-    assert (bench.device.evictable, node_spans(bench.tree)) == ({"full": 0, "swa": 0}, ALL)
-
-
 def test_failed_backup_leaves_no_copy():
     bench = backup_in_flight()
     bench.store.fail(1)
@@ -98,18 +74,6 @@ def test_node_of_a_failed_backup_is_copied_after_its_next_match():
     assert copies(bench.tree) == ALL
 
 
-def test_child_of_a_backup_in_flight_waits_for_it():
-    bench = backup_in_flight(LONG[:8])
-    bench.insert(LONG)
-    bench.tier.back_up()
-    waiting = list(bench.store.begun)
-
-    bench.settle()
-    bench.tier.back_up()
-
-    assert (waiting, list(bench.store.begun)) == ([1], [2])
-
-
 def test_backup_in_flight_is_not_started_again():
     bench = backup_in_flight()
 
@@ -128,16 +92,6 @@ def test_node_with_a_copy_is_not_copied_again():
     assert len(bench.log.of(CopyBegan)) == 1
 
 
-def test_evicted_node_is_not_copied():
-    bench = HostBench()
-    bench.insert(LONG)
-    bench.cache.flush()
-
-    bench.tier.back_up()
-
-    assert (bench.store.begun, node_spans(bench.tree)) == ({}, [])
-
-
 def test_copy_of_a_tombstone_has_no_windowed_pages():
     bench = HostBench()
 
@@ -154,12 +108,3 @@ def test_only_the_window_of_a_recovered_tombstone_is_copied():
 
     began = bench.log.of(CopyBegan)[-1]
     assert ([pool for pool, _, _ in began.pages], copies(bench.tree)[0]) == (["swa"], NodeSpan(0, 8, "full swa"))
-
-
-def test_node_split_during_its_backup_gets_its_copy_in_two_parts():
-    bench = backup_in_flight(LONG[:8])
-    bench.insert([*LONG[:4], *OTHER[:4]])
-
-    bench.settle()
-
-    assert copies(bench.tree) == [NodeSpan(0, 4, "full swa"), NodeSpan(4, 8, "full swa"), NodeSpan(4, 8, "")]

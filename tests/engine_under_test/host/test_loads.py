@@ -1,22 +1,13 @@
-"""Loads: the pages that are restored, the moment when they match, and nodes that were recomputed meanwhile."""
+"""Loads: the pages that are restored, what may happen to them meanwhile, and failures."""
 
 from dataclasses import replace
 
 import pytest
 
-from swarden.engine_under_test.errors import PoolExhausted
 from swarden.engine_under_test.host.copy_jobs import copy_job_owner
-from swarden.engine_under_test.host.tier import LoadUnderWay
 from swarden.invariants.events import CopyBegan, CopyEnded, Freed
-from tests.engine_under_test.builders import NodeSpan, hold, locks, node_spans
-from tests.engine_under_test.host.bench import (
-    HOSTED,
-    HOSTED_FULL_ONLY,
-    HOSTED_SWA_ONLY,
-    HostBench,
-    ManualStore,
-    copies,
-)
+from tests.engine_under_test.builders import NodeSpan, node_spans
+from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, HostBench, copies
 
 LONG, OTHER = list(range(100, 120)), list(range(200, 220))
 ALL_CONFIGS = pytest.mark.parametrize(
@@ -109,23 +100,6 @@ def test_copy_that_a_load_reads_is_not_dropped():
     assert (copies(bench.tree), bench.host_free()) == ([NodeSpan(0, 8, "full swa")], {"host full": 30, "host swa": 22})
 
 
-@pytest.mark.parametrize(
-    ("ends", "left"),
-    [
-        pytest.param(ManualStore.end, [NodeSpan(0, 8, "full swa")], id="loaded"),
-        pytest.param(ManualStore.fail, [], id="failed"),
-    ],
-)
-def test_copy_can_be_dropped_after_the_load(ends, left):
-    bench = on_host_only()
-    ends(bench.store, bench.load([*LONG[:8], 1]))
-    bench.tier.poll()
-
-    bench.tier.flush()
-
-    assert (node_spans(bench.tree), bench.host_free()) == (left, {"host full": 32, "host swa": 24})
-
-
 def test_copied_window_that_a_load_reads_is_not_dropped():
     bench = HostBench(replace(HOSTED, host_swa_pages=6))
     bench.insert_with_copy(LONG)
@@ -150,31 +124,6 @@ def test_failed_load_frees_its_pages_and_keeps_the_copy():
     assert bench.log.of(CopyEnded)[-1] == CopyEnded(job, "the copy failed")
 
 
-def test_load_after_a_failed_load_succeeds():
-    bench = on_host_only()
-    bench.store.fail(bench.load([*LONG[:8], 1]))
-    bench.tier.poll()
-    bench.load([*LONG[:8], 1])
-
-    bench.settle()
-
-    assert bench.content([*LONG[:8], 1]) == {"full": LONG[:8], "swa": LONG[:8]}
-
-
-@pytest.mark.parametrize("pool", ["full", "swa"])
-def test_load_without_enough_pages_changes_nothing(pool):
-    bench = on_host_only()
-    hold(bench.memory, pool, leaving=1)
-    free = bench.device.free
-
-    with pytest.raises(PoolExhausted) as caught:
-        bench.load([*LONG[:8], 1])
-
-    assert (caught.value.pool, bench.device.free, locks(bench.tree, pool)) == (pool, free, {(0, 8): 0})
-    bench.tier.flush()
-    assert node_spans(bench.tree) == []
-
-
 def test_other_pages_are_evicted_for_a_load():
     bench = on_host_only(replace(HOSTED, full_pages=8, swa_pages=8), LONG)
     bench.insert(OTHER)
@@ -182,45 +131,6 @@ def test_other_pages_are_evicted_for_a_load():
     bench.load([*LONG, 1])
 
     assert (bench.device.free, bench.match([*OTHER, 1]).length) == ({"full": 0, "swa": 3}, 12)
-
-
-def test_prefix_of_a_load_is_not_evicted_for_it():
-    bench = on_host_only(replace(HOSTED, full_pages=5), LONG)
-    bench.load([*LONG[:8], 1])
-    bench.settle()
-    bench.load([*LONG, 1])
-
-    bench.settle()
-
-    assert bench.content([*LONG, 1]) == {"full": LONG, "swa": LONG[12:]}
-
-
-def test_node_recomputed_during_a_load_keeps_its_pages():
-    bench = on_host_only()
-    job = bench.load([*LONG[:8], 1])
-    bench.insert(LONG[:8])
-
-    bench.settle()
-
-    assert (causes(bench, job), bench.device.free, bench.content([*LONG[:8], 1])) == (
-        [("full", "load unused"), ("swa", "load unused")],
-        {"full": 14, "swa": 10},
-        {"full": LONG[:8], "swa": LONG[:8]},
-    )
-
-
-def test_node_recomputed_without_its_window_gets_the_loaded_window():
-    """The request that published [0, 20) had freed its windowed pages below 12."""
-    bench = on_host_only()
-    job = bench.load([*LONG[:8], 1])
-    bench.insert(LONG, slid=True)
-
-    bench.settle()
-
-    assert (causes(bench, job), bench.content([*LONG[:8], 1])) == (
-        [("full", "load unused")],
-        {"full": LONG[:8], "swa": LONG[:8]},
-    )
 
 
 def test_node_split_during_its_load_is_restored_in_two_parts():
@@ -234,38 +144,6 @@ def test_node_split_during_its_load_is_restored_in_two_parts():
         [NodeSpan(0, 4, "full swa"), NodeSpan(4, 8, "full swa")],
         {"full": LONG[:8], "swa": LONG[:8]},
     )
-
-
-@pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["in their order", "the last first"])
-def test_loads_end_in_any_order(order):
-    bench = on_host_only()
-    bench.insert_on_host(OTHER[:8])
-    started = {1: bench.load([*LONG[:8], 1]), 2: bench.load([*OTHER[:8], 1])}
-    for number in order:
-        bench.store.end(started[number])
-        bench.tier.poll()
-
-    assert (bench.content([*LONG[:8], 1])["full"], bench.content([*OTHER[:8], 1])["full"]) == (LONG[:8], OTHER[:8])
-
-
-@pytest.mark.parametrize(
-    ("tokens", "brings_all"),
-    [
-        pytest.param([*LONG[:8], 1], True, id="the same"),
-        pytest.param([*LONG, 1], False, id="more"),
-        pytest.param([*LONG[:4], 1], True, id="less"),
-        pytest.param([*OTHER[:8], 1], None, id="another branch"),
-        pytest.param([1, 2, 3, 4, 5], None, id="no cached token"),
-    ],
-)
-def test_load_in_flight_is_found_by_a_match_that_needs_its_pages(tokens, brings_all):
-    bench = on_host_only(tokens=LONG)
-    bench.insert_on_host(OTHER[:8])
-    job = bench.load([*LONG[:8], 1])
-
-    found = bench.tier.load_under_way(bench.match(tokens))
-
-    assert found == (None if brings_all is None else LoadUnderWay(job, brings_all))
 
 
 def test_backup_in_flight_is_not_found_as_a_load():

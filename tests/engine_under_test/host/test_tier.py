@@ -6,11 +6,9 @@ import pytest
 
 from swarden.engine_under_test.host.tier import HostTier
 from swarden.engine_under_test.ports import Ports
-from swarden.invariants.events import Evicted, Removed
-from tests.engine_under_test.builders import HYBRID, CacheBench, NodeSpan, Serving, node_spans
+from tests.engine_under_test.builders import HYBRID, CacheBench, Serving, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
-    HOSTED_FULL_ONLY,
     SELECTIVE,
     WRITE_BACK,
     FailingStore,
@@ -23,10 +21,10 @@ LONG, OTHER, THIRD = list(range(100, 120)), list(range(200, 220)), list(range(30
 NONE, BOTH = "", "full swa"
 
 
-def write_back(*, full: int = 32, ends_on_wait: bool = True) -> HostBench:
+def write_back() -> HostBench:
     """A cache of two keys, the least recently used first, without copies."""
-    bench = HostBench(replace(WRITE_BACK, host_full_pages=full))
-    bench.store.ends_on_wait = ends_on_wait
+    bench = HostBench(WRITE_BACK)
+    bench.store.ends_on_wait = True
     bench.insert(LONG[:8])
     bench.insert(OTHER[:8])
     return bench
@@ -77,14 +75,6 @@ def test_only_the_matched_part_of_a_prefix_is_copied():
 # --- eviction
 
 
-def test_nothing_is_evicted_when_enough_pages_are_free():
-    bench = write_back()
-
-    bench.tier.make_room({"full": 12, "swa": 8})
-
-    assert (tiers(bench), bench.log.of(Evicted)) == ([(BOTH, NONE), (BOTH, NONE)], [])
-
-
 def test_write_back_copies_evicted_nodes_and_waits():
     bench = write_back()
 
@@ -118,23 +108,6 @@ def test_write_back_keeps_the_content():
     assert bench.content([*LONG[:8], 1]) == {"full": LONG[:8], "swa": LONG[:8]}
 
 
-def test_node_that_cannot_be_copied_is_evicted_without_a_copy():
-    bench = write_back(full=1)
-
-    bench.tier.make_room({"full": 14, "swa": 0})
-
-    assert (tiers(bench), len(bench.log.of(Removed))) == ([(BOTH, NONE)], 1)
-
-
-def test_other_nodes_are_evicted_when_the_store_does_not_answer():
-    """The backup of LONG[:8] has not ended, and locks its node."""
-    bench = write_back(ends_on_wait=False)
-
-    bench.tier.make_room({"full": 14, "swa": 0})
-
-    assert (tiers(bench), bench.device.free, list(bench.store.begun)) == ([(BOTH, NONE)], {"full": 14, "swa": 10}, [1])
-
-
 def test_failed_backups_are_not_retried_without_limit():
     bench = HostBench(WRITE_BACK, FailingStore(8))
     bench.insert(LONG[:8])
@@ -142,20 +115,6 @@ def test_failed_backups_are_not_retried_without_limit():
     bench.tier.make_room({"full": 16, "swa": 0})
 
     assert bench.device.free == {"full": 16, "swa": 12}
-
-
-def test_make_room_does_not_process_loads():
-    """The request that waits for the load must lock the loaded pages before others can match them."""
-    bench = write_back()
-    bench.tier.make_room({"full": 14, "swa": 0})
-    load = bench.load([*LONG[:8], 1])
-    bench.store.end(load)
-    bench.tier.make_room({"full": 14, "swa": 0})
-    before = [job.id for job in bench.tier.under_way]
-
-    bench.tier.poll()
-
-    assert (before, bench.tier.under_way, bench.match([*LONG[:8], 1]).length) == ([load], [], 8)
 
 
 def test_a_window_is_copied_before_it_is_evicted():
@@ -168,47 +127,7 @@ def test_a_window_is_copied_before_it_is_evicted():
     assert tiers(bench) == [("full", BOTH), (BOTH, NONE)]
 
 
-# --- loads worth a copy
-
-
-@pytest.mark.parametrize(
-    ("config", "least", "need"),
-    [
-        pytest.param(HOSTED, 9, {"full": 2, "swa": 2}, id="below the threshold, with a window"),
-        pytest.param(HOSTED_FULL_ONLY, 8, {"full": 2}, id="at the threshold"),
-        pytest.param(HOSTED_FULL_ONLY, 9, {}, id="below the threshold"),
-    ],
-)
-def test_full_pages_below_the_threshold_are_not_worth_a_load(config, least, need):
-    bench = HostBench(replace(config, load_back_threshold=least))
-    bench.insert_on_host(LONG[:8])
-
-    assert bench.tier.pages_to_load(bench.match([*LONG[:8], 1])) == need
-
-
-def test_nothing_is_loaded_when_all_is_on_the_device():
-    bench = HostBench()
-    bench.insert_with_copy(LONG[:8])
-
-    match = bench.match([*LONG[:8], 1])
-
-    assert (match.reach, bench.tier.pages_to_load(match), bench.tier.load_under_way(match)) == (None, {}, None)
-
-
 # --- the tier as a whole
-
-
-def test_tier_without_a_given_store_copies_on_this_machine():
-    bench = CacheBench(HOSTED)
-    tier = HostTier.for_config(HOSTED, bench.memory, bench.cache, Ports(observer=bench.log))
-    bench.insert(LONG[:8])
-    [node] = bench.cache.tree.roots[0].children.values()
-    tier.published(node)
-    tier.back_up()
-
-    tier.poll()
-
-    assert copies(bench.cache.tree) == [NodeSpan(0, 8, BOTH)]
 
 
 def test_tier_without_host_pools_raises():

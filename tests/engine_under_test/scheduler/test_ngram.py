@@ -6,8 +6,8 @@ from swarden.engine_under_test.ports import Wanted
 from swarden.engine_under_test.scheduler.speculation import NgramProposer
 
 
-def draft(proposer: NgramProposer, tokens: list[int], *, most: int = 3, request: int = 1) -> list[int]:
-    [drafts] = proposer.propose([Wanted(request, 0, tokens, most)])
+def draft(proposer: NgramProposer, tokens: list[int], *, most: int = 3) -> list[int]:
+    [drafts] = proposer.propose([Wanted(1, 0, tokens, most)])
     return drafts
 
 
@@ -36,19 +36,3 @@ def test_new_tokens_are_indexed():
     draft(proposer, [1, 2, 3])
 
     assert draft(proposer, [1, 2, 3, 8, 9, 8]) == [9, 8, 9]
-
-
-def test_draft_does_not_use_tokens_of_other_requests():
-    proposer = NgramProposer()
-    draft(proposer, [1, 2, 3], request=1)
-
-    assert draft(proposer, [5, 1], request=2) == []
-
-
-def test_ended_request_is_forgotten():
-    proposer = NgramProposer()
-    draft(proposer, [1, 2, 3, 1])
-    proposer.forget(1)
-    proposer.forget(1)
-
-    assert draft(proposer, [9, 1]) == []

@@ -4,8 +4,7 @@ from swarden.engine_under_test.ports import Computed
 from swarden.engine_under_test.request import Ending, Output, Request
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.scheduler.queues import Outbox
-from swarden.invariants.events import Finished, FinishReason
-from tests.engine_under_test.builders import EventLog
+from swarden.invariants.events import FinishReason
 
 
 def request_with_token(number: int) -> Request:
@@ -14,27 +13,11 @@ def request_with_token(number: int) -> Request:
     return request
 
 
-def outbox_of(*requests: Request, log: EventLog | None = None) -> Outbox:
-    outbox = Outbox(log)
+def outbox_of(*requests: Request) -> Outbox:
+    outbox = Outbox(None)
     for request in requests:
         outbox.note_tokens(request)
     return outbox
-
-
-def test_new_tokens_are_sent_once():
-    outbox = outbox_of(request_with_token(1), request_with_token(2))
-
-    sent = [outbox.send(), outbox.send()]
-
-    assert sent == [[Output(1, (11,), None, 0, 0), Output(2, (12,), None, 0, 0)], []]
-
-
-def test_all_new_tokens_of_a_request_are_sent_together():
-    request = request_with_token(1)
-
-    sent = outbox_of(request, request, request).send()
-
-    assert sent == [Output(1, (11,), None, 0, 0)]
 
 
 def test_ended_request_is_sent_last_with_tokens_and_reason():
@@ -52,22 +35,3 @@ def test_ended_request_without_tokens_is_sent():
     outbox.note_end(Request(3, 1, [5], SamplingParams(4)), Ending(FinishReason.ABORT))
 
     assert outbox.send() == [Output(3, (), "abort", 0, 0)]
-
-
-def test_outbox_is_true_while_an_end_is_unsent():
-    outbox = outbox_of(request_with_token(1))
-    states = [bool(outbox)]
-    outbox.note_end(request_with_token(2), Ending(FinishReason.ABORT))
-    states.append(bool(outbox))
-
-    outbox.send()
-
-    assert [*states, bool(outbox)] == [False, True, False]
-
-
-def test_end_is_reported_to_the_observer_at_once():
-    log = EventLog()
-
-    outbox_of(log=log).note_end(request_with_token(4), Ending(FinishReason.LENGTH))
-
-    assert log.events == [Finished(4, "length")]

@@ -5,13 +5,7 @@ from dataclasses import replace
 import pytest
 
 from swarden.invariants.events import Paused, Resumed
-from tests.engine_under_test.builders import (
-    ALL_POOLS,
-    HYBRID,
-    Serving,
-    hold,
-    release_held,
-)
+from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving
 
 LONG, SHORT = list(range(100, 140)), list(range(200, 205))
 OVERLAPPED = replace(HYBRID, overlap=True)
@@ -57,39 +51,6 @@ def test_all_requests_are_served_after_a_pause(overlap, steps):
     ]
 
 
-def test_pause_frees_a_parked_chunk():
-    serving = two_requests(HYBRID, steps=1)
-    held = hold(serving.engine.memory, "full", leaving=0)
-    serving.step()
-    release_held(serving.engine.memory, "full", held)
-
-    serving.engine.pause()
-
-    assert (serving.engine.scheduler.chunked, serving.flush_frees_all()) == (None, True)
-
-
-def test_nothing_is_launched_during_a_pause():
-    serving = two_requests(HYBRID, steps=1)
-    serving.engine.pause()
-
-    serving.step(3)
-
-    assert len(serving.passes) == 1
-
-
-def test_request_submitted_during_a_pause_waits():
-    serving = Serving()
-    serving.engine.pause()
-    request = serving.submit(SHORT)
-    serving.step(2)
-    waiting = serving.passes
-
-    serving.engine.resume()
-    serving.run()
-
-    assert (waiting, serving.tokens(request)) == ([], serving.expected(SHORT, max_new_tokens=4))
-
-
 @pytest.mark.parametrize("steps", [1, 2, 6], ids=["one runs", "a prompt has begun", "all run"])
 def test_pages_read_by_a_pass_in_flight_are_freed_after_it(steps):
     serving = two_requests(OVERLAPPED, steps=steps)
@@ -99,26 +60,6 @@ def test_pages_read_by_a_pass_in_flight_are_freed_after_it(steps):
     serving.step()
 
     assert (list(waiting), serving.fenced()["rows"], serving.flush_frees_all()) == ([steps], {}, True)
-
-
-def test_request_aborted_during_a_pause_ends():
-    serving = two_requests(HYBRID, steps=2)
-    serving.engine.pause()
-    serving.engine.abort(1)
-
-    serving.step()
-
-    assert (serving.reason(1), serving.reason(2)) == ("abort", None)
-
-
-def test_request_times_out_during_a_pause():
-    serving = two_requests(replace(HYBRID, request_timeout_ms=100), steps=2)
-    serving.engine.pause()
-    serving.clock.advance(100)
-
-    serving.step()
-
-    assert [serving.reason(request) for request in (1, 2)] == ["timeout", "timeout"]
 
 
 def test_a_second_pause_and_a_second_resume_change_nothing():

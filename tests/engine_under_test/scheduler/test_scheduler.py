@@ -4,17 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from swarden.invariants.events import Admitted, Inserted, RanOut, Retracted
-from tests.engine_under_test.builders import (
-    FULL_ONLY,
-    HYBRID,
-    UNSHARED,
-    EventLog,
-    Serving,
-    all_pages,
-    hold,
-    release_held,
-)
+from swarden.invariants.events import Admitted, RanOut, Retracted
+from tests.engine_under_test.builders import FULL_ONLY, HYBRID, EventLog, Serving, all_pages, hold, release_held
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))
 
@@ -27,14 +18,6 @@ def test_a_long_prompt_is_computed_in_chunks():
     assert serving.passes == [((1, 0, 16),), ((1, 16, 32),), ((1, 32, 40),), ((1, 40, 41),)]
 
 
-def test_without_a_chunk_length_a_prompt_is_computed_at_once():
-    serving = Serving(replace(HYBRID, chunk_len=None, swa_pages=16))
-
-    serving.serve(LONG, max_new_tokens=1)
-
-    assert serving.passes == [((1, 0, 40),)]
-
-
 def test_prefill_goes_before_decode():
     serving = Serving()
     serving.submit(OTHER[:8], max_new_tokens=9)
@@ -44,14 +27,6 @@ def test_prefill_goes_before_decode():
     serving.step(2)
 
     assert serving.passes[2:] == [((2, 0, 5),), ((1, 9, 10), (2, 5, 6))]
-
-
-def test_request_publishes_after_each_chunk_and_at_its_end():
-    serving = Serving()
-
-    serving.serve(OTHER, max_new_tokens=9)
-
-    assert [inserted.end for inserted in serving.log.of(Inserted)] == [16, 24]
 
 
 TIGHT = replace(FULL_ONLY, full_pages=7, new_token_ratio=0.1, new_token_ratio_floor=0.05)
@@ -84,39 +59,6 @@ def test_one_request_is_retracted_when_pages_run_out_and_served_later(second_aft
     assert [received.tokens for received in serving.received.values()] == [
         serving.expected(prompt, max_new_tokens=10) for prompt in (OTHER[:first_len], LONG[:8])
     ]
-
-
-def test_no_retraction_while_pages_are_evictable():
-    serving = Serving(TIGHT)
-    serving.serve(SHORT, max_new_tokens=8)
-    serving.submit(OTHER[:4], max_new_tokens=5)
-    serving.submit(LONG[:4], max_new_tokens=5)
-
-    serving.run()
-
-    assert (serving.log.of(Retracted), serving.tokens(3)) == ([], serving.expected(LONG[:4], max_new_tokens=5))
-
-
-def test_no_retraction_while_windowed_pages_are_dead():
-    serving = Serving(replace(UNSHARED, window_eviction_interval=64))
-    for first in (10, 20):
-        serving.submit([first, *range(8)], max_new_tokens=24)
-
-    serving.run()
-
-    assert (serving.log.of(Retracted), [serving.reason(request) for request in (1, 2)]) == ([], ["length", "length"])
-
-
-def test_a_window_that_slides_keeps_few_pages():
-    serving = Serving(UNSHARED)
-    serving.submit(SHORT, max_new_tokens=50)
-    used = set()
-
-    for _ in range(50):
-        serving.step()
-        used.add(12 - serving.free["swa"])
-
-    assert max(used) == 3
 
 
 class PageTaker(EventLog):

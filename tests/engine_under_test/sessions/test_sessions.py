@@ -71,19 +71,6 @@ def test_turn_may_rewind_the_turn_before(config, cut):
     assert second.cached_tokens <= len(PROMPT) + 4 - cut
 
 
-def test_rewind_below_the_frontier_recomputes_the_window():
-    """Without prefix sharing the whole prompt is recomputed."""
-    serving = SessionServing(replace(HYBRID, prefix_sharing=False))
-    session = serving.engine.open_session()
-    first = serving.serve_turn(session, PROMPT, max_new_tokens=12)
-    prompt = [*PROMPT, *first.tokens[:2], 200]
-
-    second = serving.serve_turn(session, prompt)
-
-    assert (second.cached_tokens, second.tokens) == (0, serving.expected(prompt, max_new_tokens=4))
-    assert serving.log.of(GivenUp) == [GivenUp(session, "diverged")]
-
-
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_closed_session_frees_its_pages_in_every_pool(config):
     serving = SessionServing(config)
@@ -113,20 +100,6 @@ def test_session_closed_during_a_turn_closes_after_the_turn():
     assert serving.reason(late) == "rejected: session 1 is not open"
 
 
-def test_second_turn_at_the_same_time_is_rejected():
-    """The rejection does not affect the first turn."""
-    serving = SessionServing()
-    session = serving.engine.open_session()
-    first = serving.take_turn(session, PROMPT)
-    serving.step()
-
-    second = serving.take_turn(session, PROMPT)
-    serving.run()
-
-    assert serving.reason(second) == "rejected: request 1 has the turn of session 1"
-    assert serving.tokens(first) == serving.expected(PROMPT, max_new_tokens=4)
-
-
 @pytest.mark.parametrize("prompt", [[], list(range(10_000))], ids=["empty", "too long"])
 def test_rejected_turn_does_not_change_its_session(prompt):
     serving = SessionServing()
@@ -138,59 +111,6 @@ def test_rejected_turn_does_not_change_its_session(prompt):
 
     assert (serving.reason(rejected) or "").startswith("rejected: ")
     assert serving.serve_turn(session, following).cached_tokens == len(PROMPT) + 3
-
-
-def test_turn_aborted_while_waiting_does_not_change_its_session():
-    serving = SessionServing()
-    session = serving.engine.open_session()
-    following = second_turn(serving, session)
-    serving.engine.pause()
-    waiting = serving.take_turn(session, following)
-
-    serving.engine.abort(waiting)
-    serving.engine.resume()
-
-    assert serving.serve_turn(session, following).cached_tokens == len(PROMPT) + 3
-
-
-def test_turn_after_an_aborted_turn_starts_from_the_shared_prefix():
-    serving = SessionServing()
-    session = serving.engine.open_session()
-    following = second_turn(serving, session)
-    aborted = serving.take_turn(session, following, max_new_tokens=9)
-    serving.step(2)
-
-    serving.engine.abort(aborted)
-    third = serving.serve_turn(session, following)
-
-    assert third.tokens == serving.expected(following, max_new_tokens=4)
-    assert third.cached_tokens % serving.config.page_size == 0
-    assert not any(kept.length > 20 for kept in serving.log.of(Kept))
-
-
-def test_retracted_turn_is_recomputed_and_its_session_stays_open():
-    serving = SessionServing()
-    session = serving.engine.open_session()
-    following = second_turn(serving, session)
-    turn = serving.take_turn(session, following, max_new_tokens=8)
-    serving.step(2)
-
-    serving.engine.pause()
-    serving.engine.resume()
-    serving.run()
-
-    assert serving.tokens(turn) == serving.expected(following, max_new_tokens=8)
-    assert [kept.request_id for kept in serving.log.of(Kept)] == [1, 2]
-
-
-def test_sessions_of_two_namespaces_share_nothing():
-    serving = SessionServing()
-    one, other = serving.engine.open_session(namespace=1), serving.engine.open_session(namespace=2)
-
-    serving.serve_turn(one, PROMPT)
-    second = serving.serve_turn(other, PROMPT)
-
-    assert (second.cached_tokens, second.tokens) == (0, serving.expected(PROMPT, max_new_tokens=4, namespace=2))
 
 
 def test_idle_sessions_keep_at_most_their_share():
@@ -245,16 +165,6 @@ def test_decode_takes_pages_of_idle_sessions_before_a_retraction():
     assert not serving.log.of(Retracted)
 
 
-def test_pages_locked_by_an_idle_session_are_not_evicted():
-    serving = SessionServing()
-    session = serving.engine.open_session()
-    serving.serve_turn(session, PROMPT)
-
-    serving.engine.flush()
-
-    assert serving.engine.cache.match(list(range(100, 110)) + serving.tokens(1), 0).length == 12
-
-
 @pytest.mark.parametrize(("ms", "num_closed"), [(99, 0), (100, 1)])
 def test_idle_session_is_closed_after_its_timeout(ms, num_closed):
     serving = SessionServing(replace(HYBRID, session_timeout_ms=100))
@@ -296,32 +206,3 @@ def test_session_keeps_no_pages_that_a_pass_in_flight_writes():
     assert serving.log.of(Lent)[-1].length == len(PROMPT) + 2
     assert second.tokens == serving.expected(prompt, max_new_tokens=4)
     assert len(serving.log.of(Launched)) > 4
-
-
-def share_of_half() -> tuple[SessionServing, int]:
-    """An engine and its session, which keeps three of the ten pages that idle sessions may keep."""
-    serving = SessionServing(replace(FULL_ONLY, full_pages=20, idle_session_share=0.5, prefix_sharing=False))
-    first = serving.engine.open_session()
-    serving.serve_turn(first, list(range(100, 109)))
-    return serving, first
-
-
-def test_turn_too_long_to_keep_releases_no_other_session():
-    serving, _ = share_of_half()
-    second = serving.engine.open_session()
-
-    serving.serve_turn(second, list(range(200, 240)))
-
-    assert serving.log.of(GivenUp) == [GivenUp(second, "pages needed")]
-
-
-def test_closing_session_releases_no_other_session():
-    serving, _ = share_of_half()
-    second = serving.engine.open_session()
-    serving.take_turn(second, list(range(200, 230)))
-    serving.step()
-
-    serving.engine.close_session(second)
-    serving.run()
-
-    assert [given.session for given in serving.log.of(GivenUp)] == [second]

@@ -8,8 +8,8 @@ from swarden.invariants.contracts.aborted_requests import (
 from swarden.invariants.events import Finished, FinishReason
 from swarden.invariants.kinds import Place
 from swarden.invariants.violation import found, request_ref
-from tests.invariants.builders import broken, healthy
-from tests.invariants.cases.clients import ENDED, LAST, client_with
+from tests.invariants.builders import broken
+from tests.invariants.cases.clients import ENDED, client_with
 
 
 def ended(reason, **client):
@@ -17,16 +17,12 @@ def ended(reason, **client):
 
 
 CASES = [
-    healthy(aborted_requests_are_released, client_with(num_at_abort=4, after=ENDED), "released"),
     broken(
         aborted_requests_are_released,
         "still-served",
         client_with(num_at_abort=4),
         found(request_ref(1), AbortedRequestsCode.STILL_SERVED, place=Place.RUNNING),
     ),
-    healthy(aborts_are_reported_as_such, ended(FinishReason.ABORT, num_at_abort=4), "aborted"),
-    healthy(aborts_are_reported_as_such, ended(FinishReason.TIMEOUT, num_at_abort=4), "timed-out"),
-    healthy(aborts_are_reported_as_such, ended(FinishReason.STOP, num_at_abort=3, stop=[LAST]), "stopped"),
     broken(
         aborts_are_reported_as_such,
         "not-aborted",

@@ -8,16 +8,15 @@ from swarden.invariants.contracts.admission import (
     reservations_match_planner,
     waiting_requests_take_free_places,
 )
-from swarden.invariants.events import Admitted, Finished, Invited, Launched, LetGo, LoadPlanned, Owner, Parked, Taken
+from swarden.invariants.events import Admitted, Launched, Owner, Parked
 from swarden.invariants.limits import ARRIVAL, PRIORITY, Estimates
 from swarden.invariants.violation import Found, Ref, found
-from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, R1, broken, healthy, idle, with_pool
+from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, broken, healthy, idle, with_pool
 
 ESTIMATING = LIMITS._replace(estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY, ARRIVAL))
 EXPECTED_ADMISSION = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 2), ("swa", 3)))
 EXCESSIVE_ADMISSION = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 DECODED = Launched(7, ((1, 20, 21),))
-DECODE_TAKES_PAGE = Taken("full", (8,), R1)
 TRANSFER_RECORDS = tuple(record._replace(owner=Owner("transfer", 1)) for record in BEFORE.records or ())
 REQUEST = Ref("request", 2)
 NEEDED = {"start": 0, "end": 5, "firm": {"full": 2, "swa": 2}, "demand": {"full": 2, "swa": 3}}
@@ -64,16 +63,7 @@ def other_reservation(end: int, firm: dict[str, int], demand: dict[str, int]) ->
 
 
 CASES = [
-    healthy(waiting_requests_take_free_places, ample(Admitted(2, 0, 5, (), ()), DECODED)),
-    healthy(waiting_requests_take_free_places, ample(Launched(7, ((1, 20, 21), (3, 0, 7)))), "chunk-budget-used-up"),
     healthy(waiting_requests_take_free_places, ample(Parked(3, 8), DECODED), "a-request-is-parked"),
-    healthy(waiting_requests_take_free_places, ample(DECODED, free=range(5, 10)), "too-few-pages-for-all"),
-    healthy(waiting_requests_take_free_places, ample(DECODED, rows=[]), "no-free-slot"),
-    healthy(
-        waiting_requests_take_free_places,
-        one_free_slot(LoadPlanned(2, 8, 2, (), ())),
-        "loading-request-takes-the-slot",
-    ),
     broken(
         waiting_requests_take_free_places,
         "one-of-two-free-slots-not-used",
@@ -81,32 +71,10 @@ CASES = [
         found(REQUEST, AdmissionCode.PLACE_LEFT_EMPTY, taken=1, places=2),
     ),
     broken(
-        waiting_requests_take_free_places,
-        "free-slot-not-used",
-        ample(DECODED),
-        found(REQUEST, AdmissionCode.PLACE_LEFT_EMPTY, taken=1, places=2),
-    ),
-    healthy(reservations_match_planner, planned(EXPECTED_ADMISSION)),
-    broken(
         reservations_match_planner,
         "estimate-too-high",
         planned(EXCESSIVE_ADMISSION),
         other_reservation(5, {"full": 2, "swa": 2}, {"full": 3, "swa": 3}),
-    ),
-    broken(
-        reservations_match_planner,
-        "chunk-cut-without-reason",
-        planned(EXPECTED_ADMISSION._replace(end=4, firm=(("full", 1), ("swa", 1))), limits={"chunk_len": None}),
-        other_reservation(4, {"full": 1, "swa": 1}, {"full": 2, "swa": 3}),
-    ),
-    healthy(admission_matches_planner, planned(EXPECTED_ADMISSION)),
-    healthy(admission_matches_planner, planned(pools=with_pool(BEFORE, "swa", free=[6])), "one-page-too-few"),
-    healthy(admission_matches_planner, planned(pools=with_pool(BEFORE, "rows", free=[])), "no-free-row"),
-    healthy(admission_matches_planner, planned(is_paused=True), "paused"),
-    healthy(
-        admission_matches_planner,
-        planned(Finished(1, "timeout")),
-        "unpredictable-after-other-events",
     ),
     broken(
         admission_matches_planner,
@@ -122,25 +90,7 @@ CASES = [
     ),
     healthy(
         admission_matches_planner,
-        planned(DECODE_TAKES_PAGE, LetGo(3, "abort")),
-        "unpredictable-after-a-transfer-is-released",
-    ),
-    healthy(admission_matches_planner, planned(DECODE_TAKES_PAGE, Invited(2, 0)), "unpredictable-after-an-invitation"),
-    broken(
-        admission_matches_planner,
-        "without-messages-of-the-other-engine",
-        planned(DECODE_TAKES_PAGE),
-        found(REQUEST, AdmissionCode.KEPT_WAITING, **WANT),
-    ),
-    healthy(
-        admission_matches_planner,
         alone(records=TRANSFER_RECORDS),
         "a-transfer-will-release-its-pages",
-    ),
-    broken(
-        admission_matches_planner,
-        "no-request-holds-pages",
-        alone(records=()),
-        found(REQUEST, AdmissionCode.KEPT_WAITING, **WANT),
     ),
 ]

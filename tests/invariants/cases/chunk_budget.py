@@ -7,13 +7,12 @@ from swarden.invariants.contracts.chunk_budget import (
 )
 from swarden.invariants.events import Launched
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import broken, during, healthy
+from tests.invariants.builders import broken, during
 from tests.invariants.cases.batches import ADMITTED, launched
 
 LAUNCH = Ref("launch", 7)
 
 CASES = [
-    healthy(passes_prefill_within_chunk_len, launched((1, 20, 21), (2, 0, 8)), "a-chunk-beside-a-decode"),
     broken(
         passes_prefill_within_chunk_len,
         "too-many-tokens",
@@ -21,7 +20,6 @@ CASES = [
         found(LAUNCH, ChunkBudgetCode.PREFILLS_TOO_MUCH, count=13, most=8),
     ),
     broken(passes_prefill_within_chunk_len, "empty", launched(), found(LAUNCH, ChunkBudgetCode.EMPTY)),
-    healthy(mixed_passes_stay_within_chunk_len, during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))))),
     broken(
         mixed_passes_stay_within_chunk_len,
         "full-chunk-beside-a-decode",

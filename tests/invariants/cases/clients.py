@@ -48,8 +48,6 @@ CASES = [
         client_with(num_at_abort=1),
         found(request_ref(1), ClientCode.DECODED_AFTER_ABORT, decoded=3, most=2),
     ),
-    healthy(aborted_prompts_are_not_computed, client_with(launched(20))),
-    healthy(aborted_prompts_are_not_computed, client_with(launched(20), num_at_abort=1), "aborted-after-an-output"),
     broken(
         aborted_prompts_are_not_computed,
         "aborted-before-its-first-output",
@@ -67,23 +65,12 @@ CASES = [
         client_with(launched(19), num_at_abort=0, after=SCHEDULES_AHEAD),
         found(request_ref(1), ClientCode.COMPUTED_AFTER_ABORT, launch=8, start=19, end=20),
     ),
-    broken(
-        aborted_prompts_are_not_computed,
-        "prompt-computed-by-an-engine-that-schedules-ahead",
-        client_with(launched(17), num_at_abort=0, after=SCHEDULES_AHEAD),
-        found(request_ref(1), ClientCode.COMPUTED_AFTER_ABORT, launch=8, start=17, end=18),
-    ),
     healthy(uncached_requests_insert_nothing, uncached(Owner("transfer", 1)), "to-a-transfer"),
     broken(
         uncached_requests_insert_nothing,
         "to-the-tree",
         uncached(Owner("tree", 3)),
         found(request_ref(1), ClientCode.CACHED_AGAINST_ITS_WISH, units=(Ref("page", 7, "full"),)),
-    ),
-    healthy(
-        outputs_end_as_asked,
-        client_with(Finished(1, FinishReason.STOP), stop=(LAST,), after=ENDED),
-        "ended-at-a-stop-token",
     ),
     broken(
         outputs_end_as_asked,

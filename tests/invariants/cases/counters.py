@@ -2,10 +2,9 @@
 
 from swarden.invariants.laws.memory.counters import CounterCode, free_counters_match_pools, tree_counters_match_nodes
 from swarden.invariants.violation import found, pool_ref
-from tests.invariants.builders import after, broken, counters, healthy
+from tests.invariants.builders import after, broken, counters
 
 CASES = [
-    healthy(tree_counters_match_nodes),
     broken(
         tree_counters_match_nodes,
         "evictable-and-protected",
@@ -13,7 +12,6 @@ CASES = [
         found(pool_ref("swa"), CounterCode.EVICTABLE_MISCOUNTED, counted=4, actual=2),
         found(pool_ref("full"), CounterCode.PROTECTED_MISCOUNTED, counted=3, actual=4),
     ),
-    healthy(free_counters_match_pools, after(counters=counters(free={"full": 4})), "engine-without-counters"),
     broken(
         free_counters_match_pools,
         "free",

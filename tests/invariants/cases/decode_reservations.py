@@ -9,25 +9,13 @@ from swarden.invariants.contracts.decode_reservations import (
     empty_decode_engine_reserves_at_once,
     reservations_follow_arrival_order,
 )
-from swarden.invariants.events import Finished, FinishReason, Owner, Refused
+from swarden.invariants.events import Owner, Refused
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import Fence, LaunchView, RecordView, RequestView
 from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, R1, broken, healthy, holding, idle
-from tests.invariants.cases.handover import (
-    R2_LINKED,
-    R2_RECORD,
-    R2_WAITS,
-    R3_LINKED,
-    RECORDS,
-    RESERVED,
-    RUNNING,
-    T2,
-    TAKES,
-    taking,
-)
+from tests.invariants.cases.handover import R2_LINKED, R2_WAITS, R3_LINKED, RECORDS, RESERVED, RUNNING, T2, taking
 
-ABORTED = Finished(2, FinishReason.ABORT)
 RESERVED_FOR_R3 = RESERVED._replace(request_id=3)
 
 
@@ -62,38 +50,14 @@ NOT_EMPTY = {
 STILL_WAITS = found(request_ref(2), DecodeReservationsCode.EMPTY_ENGINE_WAITS)
 
 CASES = [
-    healthy(decode_reserves_only_missing_pages, taking(prefix_len=8, full=4, swa=2)),
     broken(
         decode_reserves_only_missing_pages,
         "windowed-pages-for-the-whole-prompt",
         taking(prefix_len=8, full=4, swa=4),
         found(request_ref(2), DecodeReservationsCode.TOO_MANY, pool="swa", taken=4, missing=2, length=22),
     ),
-    broken(
-        decode_reserves_only_missing_pages,
-        "pages-of-the-prefix",
-        taking(prefix_len=8, full=6, swa=2),
-        found(request_ref(2), DecodeReservationsCode.TOO_MANY, pool="full", taken=6, missing=4, length=22),
-    ),
-    healthy(empty_decode_engine_reserves_at_once, empty(*TAKES, RESERVED)),
-    healthy(empty_decode_engine_reserves_at_once, empty(requests=(), left=()), "no-request-waits"),
-    healthy(
-        empty_decode_engine_reserves_at_once,
-        empty(ABORTED, requests=(R2_LINKED, R3_LINKED), left=(R3_LINKED,)),
-        "first-request-is-aborted",
-    ),
     healthy(empty_decode_engine_reserves_at_once, empty(Refused("full", T2, 4, 4)), "no-memory-for-free-pages"),
     broken(empty_decode_engine_reserves_at_once, "no-reservation", empty(), STILL_WAITS),
-    broken(
-        empty_decode_engine_reserves_at_once,
-        "refused-with-too-few-free-pages",
-        empty(Refused("swa", T2, 6, 4)),
-        STILL_WAITS,
-    ),
-    healthy(reservations_follow_arrival_order, linked(RESERVED)),
-    healthy(reservations_follow_arrival_order, linked(RESERVED, RESERVED_FOR_R3), "both-reserved"),
-    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, reserved=R2_RECORD), "first-request-has-pages"),
-    healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, gone=(2,)), "first-request-has-ended"),
     healthy(reservations_follow_arrival_order, linked(RESERVED_FOR_R3, num_outputs=1), "set-aside-request-first"),
     broken(
         reservations_follow_arrival_order,

@@ -6,24 +6,21 @@ from swarden.invariants.contracts.drafting import (
     drafts_follow_one_token,
     right_drafts_are_accepted,
 )
-from swarden.invariants.events import Completed, Launched, Retracted, Verified
+from swarden.invariants.events import Completed, Launched, Verified
 from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy, in_flight
 from tests.invariants.cases.drafts import DRAFTED, LAUNCHED, PROPOSED
 
 REQUEST, NEXT = Ref("request", 1), Launched(8, ((1, 21, 22),))
-ABANDONED = {"launches": (DRAFTED["launches"][0]._replace(given_up=(1,)),)}
 NOT_AWAITED = found(REQUEST, DraftingCode.VERDICT_NOT_AWAITED, launch=8, start=21, end=22, drafted_in=7)
 
 CASES = [
-    healthy(drafts_follow_one_token, during(LAUNCHED, PROPOSED)),
     broken(
         drafts_follow_one_token,
         "behind-a-chunk",
         during(Launched(7, ((1, 16, 21),)), PROPOSED),
         found(REQUEST, DraftingCode.NOT_BEHIND_ONE_TOKEN, count=2, launch=7, start=16, end=21),
     ),
-    healthy(right_drafts_are_accepted, during(LAUNCHED, PROPOSED, Verified(7, 1, 1, (30, 9, 9)))),
     broken(
         right_drafts_are_accepted,
         "correct-draft-rejected",
@@ -31,13 +28,6 @@ CASES = [
         found(REQUEST, DraftingCode.RIGHT_DRAFT_REJECTED, accepted=0, drafts=(30, 31), sampled=(30, 9, 9)),
     ),
     healthy(drafts_are_judged_before_the_next_pass, in_flight(Completed(7), NEXT, before=DRAFTED)),
-    healthy(drafts_are_judged_before_the_next_pass, in_flight(NEXT), "no-drafts"),
-    healthy(drafts_are_judged_before_the_next_pass, in_flight(NEXT, before=ABANDONED), "drafts-of-a-released-record"),
-    healthy(
-        drafts_are_judged_before_the_next_pass,
-        in_flight(Retracted(1, 3, ()), NEXT, before=DRAFTED),
-        "drafts-of-a-retracted-request",
-    ),
     broken(
         drafts_are_judged_before_the_next_pass,
         "launched-in-an-earlier-step",

@@ -9,7 +9,7 @@ from swarden.invariants.contracts.eviction import (
     evictions_free_what_is_needed,
     idle_branches_keep_their_window,
 )
-from swarden.invariants.events import Demoted, Evicted, Inserted, Locked, Removed, Split, Tombstoned
+from swarden.invariants.events import Demoted, Evicted, Removed, Split, Tombstoned
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import NodeView
 from swarden.invariants.violation import Found, Ref, found
@@ -29,10 +29,7 @@ BRANCHES = replace(
 
 ALL_NODES = BRANCHES.nodes or ()
 WITHOUT_N3 = (*ALL_NODES[:2], ALL_NODES[3])
-DEAD_N1 = ALL_NODES[0]._replace(units=((1, 2), (0, 0)), live=(True, False))
 DEAD_N2 = ALL_NODES[1]._replace(units=((3, 4, 5, 6), (0, 0, 0, 0)), live=(True, False))
-
-DEMOTED_N3 = ALL_NODES[2]._replace(units=((0,), (0,)), live=(False, False))
 
 
 def evicting_to(*events, nodes) -> Transition:
@@ -77,36 +74,11 @@ def broken_branch(leaf: int) -> Found:
 
 
 CASES = [
-    healthy(
-        evictions_free_what_is_needed,
-        idle(Evicted((("full", 2),), (("full", 2),), (("full", 4),))),
-    ),
-    healthy(
-        evictions_free_what_is_needed,
-        idle(Evicted((("full", 3),), (("full", 2),), (("full", 0),))),
-        "nothing-evictable-left",
-    ),
     broken(
         evictions_free_what_is_needed,
         "stopped-early",
         idle(Evicted((("full", 3),), (("full", 2),), (("full", 1),))),
         found(Ref("pool", pool="full"), EvictionCode.STOPPED_EARLY, need=3, freed=2, left=1),
-    ),
-    healthy(dead_interior_is_evicted_first, eviction(Tombstoned(1, "swa", False), Removed(3, "swa", True))),
-    healthy(
-        dead_interior_is_evicted_first,
-        eviction(Locked(1, 1), Removed(3, "swa", True)),
-        "the-interior-is-locked",
-    ),
-    healthy(
-        dead_interior_is_evicted_first,
-        eviction(Removed(3, "full", True)),
-        "leaf-removed-for-another-pool",
-    ),
-    healthy(
-        dead_interior_is_evicted_first,
-        eviction(Inserted(1, 0, 0, 8), Removed(3, "swa", True)),
-        "unpredictable-after-an-insertion",
     ),
     broken(
         dead_interior_is_evicted_first,
@@ -119,12 +91,6 @@ CASES = [
         "tail-evicted-before-the-interior-of-a-split-node",
         eviction(Tombstoned(1, "swa", False), Split(2, 9, 8), Tombstoned(2, "swa", False)),
         dead_spared(2, 9),
-    ),
-    healthy(eviction_is_least_recently_used, eviction(Removed(3, "full", True), Removed(4, "full", True))),
-    healthy(
-        eviction_is_least_recently_used,
-        eviction(Locked(1, 3), Removed(4, "full", True)),
-        "older-node-is-locked",
     ),
     healthy(
         eviction_is_least_recently_used,
@@ -149,38 +115,11 @@ CASES = [
         eviction(Tombstoned(1, "swa", False), Removed(4, "swa", True)),
         younger(4, 4, "swa", 3, 2),
     ),
-    healthy(idle_branches_keep_their_window, evicting_to(Tombstoned(1, "swa", False), nodes=(DEAD_N1, *ALL_NODES[1:]))),
-    healthy(
-        idle_branches_keep_their_window,
-        evicting_to(Tombstoned(1, "swa", False), Removed(3, "swa", True), nodes=(DEAD_N1, ALL_NODES[1], ALL_NODES[3])),
-        "no-dead-pages-left",
-    ),
-    healthy(
-        idle_branches_keep_their_window,
-        evicting_to(Locked(1, 1), Removed(3, "swa", True), nodes=WITHOUT_N3),
-        "the-interior-is-locked",
-    ),
-    healthy(
-        idle_branches_keep_their_window,
-        evicting_to(Removed(3, "full", True), nodes=WITHOUT_N3),
-        "leaf-removed-for-another-pool",
-    ),
-    healthy(
-        idle_branches_keep_their_window,
-        evicting_to(Inserted(1, 0, 0, 8), Removed(3, "swa", True), nodes=WITHOUT_N3),
-        "unpredictable-after-an-insertion",
-    ),
     broken(
         idle_branches_keep_their_window,
         "leaf-removed-before-dead-pages",
         evicting_to(Removed(3, "swa", True), nodes=WITHOUT_N3),
         broken_branch(3),
-    ),
-    broken(
-        idle_branches_keep_their_window,
-        "leaf-tombstoned-before-dead-pages",
-        evicting_to(Tombstoned(2, "swa", False), Inserted(1, 0, 0, 8), nodes=(ALL_NODES[0], DEAD_N2, *ALL_NODES[2:])),
-        broken_branch(2),
     ),
     healthy(
         idle_branches_keep_their_window,
@@ -193,61 +132,16 @@ CASES = [
         taking_n2(need=2),
         broken_branch(2),
     ),
-    healthy(
-        dead_interior_is_evicted_first,
-        eviction(Demoted(3, "full", True)),
-        "leaf-demoted-for-another-pool",
-    ),
-    broken(
-        dead_interior_is_evicted_first,
-        "tail-demoted-first",
-        eviction(Demoted(3, "swa", True)),
-        dead_spared(3, 1),
-    ),
-    healthy(
-        eviction_is_least_recently_used,
-        eviction(
-            Demoted(3, "full", True), Demoted(4, "full", True), Demoted(2, "full", True), Demoted(1, "full", True)
-        ),
-        "demoted-from-the-leaf-up",
-    ),
-    broken(
-        eviction_is_least_recently_used,
-        "younger-leaf-demoted-first",
-        eviction(Demoted(4, "full", True)),
-        younger(4, 4, "full", 3, 2),
-    ),
     broken(
         eviction_is_least_recently_used,
         "older-parent-of-a-demoted-node",
         with_recently_used_n4(Removed(3, "full", True), Demoted(2, "full", True), Removed(4, "full", True)),
         younger(4, 9, "full", 1, 5),
     ),
-    healthy(
-        eviction_is_least_recently_used,
-        writing_back(Demoted(4, "full", True), copies=((), ())),
-        "write-back-skips-a-node-without-a-copy",
-    ),
-    healthy(
-        eviction_is_least_recently_used,
-        writing_back(Demoted(4, "full", True), copies=((1,), ())),
-        "write-back-skips-a-node-with-a-partial-copy",
-    ),
     broken(
         eviction_is_least_recently_used,
         "write-back-skips-a-copied-node",
         writing_back(Demoted(4, "full", True), copies=((1,), (1,))),
         younger(4, 4, "full", 3, 2),
-    ),
-    healthy(
-        idle_branches_keep_their_window,
-        evicting_to(Demoted(3, "full", True), nodes=(*ALL_NODES[:2], DEMOTED_N3, ALL_NODES[3])),
-        "leaf-demoted-for-another-pool",
-    ),
-    broken(
-        idle_branches_keep_their_window,
-        "leaf-demoted-before-dead-pages",
-        evicting_to(Demoted(3, "swa", True), nodes=(*ALL_NODES[:2], DEMOTED_N3, ALL_NODES[3])),
-        broken_branch(3),
     ),
 ]

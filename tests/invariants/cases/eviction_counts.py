@@ -3,12 +3,11 @@
 from swarden.invariants.events import Evicted, Freed
 from swarden.invariants.laws.memory.eviction_counts import EvictionCountCode, evictions_count_freed_units
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import TREE, broken, healthy, idle
+from tests.invariants.builders import TREE, broken, idle
 
 FREED = Freed("full", (5, 6), TREE, "evicted", 0)
 
 CASES = [
-    healthy(evictions_count_freed_units, idle(FREED, Evicted((("full", 2),), (("full", 2),), (("full", 4),)))),
     broken(
         evictions_count_freed_units,
         "counts-units-that-were-not-freed",

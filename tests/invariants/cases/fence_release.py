@@ -6,13 +6,12 @@ from swarden.invariants.contracts.fence_release import FenceReleaseCode, fences_
 from swarden.invariants.events import Completed
 from swarden.invariants.laws.lifecycle.flights import launch_ref
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import FENCED, broken, healthy, idle
+from tests.invariants.builders import broken, idle
 from tests.invariants.cases.flights import LOCKED_BY_FENCE
 
 PAGE, RECEIPT = Ref("page", 9, "full"), Ref("receipt", 2)
 
 CASES = [
-    healthy(fences_end_with_their_launch, idle(before=FENCED)),
     broken(
         fences_end_with_their_launch,
         "launch-completed",

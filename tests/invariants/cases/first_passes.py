@@ -52,26 +52,14 @@ def first_pass_by_host(start, *, columns=((1, 1), (0, 1)), **limits):
     return replace(change, before=replace(change.before, **parts), after=after)
 
 
-WITHOUT_N3 = tuple(node for node in AFTER.nodes or () if node.id != 3)
-
-
 def computed(start, usable):
     return found(request_ref(2), FirstPassCode.CACHED_TOKENS_COMPUTED, start=start, usable=usable)
 
 
 CASES = [
-    healthy(first_passes_skip_cached_prefixes, first_pass(8)),
-    healthy(first_passes_skip_cached_prefixes, first_pass(4, num_more=0), "one-token-is-left"),
-    healthy(first_passes_skip_cached_prefixes, first_pass(0, nodes=WITHOUT_N3), "evicted"),
-    healthy(first_passes_skip_cached_prefixes, first_pass(0, uncached=True), "uncached"),
     healthy(first_passes_skip_cached_prefixes, first_pass(0, is_turn=True), "turn-of-a-session"),
     broken(first_passes_skip_cached_prefixes, "computes-all", first_pass(0), computed(0, 8)),
-    broken(first_passes_skip_cached_prefixes, "computes-a-cached-page", first_pass(4), computed(4, 8)),
-    healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(8)),
-    healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(4, after=((7, 9), (3, 4))), "evicted"),
     healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(4, before=((7, 8), (5, 0))), "window-missing"),
-    healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(8)),
-    healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(0, columns=((1, 1), (0, 0))), "state-missing"),
     healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(4, draft_row_len=2), "last-block-with-drafts"),
     *(
         broken(

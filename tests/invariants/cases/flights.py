@@ -2,19 +2,7 @@
 
 from dataclasses import replace
 
-from swarden.invariants.events import (
-    HANDOVER_KIND,
-    Completed,
-    Discarded,
-    Failed,
-    Finished,
-    FinishReason,
-    Late,
-    Launched,
-    Loaded,
-    Owner,
-    Retracted,
-)
+from swarden.invariants.events import HANDOVER_KIND, Completed, Discarded, Failed, Launched, Loaded, Owner, Retracted
 from swarden.invariants.laws.lifecycle.flights import (
     FlightCode,
     discarded_results_are_stale,
@@ -23,7 +11,7 @@ from swarden.invariants.laws.lifecycle.flights import (
     passes_complete_in_order,
     units_in_flight_are_pinned,
 )
-from swarden.invariants.limits import BOTH, PREFILL
+from swarden.invariants.limits import BOTH
 from swarden.invariants.view import Fence, Holding
 from swarden.invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import (
@@ -47,7 +35,7 @@ LAUNCHED = Launched(8, ((1, 21, 22),))
 PRIVATE_OF_R1 = {"full": (7, 8), "swa": (5, 6)}
 R1_RELEASED = {"records": (), "requests": (), "receipts": receipts(holder=Owner("fence", 8))}
 STALE_8 = (STALE_LAUNCH[0]._replace(launch=8),)
-SAVE_OF_R1, SAVE_OF_R2 = Owner(HANDOVER_KIND, 1), Owner(HANDOVER_KIND, 2)
+SAVE_OF_R1 = Owner(HANDOVER_KIND, 1)
 DELIVERED = (STALE_LAUNCH[0]._replace(delivered=(1,)),)  # r1 gets the token of launch 7 even if it is preempted
 
 
@@ -90,18 +78,6 @@ def not_kept_for_r1(pool, unit, code, **values):
 
 
 CASES = [
-    healthy(passes_complete_in_order, OVERLAPPED_STEP, "overlapped"),
-    healthy(
-        passes_complete_in_order,
-        in_flight(
-            LAUNCHED,
-            Late(7),
-            before={},
-            launches=((*(OVERLAPPED_STEP.before.launches or ()), *(IN_FLIGHT_AFTER.launches or ()))),
-        ),
-        "late",
-    ),
-    healthy(passes_complete_in_order, in_flight(Failed(7, "lost"), Completed(7), launches=()), "failed"),
     broken(
         passes_complete_in_order,
         "too-many",
@@ -133,16 +109,6 @@ CASES = [
         in_flight(Failed(7, "lost"), launches=OVERLAPPED_STEP.before.launches),
         found(launch_ref(7), FlightCode.FAILED_NOT_COMPLETED),
     ),
-    broken(
-        passes_complete_in_order,
-        "missing-in-the-state",
-        in_flight(LAUNCHED, Completed(7), launches=()),
-        found(Ref("engine"), FlightCode.IN_FLIGHT_DIFFERS, found=(), wanted=(launch_ref(8),)),
-    ),
-    healthy(
-        discarded_results_are_stale,
-        in_flight(Completed(7), Discarded(7, 1), before={"launches": STALE_LAUNCH}),
-    ),
     healthy(
         discarded_results_are_stale,
         in_flight(Retracted(1, 3, ()), Completed(7), Discarded(7, 1)),
@@ -152,11 +118,6 @@ CASES = [
         discarded_results_are_stale,
         in_flight(Loaded(1, 16, (7,)), Completed(7), Discarded(7, 1)),
         "load-failed-since",
-    ),
-    healthy(
-        discarded_results_are_stale,
-        in_flight(Finished(1, FinishReason.ABORT), Completed(7), Discarded(7, 1), before={"launches": DELIVERED}),
-        "deliverable-request-has-finished",
     ),
     broken(
         discarded_results_are_stale,
@@ -176,26 +137,12 @@ CASES = [
         in_flight(LAUNCHED, Completed(7), Discarded(8, 1), before={"launches": STALE_LAUNCH}),
         found(request_ref(1), FlightCode.DISCARDED_NOT_COMPLETED, launch=launch_ref(8)),
     ),
-    healthy(fenced_units_wait_for_their_launch, idle(before=FENCED)),
-    healthy(fenced_units_wait_for_their_launch, idle(before=LOCKED_BY_FENCE), "lock-waits"),
-    healthy(fenced_units_wait_for_their_launch, idle(Completed(7), before=FENCED, after=AFTER), "launch-completes"),
     broken(
         fenced_units_wait_for_their_launch,
         "released-early",
         idle(Completed(6), before=LOCKED_BY_FENCE, after=AFTER),
         found(Ref("page", 9, "full"), FlightCode.LEFT_FENCE_EARLY, launch=launch_ref(7)),
         found(Ref("receipt", 2), FlightCode.UNLOCKED_EARLY, launch=launch_ref(7)),
-    ),
-    healthy(units_in_flight_are_pinned, OVERLAPPED_STEP, "private-and-cached-units"),
-    healthy(
-        units_in_flight_are_pinned,
-        in_flight(pools=without_r1(fence=8), launches=STALE_8, **R1_RELEASED),
-        "request-has-ended-and-units-are-fenced",
-    ),
-    healthy(
-        units_in_flight_are_pinned,
-        with_pages_lost("swa", [5], fenced=[Fence(9, [5])]),
-        "fenced-for-a-later-pass",
     ),
     healthy(units_in_flight_are_pinned, ended_with_pages_of(SAVE_OF_R1), "kept-for-a-save-of-its-kv"),
     broken(
@@ -224,24 +171,6 @@ CASES = [
     ),
     broken(
         units_in_flight_are_pinned,
-        "kept-for-a-transfer-of-a-pair",
-        ended_with_pages_of(SAVE_OF_R1, role=PREFILL),
-        *(
-            not_kept_for_r1(pool, page, FlightCode.USED_AFTER_CHANGE_OF_OWNER, owner=SAVE_OF_R1)
-            for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
-        ),
-    ),
-    broken(
-        units_in_flight_are_pinned,
-        "kept-for-a-save-of-other-kv",
-        ended_with_pages_of(SAVE_OF_R2),
-        *(
-            not_kept_for_r1(pool, page, FlightCode.USED_AFTER_CHANGE_OF_OWNER, owner=SAVE_OF_R2)
-            for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
-        ),
-    ),
-    broken(
-        units_in_flight_are_pinned,
         "cached-without-a-lock",
         in_flight(
             pools=without_r1(fence=8),
@@ -253,7 +182,6 @@ CASES = [
             for pool, page, node in (("full", 1, 1), ("full", 2, 1), ("full", 3, 2), ("full", 4, 2), ("swa", 2, 2))
         ),
     ),
-    healthy(units_in_flight_are_pinned, in_flight(launches=(STALE_8[0]._replace(rewound=(1,)),)), "rewound"),
     broken(
         units_in_flight_are_pinned,
         "in-a-new-record-of-the-request",

@@ -13,7 +13,6 @@ from tests.invariants.builders import (
     BEFORE,
     HEALTHY,
     R1,
-    R2,
     after,
     broken,
     healthy,
@@ -21,7 +20,6 @@ from tests.invariants.builders import (
     in_flight_record,
     records,
 )
-from tests.invariants.cases.handover import R2_RECORD
 
 
 def unshared(frontier):
@@ -33,27 +31,17 @@ def unshared(frontier):
     )
 
 
-def too_far_ahead(allocated, launched, most, owner=R1):
-    return found(
-        owner_ref(owner), FootprintCode.TOO_FAR_AHEAD, allocated_len=allocated, launched_len=launched, most=most
-    )
+def too_far_ahead(allocated, launched, most):
+    return found(owner_ref(R1), FootprintCode.TOO_FAR_AHEAD, allocated_len=allocated, launched_len=launched, most=most)
 
 
 CASES = [
-    healthy(allocation_is_within_lookahead, in_flight(records=in_flight_record(allocated_len=24)), "at-the-limit"),
     healthy(allocation_is_within_lookahead, after(records=records(allocated_len=24)), "up-to-a-page-boundary"),
     broken(
         allocation_is_within_lookahead,
         "one-page-too-many",
         in_flight(records=in_flight_record(allocated_len=25)),
         too_far_ahead(25, 22, 24),
-    ),
-    healthy(allocation_is_within_lookahead, after(records=(R2_RECORD,)), "pages-for-a-transfer"),
-    broken(
-        allocation_is_within_lookahead,
-        "pages-for-a-whole-local-prompt",
-        after(records=(R2_RECORD._replace(owner=R2),)),
-        too_far_ahead(22, 8, 8, R2),
     ),
     healthy(private_windows_are_bounded, unshared(frontier=8), "at-the-limit"),
     broken(

@@ -12,7 +12,6 @@ from swarden.invariants.events import (
     Finished,
     FinishReason,
     FreeCause,
-    HandedOver,
     LetGo,
     Owner,
     Reserved,
@@ -53,7 +52,6 @@ R2_LINKED, R3_LINKED = RequestView(2, Place.LINKED, 0, 22, 0, 9), RequestView(3,
 RECORDS, RECEIPTS = AFTER.records or (), AFTER.receipts or ()
 TAKES = tuple(Taken(pool, units, T2) for pool, units in TAKEN.items())
 RESERVED = Reserved(2, 8, 22, (("full", 4), ("swa", 2)))
-TAKEN_OVER = TakenOver(2, 22, (3,))
 
 
 def held_by(owner: Owner) -> tuple[PoolView, ...]:
@@ -125,7 +123,6 @@ OTHER_PAGES = R2_RECORD._replace(units=((5, 6, 9, 10, 12, 11), R2_RECORD.units[1
 OWN_IN_PREFIX = (*RECORDS, R2_RECORD._replace(units=(R2_RECORD.units[0], (0, 7, 0, 0, 0, 8))))
 TREES_IN_PREFIX = (*RECORDS, R2_RECORD._replace(units=(R2_RECORD.units[0], (0, 2, 0, 0, 7, 8))))
 OF_20_TOKENS = (RUNNING, R2_LINKED._replace(prompt_len=20))
-WITH_AN_EARLIER_PAGE = R2_RECORD._replace(units=(R2_RECORD.units[0], (0, 0, 0, 6, 7, 8)))
 
 
 def transfer(code: HandoverCode, request_id: int = 2, **values: object) -> Found:
@@ -142,10 +139,6 @@ def page_refs(pool: str, pages: tuple[int, ...]) -> tuple[Ref, ...]:
 
 
 CASES = [
-    healthy(reserved_pages_cover_the_prompt, arriving(*TAKES, RESERVED, before=R2_WAITS)),
-    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=0, full=6, swa=2), "no-cached-prefix"),
-    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=20, full=1, swa=1), "part-of-the-tail-cached"),
-    healthy(reserved_pages_cover_the_prompt, taking(prefix_len=8, full=6, swa=6), "more-than-missing"),
     broken(
         reserved_pages_cover_the_prompt,
         "no-pages-for-the-tail",
@@ -157,22 +150,6 @@ CASES = [
         "wrong-count-reported",
         arriving(*TAKES, RESERVED._replace(pages=(("full", 4), ("swa", 4))), before=R2_WAITS),
         found(request_ref(2), HandoverCode.RESERVATION_MISCOUNTED, pool="swa", reported=4, taken=2),
-    ),
-    healthy(sent_pages_are_held, idle(Sent(1, "full", 4, (7, 8)), Sent(1, "swa", 3, (2, 5, 6)))),
-    healthy(
-        sent_pages_are_held,
-        idle(HandedOver(1, 21), Sent(1, "full", 4, (7, 8)), after=HANDED_OVER),
-        "handed-over-in-the-step",
-    ),
-    healthy(
-        sent_pages_are_held,
-        idle(Sent(1, "full", 4, (7,)), LetGo(1, "aborted"), before=HANDED_OVER, after=replace(HANDED_OVER, records=())),
-        "released-in-the-step",
-    ),
-    healthy(
-        sent_pages_are_held,
-        idle(Sent(1, "full", 4, (7,)), before=replace(AFTER, records=()), after=AFTER),
-        "admitted-in-the-step",
     ),
     *(
         broken(
@@ -186,29 +163,6 @@ CASES = [
             ("from-beyond-its-end", HANDED_OVER, 1, "full", 5, (8, 9)),
             ("without-a-record", AFTER, 9, "swa", 0, (3,)),
         )
-    ),
-    healthy(filled_pages_were_reserved, arriving(Filled(2, "full", (2, 3), (9, 10)))),
-    healthy(
-        filled_pages_were_reserved,
-        arriving(Filled(2, "swa", (4, 5), (7, 8)), TAKEN_OVER, after=R2_RUNS),
-        "the-last-pages",
-    ),
-    healthy(
-        filled_pages_were_reserved,
-        arriving(*TAKES, RESERVED, Filled(2, "swa", (5,), (8,)), before=R2_WAITS),
-        "reserved-in-the-step",
-    ),
-    healthy(
-        filled_pages_were_reserved,
-        arriving(
-            *TAKES,
-            RESERVED,
-            Filled(2, "swa", (4, 5), (7, 8)),
-            TAKEN_OVER,
-            before=THREE_OUTPUTS,
-            after=R2_RUNS,
-        ),
-        "reserved-and-taken-over-in-one-step",
     ),
     *(
         broken(
@@ -229,24 +183,6 @@ CASES = [
         arriving(Filled(2, "swa", (5,), (8,)), before=R2_WAITS, after=R2_WAITS),
         found(request_ref(2), HandoverCode.FILLED_WITHOUT_RESERVATION, pages=page_refs("swa", (8,))),
     ),
-    healthy(transfers_keep_pages_until_released, arriving()),
-    healthy(transfers_keep_pages_until_released, arriving(*TAKES, RESERVED, before=R2_WAITS), "reserved"),
-    healthy(transfers_keep_pages_until_released, arriving(TAKEN_OVER, after=R2_RUNS), "taken-over"),
-    healthy(transfers_keep_pages_until_released, arriving(LetGo(2, "abort"), after=WITHOUT_R2), "released"),
-    healthy(transfers_keep_pages_until_released, idle(HandedOver(1, 21), after=HANDED_OVER), "handed-over"),
-    healthy(
-        transfers_keep_pages_until_released,
-        arriving(LetGo(2, "abort"), *TAKES, RESERVED, records=(*RECORDS, OTHER_PAGES)),
-        "released-and-reserved-again",
-    ),
-    healthy(
-        transfers_keep_pages_until_released,
-        arriving(before=replace(R2_RESERVED, records=(*RECORDS, WITH_AN_EARLIER_PAGE))),
-        "page-out-of-the-window-freed",
-    ),
-    healthy(awaited_pages_are_due, awaiting((9, 10, 11, 12), (7, 8)), "nothing-has-arrived"),
-    healthy(awaited_pages_are_due, awaiting((12,), ()), "the-last-page"),
-    healthy(awaited_pages_are_due, awaiting((2,), (), after=WITHOUT_R2), "of-an-ended-request"),
     healthy(awaited_pages_are_due, awaiting((9,), (7, 8), records=OWN_IN_PREFIX), "own-page-in-the-prefix"),
     healthy(
         awaited_pages_are_due,
@@ -299,21 +235,9 @@ CASES = [
         transfer(HandoverCode.TIMED_OUT_WITH_ALL),
     ),
     broken(
-        delivered_transfers_never_time_out,
-        "prefill-side",
-        idle(LetGo(1, FinishReason.PEER_TIMEOUT), before=replace(HANDED_OVER, delivered=frozenset({1}))),
-        transfer(HandoverCode.TIMED_OUT_WITH_ALL, request_id=1),
-    ),
-    broken(
         due_transfers_are_taken_over,
         "not-taken-over",
         idle(before=DUE, after=DUE),
-        transfer(HandoverCode.NOT_TAKEN_OVER),
-    ),
-    broken(
-        due_transfers_are_taken_over,
-        "beside-a-copy",
-        replace(idle(before=DUE, after=replace(DUE, is_loading=True)), steps_without_forward=4),
         transfer(HandoverCode.NOT_TAKEN_OVER),
     ),
     *(
@@ -351,13 +275,6 @@ CASES = [
         arriving(LetGo(2, "abort"), after=WITHOUT_R2, pools=held_by(T2)),
         *(transfer(HandoverCode.UNITS_LEFT, units=page_refs(pool, units)) for pool, units in TAKEN.items()),
     ),
-    healthy(taken_over_len_was_computed, arriving(TAKEN_OVER, after=R2_RUNS)),
-    healthy(
-        taken_over_len_was_computed,
-        idle(TakenOver(2, 24, ()), before=THREE_OUTPUTS),
-        "set-aside-after-three-tokens",
-    ),
-    healthy(taken_over_len_was_computed, idle(TAKEN_OVER, before=WITHOUT_R2, after=R2_RUNS), "unknown-before"),
     broken(
         taken_over_len_was_computed,
         "last-token-missing",
@@ -366,19 +283,10 @@ CASES = [
     ),
     broken(
         taken_over_len_was_computed,
-        "newest-token-counted",
-        idle(TakenOver(2, 25, ()), before=THREE_OUTPUTS),
-        found(request_ref(2), HandoverCode.TAKEN_OVER_AT_WRONG_LEN, length=25, computed=24),
-    ),
-    broken(
-        taken_over_len_was_computed,
         "known-output-sent-again",
         idle(TakenOver(2, 24, (3,)), before=THREE_OUTPUTS),
         found(request_ref(2), HandoverCode.KNOWN_OUTPUT_RESENT, num_tokens=1, num_outputs=3),
     ),
-    healthy(set_aside_requests_are_kept, set_aside(place=Place.LINKED)),
-    healthy(set_aside_requests_are_kept, set_aside(TakenOver(2, 24, ()), place=Place.RUNNING), "has-its-kv-again"),
-    healthy(set_aside_requests_are_kept, set_aside(Finished(2, FinishReason.ABORT), place=None), "has-finished"),
     broken(
         set_aside_requests_are_kept,
         "waits-for-prefill",

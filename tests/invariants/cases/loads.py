@@ -10,14 +10,7 @@ from swarden.invariants.contracts.loads import (
     loads_are_reserved_once,
     loads_bring_only_the_window,
 )
-from swarden.invariants.events import (
-    Admitted,
-    CopyBegan,
-    CopyEnded,
-    Inserted,
-    Loaded,
-    LoadPlanned,
-)
+from swarden.invariants.events import Admitted, CopyEnded, Loaded
 from swarden.invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import broken, healthy
 from tests.invariants.host_builders import (
@@ -33,21 +26,18 @@ from tests.invariants.host_builders import (
     with_node,
 )
 
-ONLY_WINDOW_ON_HOST = {"units": ((11, 12), (0, 0)), "live": (True, False)}  # of n4
 ADMITTED = Admitted(2, 8, 16, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 R3_JOINS = PLANNED._replace(request_id=3, firm=(("full", 0), ("swa", 0)))
 R2_JOINS = R3_JOINS._replace(request_id=2)
 WITHOUT_N3 = replace(COPYING, nodes=with_node(COPYING, 3, units=((0, 0), (0, 0)), live=(False, False)))
 WITHOUT_N3_BEFORE = replace(BEFORE_COPYING, nodes=WITHOUT_N3.nodes)
-TOMBSTONE_N1 = replace(COPYING, nodes=with_node(COPYING, 1, units=((1, 2), (0, 0)), live=(True, False)))
-LONG_LOAD = CopyBegan(2, to_host=False, pages=(("full", (8, 9, 10, 11), (5, 6, 8, 9)), ("swa", (7, 8), (3, 4))))
 INPUT_IS_LOADED_PREFIX = replace(
     COPYING, requests=tuple(one._replace(prompt_len=16 if one.id == 2 else 9) for one in COPYING.requests or ())
 )
 
 
-def admitting(*events, fits=True, alone=False, load_back_threshold=8, **n4):
-    """A step in which r2 may be admitted; `fits`: with many free pages; `alone`: without r1."""
+def admitting(*events, fits=True, load_back_threshold=8, **n4):
+    """A step in which r2 may be admitted; `fits`: with many free pages."""
     state = replace(
         BEFORE_COPYING,
         nodes=with_node(BEFORE_COPYING, 4, **n4),
@@ -56,8 +46,6 @@ def admitting(*events, fits=True, alone=False, load_back_threshold=8, **n4):
     if fits:
         pools = [replace(pool, free=range(20, 60)) if pool.name in ("full", "swa") else pool for pool in state.pools]
         state = replace(state, pools=tuple(pools))
-    if alone:
-        state = replace(state, requests=(state.requests or ())[1:])
     return not_copying(*events, before=state)
 
 
@@ -72,24 +60,11 @@ def reserved(request, load, pool, count, brings):
 COMPUTED_AGAIN = found(request_ref(2), LoadCode.COMPUTED_AGAIN, start=8, cached=16)
 
 CASES = [
-    healthy(loads_bring_only_the_window, beginning(LONG_LOAD), "whole-prefix-without-a-window"),
-    healthy(
-        loads_bring_only_the_window,
-        beginning(BACKUP_BEGAN._replace(pages=(("swa", (1, 2, 3, 4), (5, 6, 7, 8)),))),
-        "backup-of-a-whole-node",
-    ),
     broken(
         loads_bring_only_the_window,
         "whole-node-of-a-windowed-component",
         beginning(LOAD_BEGAN._replace(pages=(("full", (9, 11, 12), (4, 5, 6)), ("swa", (6, 7, 8), (2, 3, 4))))),
         found(Ref("load", 2), LoadCode.BRINGS_TOO_MUCH, pool="swa", pages=3, most=2),
-    ),
-    healthy(loads_are_reserved_once, beginning(LOAD_BEGAN, PLANNED, R3_JOINS), "two-requests-wait"),
-    healthy(loads_are_reserved_once, while_copying(R3_JOINS), "load-in-progress-before"),
-    healthy(
-        loads_are_reserved_once,
-        beginning(LoadPlanned(2, 8, 0, (("full", 0), ("swa", 0)), (("full", 3), ("swa", 3)))),
-        "refused-by-a-pool",
     ),
     broken(
         loads_are_reserved_once,
@@ -97,12 +72,6 @@ CASES = [
         beginning(LOAD_BEGAN, PLANNED, R3_JOINS._replace(firm=PLANNED.firm)),
         reserved(3, 2, "full", 2, 0),
         reserved(3, 2, "swa", 2, 0),
-    ),
-    broken(
-        loads_are_reserved_once,
-        "window-not-reserved",
-        beginning(LOAD_BEGAN, PLANNED._replace(firm=(("full", 2), ("swa", 0)))),
-        reserved(2, 2, "swa", 0, 2),
     ),
     broken(
         loads_are_reserved_once,
@@ -118,40 +87,18 @@ CASES = [
         reserved(2, 1, "swa", 2, 0),
         found(Ref("load", 2), LoadCode.LOADED_FOR_NO_REQUEST),
     ),
-    healthy(joined_loads_bring_all_missing_pages, while_copying(R2_JOINS)),
-    healthy(
-        joined_loads_bring_all_missing_pages,
-        while_copying(R2_JOINS, before=TOMBSTONE_N1),
-        "joins-behind-the-window",
-    ),
-    healthy(
-        joined_loads_bring_all_missing_pages,
-        while_copying(Inserted(1, 8, 0, 16), R2_JOINS, before=WITHOUT_N3),
-        "unpredictable-after-an-insertion",
-    ),
     broken(
         joined_loads_bring_all_missing_pages,
         "pages-before-the-load-missing",
         while_copying(R2_JOINS, before=WITHOUT_N3),
         found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="full", brings=2, lacks=4),
     ),
-    healthy(joined_loads_bring_all_missing_pages, beginning(LOAD_BEGAN, PLANNED, R3_JOINS), "began-in-the-step"),
     broken(
         joined_loads_bring_all_missing_pages,
         "began-in-the-step-and-misses-pages",
         replace(beginning(LOAD_BEGAN._replace(pages=LOAD_BEGAN.pages[:1]), R2_JOINS), before=WITHOUT_N3_BEFORE),
         found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="full", brings=2, lacks=4),
         found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="swa", brings=0, lacks=2),
-    ),
-    healthy(
-        loaded_prefixes_are_used,
-        while_copying(CopyEnded(2, "the copy failed"), Loaded(2, 8, (5, 6))),
-        "load-failed",
-    ),
-    healthy(
-        loaded_prefixes_are_used,
-        while_copying(CopyEnded(1, None), Loaded(2, 8, (5, 6))),
-        "other-copy-ended",
     ),
     broken(
         loaded_prefixes_are_used,
@@ -167,44 +114,14 @@ CASES = [
     ),
     healthy(
         loaded_prefixes_are_used,
-        while_copying(CopyEnded(2, None), records=(COPYING.records or ())[:1]),
-        "requeued",
-    ),
-    healthy(
-        loaded_prefixes_are_used,
         while_copying(CopyEnded(2, None), Loaded(2, 8, (5, 6)), before=INPUT_IS_LOADED_PREFIX),
         "loaded-prefix-is-the-whole-input",
     ),
-    healthy(host_prefixes_are_loaded, admitting(ADMITTED._replace(start=16, end=18))),
-    healthy(host_prefixes_are_loaded, admitting(PLANNED, ADMITTED), "loaded-first"),
     healthy(host_prefixes_are_loaded, admitting(ADMITTED, load_back_threshold=9), "too-short-for-a-load"),
-    healthy(host_prefixes_are_loaded, admitting(ADMITTED, fits=False, alone=True), "alone-with-too-few-pages"),
-    healthy(
-        host_prefixes_are_loaded,
-        admitting(Inserted(1, 8, 0, 16), ADMITTED),
-        "unpredictable-after-an-insertion",
-    ),
-    healthy(
-        host_prefixes_are_loaded,
-        admitting(ADMITTED._replace(request_id=1)),
-        "next-chunk",
-    ),
     broken(
         host_prefixes_are_loaded,
         "not-alone-with-too-few-pages",
         admitting(ADMITTED, fits=False),
-        COMPUTED_AGAIN,
-    ),
-    broken(
-        host_prefixes_are_loaded,
-        "copied-tokens-computed-again",
-        admitting(ADMITTED),
-        COMPUTED_AGAIN,
-    ),
-    broken(
-        host_prefixes_are_loaded,
-        "only-a-window-missing",
-        admitting(ADMITTED, load_back_threshold=99, **ONLY_WINDOW_ON_HOST),
         COMPUTED_AGAIN,
     ),
 ]

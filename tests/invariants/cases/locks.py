@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from swarden.invariants.events import Owner
 from swarden.invariants.laws.memory.locks import (
     LockCode,
     ReceiptCode,
@@ -15,22 +14,7 @@ from swarden.invariants.laws.memory.locks import (
 )
 from swarden.invariants.view import Fence, ReceiptView
 from swarden.invariants.violation import Ref, found, node_ref, owner_ref, request_ref
-from tests.invariants.builders import (
-    AFTER,
-    R1,
-    R2,
-    after,
-    broken,
-    healthy,
-    idle,
-    in_flight,
-    nodes,
-    page,
-    receipts,
-    records,
-)
-from tests.invariants.cases.handover import R2_RECORD, R2_RESERVED, RECORDS
-from tests.invariants.host_builders import COPYING_CONTINUES, RECEIPTS, while_copying
+from tests.invariants.builders import AFTER, R1, R2, after, broken, healthy, idle, nodes, page, receipts, records
 
 ALL_RECEIPTS = AFTER.receipts or ()
 
@@ -58,16 +42,6 @@ CASES = [
         after(nodes=nodes(2, locks=(1, 0))),
         counted(2, LockCode.TOO_FEW_LOCKS, "swa", 0, 1),
     ),
-    healthy(node_locks_match_receipts, COPYING_CONTINUES, "locks-of-copies"),
-    broken(
-        node_locks_match_receipts,
-        "not-returned-by-a-load",
-        while_copying(receipts=[one for one in RECEIPTS if one.id != 3], copy_jobs=()),
-        counted(3, LockCode.TOO_MANY_LOCKS, "full", 2, 1),
-        counted(4, LockCode.TOO_MANY_LOCKS, "full", 1, 0),
-        counted(4, LockCode.TOO_MANY_LOCKS, "swa", 1, 0),
-    ),
-    healthy(locks_extend_to_ancestors),
     broken(
         locks_extend_to_ancestors,
         "more-locks-than-the-parent",
@@ -87,7 +61,6 @@ CASES = [
         after(nodes=nodes(3, locks=(0, 1))),
         found(node_ref(3), LockCode.WINDOW_LOCKED_MORE, window="swa", locks=1, whole="full", whole_locks=0),
     ),
-    healthy(cached_units_count_their_readers, after(receipts=None, pools=AFTER.pools)),
     healthy(
         cached_units_count_their_readers,
         after(
@@ -103,21 +76,6 @@ CASES = [
         after(receipts=None, pools=AFTER.pools, records=records(units=((1, 2, 3, 5, 7, 8), (0, 0, 1, 2, 5, 6)))),
         found(page("full", 4), LockCode.TOO_MANY_READERS, counted=1, tables=0),
         found(page("full", 5), LockCode.TOO_FEW_READERS, counted=0, tables=1),
-    ),
-    healthy(
-        receipts_match_records,
-        in_flight(records=(), receipts=receipts(holder=Owner("fence", 8))),
-        "lock-left-to-a-fence",
-    ),
-    healthy(
-        receipts_match_records,
-        after(receipts=(*ALL_RECEIPTS, ReceiptView(2, Owner("load", 1), 3, ((3,), (3,))))),
-        "lock-of-a-load",
-    ),
-    healthy(
-        receipts_match_records,
-        after(receipts=(), records=records(receipt=0, protected_len=0, node=0)),
-        "record-without-a-shared-prefix",
     ),
     broken(
         receipts_match_records,
@@ -149,52 +107,16 @@ CASES = [
         after(receipts=(*ALL_RECEIPTS, ReceiptView(2, R2, 3, ((3,), (3,))))),
         found(Ref("receipt", 2), ReceiptCode.LOST, holder=R2),
     ),
-    healthy(
-        locked_nodes_stay_live,
-        idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)), receipts=receipts(covers=((2, 1), ())))),
-        "holder-slid",
-    ),
-    healthy(
-        locked_nodes_stay_live,
-        idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)), receipts=receipts(id=2))),
-        "locked-after-eviction",
-    ),
     broken(
         locked_nodes_stay_live,
         "evicted-under-lock",
         idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)))),
         found(node_ref(2), LockCode.DIED_UNDER_LOCK, component="swa", holder=R1),
     ),
-    healthy(
-        locks_cover_pages_read,
-        after(receipts=receipts(covers=((2, 1), ()))),
-        "unlocked-out-of-the-window",
-    ),
-    healthy(
-        locks_cover_pages_read,
-        after(receipts=receipts(covers=((2, 1), (2, 1)))),
-        "whole-branch-locked",
-    ),
     broken(
         locks_cover_pages_read,
         "window-not-locked",
         after(receipts=receipts(covers=((2, 1), ())), records=records(launched_len=18)),
         unlocked(R1, 2, "swa"),
-    ),
-    broken(
-        locks_cover_pages_read,
-        "prefix-not-locked",
-        after(receipts=receipts(covers=((2,), (2,)))),
-        unlocked(R1, 1, "full"),
-    ),
-    healthy(locks_cover_pages_read, idle(before=R2_RESERVED), "transfer-beyond-the-window"),
-    broken(
-        locks_cover_pages_read,
-        "window-of-a-transfer-not-locked",
-        idle(
-            before=R2_RESERVED,
-            after=replace(R2_RESERVED, records=(*RECORDS, R2_RECORD._replace(allocated_len=10))),
-        ),
-        unlocked(Owner("transfer", 2), 3, "swa", receipt=2),
     ),
 ]

@@ -1,7 +1,5 @@
 """Units that another than their owner moves or writes, and nodes that are evicted under a lock."""
 
-from dataclasses import replace
-
 from swarden.invariants.events import (
     Completed,
     CopiedIn,
@@ -11,7 +9,6 @@ from swarden.invariants.events import (
     Freed,
     Given,
     Owner,
-    Paired,
     Refused,
     Removed,
     Retracted,
@@ -47,16 +44,12 @@ from tests.invariants.builders import (
     idle,
     in_flight,
     page,
-    receipts,
 )
-from tests.invariants.host_builders import while_copying
 
 WRITTEN = Written(7, 1, "swa", 20, 21, (6,))
-ARRIVING, SOME_REQUEST = Owner("transfer", 4), Owner("request")
+SOME_REQUEST = Owner("request")
 KEPT_BY_ITS_SESSION = (Given("swa", (5, 6), R1, Owner("session", 3)), WRITTEN, Completed(7))
 AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in IN_FLIGHT_BEFORE.launches or ())
-NINE_AND_TEN = (page("full", 9), page("full", 10))
-TURN_RELEASED = replace(AFTER, receipts=receipts(holder=Owner("fence", 7)))
 
 
 def written(unit, *earlier):
@@ -81,18 +74,12 @@ def evicted(node, code, component, holder=R1):
 
 
 CASES = [
-    healthy(padding_unit_is_never_moved),
     broken(
         padding_unit_is_never_moved,
         "padding-and-beyond",
         during(Freed("swa", (0,), R1, "slid", 0), Taken("full", (13,), R1)),
         found(page("swa", 0), MoveCode.OUT_OF_RANGE, move="freed", by=R1, last=8),
         found(page("full", 13), MoveCode.OUT_OF_RANGE, move="taken", by=R1, last=12),
-    ),
-    healthy(
-        units_move_only_by_their_owner,
-        during(Given("full", (7,), R1, TREE), Freed("full", (7, 5), TREE, "evicted", 0), Taken("full", (5,), R2)),
-        "given-freed-and-taken",
     ),
     healthy(
         units_move_only_by_their_owner,
@@ -107,27 +94,9 @@ CASES = [
     ),
     broken(
         units_move_only_by_their_owner,
-        "freed-twice-by-one-event",
-        during(Freed("swa", (5, 5), R1, "slid", 0)),
-        found(page("swa", 5), MoveCode.FREED_TWICE, by=R1, cause="slid", owner=FREE),
-    ),
-    broken(
-        units_move_only_by_their_owner,
         "freed-by-another",
         during(Freed("swa", (3,), R1, "slid", 0)),
         found(page("swa", 3), MoveCode.FREED_BY_ANOTHER, by=R1, cause="slid", owner=Owner("tree", 3)),
-    ),
-    broken(
-        units_move_only_by_their_owner,
-        "taken-in-use",
-        during(Taken("full", (7,), R2)),
-        found(page("full", 7), MoveCode.TAKEN_IN_USE, by=R2, owner=R1),
-    ),
-    broken(
-        units_move_only_by_their_owner,
-        "taken-while-fenced",
-        idle(Taken("full", (9,), R2), before=FENCED),
-        found(page("full", 9), MoveCode.TAKEN_IN_USE, by=R2, owner=FENCE),
     ),
     broken(
         units_move_only_by_their_owner,
@@ -140,20 +109,6 @@ CASES = [
         "given-by-another",
         during(Given("full", (7,), R2, TREE)),
         found(page("full", 7), MoveCode.GIVEN_BY_ANOTHER, by=R2, to=TREE, owner=R1),
-    ),
-    healthy(
-        refused_takes_change_nothing,
-        during(Taken("full", (9, 10), R1), Freed("full", (10, 9), R1, "rolled back", 0), Refused("swa", R1, 2, 1)),
-    ),
-    healthy(
-        refused_takes_change_nothing,
-        during(
-            Taken("full", (9,), R1),
-            Taken("swa", (7,), R1),
-            Paired("full", "swa", (9,), (7,)),
-            Refused("full", R1, 1, 0),
-        ),
-        "earlier-take-kept",
     ),
     healthy(
         refused_takes_change_nothing,
@@ -193,26 +148,14 @@ CASES = [
     ),
     broken(
         writes_go_to_private_units,
-        "free-unit",
-        written(6, Taken("swa", (6,), R1), Freed("swa", (6,), R1, "slid", 0)),
-        written_by_another(6, FREE),
-    ),
-    broken(
-        writes_go_to_private_units,
         "padding",
         written(0),
         found(page("swa", 0), MoveCode.WRITTEN_PADDING, request=request_ref(1), start=20, end=21, owner=None),
     ),
-    healthy(copies_go_to_private_units, during(Taken("swa", (6,), ARRIVING), Filled(4, "swa", (0,), (6,)))),
     healthy(
         copies_go_to_private_units,
         during(Taken("swa", (6,), R1), Given("swa", (6,), R1, TREE), CopiedIn("swa", (5, 6), SOME_REQUEST)),
         "new-unit-of-the-cache",
-    ),
-    healthy(
-        copies_go_to_private_units,
-        during(Taken("swa", (6,), Owner("load", 5)), CopyBegan(5, False, (("swa", (6,), (1,)),))),
-        "load",
     ),
     broken(
         copies_go_to_private_units,
@@ -229,24 +172,10 @@ CASES = [
     ),
     broken(
         copies_go_to_private_units,
-        "free-unit",
-        during(Taken("swa", (6,), R1), Freed("swa", (6,), R1, "slid", 0), CopiedIn("swa", (6,), SOME_REQUEST)),
-        copied_over(6, SOME_REQUEST, FREE),
-    ),
-    broken(
-        copies_go_to_private_units,
         "unit-of-another-request-and-unknown-unit",
         during(CopiedIn("swa", (5, 99), R2)),
         copied_over(5, R2, R1),
         copied_over(99, R2, None),
-    ),
-    healthy(eviction_spares_locked_nodes, idle(Removed(3, "full", True))),
-    healthy(eviction_spares_locked_nodes, idle(Unlocked(1, 2), Removed(2, "full", True)), "unlocked-before"),
-    healthy(eviction_spares_locked_nodes, idle(Slid(1, 0, 16), Tombstoned(2, "swa", True)), "slid-before"),
-    healthy(
-        eviction_spares_locked_nodes,
-        idle(Tombstoned(2, "swa", True), before=replace(AFTER, unreported=frozenset({"Slid"}))),
-        "slides-not-reported",
     ),
     broken(
         eviction_spares_locked_nodes,
@@ -272,41 +201,14 @@ CASES = [
     ),
     broken(
         writes_go_to_private_units,
-        "kept-by-another-session",
-        in_flight(*KEPT_BY_ITS_SESSION, before={"launches": tuple(one._replace(sessions=(4,)) for one in AS_A_TURN)}),
-        written_by_another(6, Owner("session", 3)),
-    ),
-    broken(
-        writes_go_to_private_units,
         "fenced-for-an-earlier-pass",
         in_flight(Freed("swa", (5, 6), R1, "slid", 6), WRITTEN, Completed(6), Completed(7)),
         written_by_another(6, FENCE),
     ),
-    healthy(
-        eviction_spares_locked_nodes,
-        idle(Slid(7, 0, 16), Unlocked(1, 2), Removed(2, "full", True), before=TURN_RELEASED),
-        "unlocked-by-its-fence",
-    ),
-    broken(
-        eviction_spares_locked_nodes,
-        "locked-by-a-fence",
-        idle(Slid(7, 0, 16), Tombstoned(2, "swa", True), before=TURN_RELEASED),
-        evicted(2, MoveCode.TOMBSTONED_UNDER_LOCK, "swa", Owner("fence", 7)),
-    ),
-    healthy(eviction_spares_locked_nodes, idle(Demoted(3, "swa", True)), "demoted"),
     broken(
         eviction_spares_locked_nodes,
         "demoted-under-a-lock",
         idle(Slid(1, 0, 16), Demoted(2, "swa", True)),
         evicted(2, MoveCode.DEMOTED_UNDER_LOCK, "swa"),
-    ),
-    broken(
-        eviction_spares_locked_nodes,
-        "locked-by-copies",
-        while_copying(Demoted(3, "full", True), Tombstoned(2, "swa", True), Unlocked(1, 2), Unlocked(4, 3)),
-        evicted(3, MoveCode.DEMOTED_UNDER_LOCK, "full", Owner("load", 2)),
-        evicted(3, MoveCode.DEMOTED_UNDER_LOCK, "full", R2),
-        evicted(2, MoveCode.TOMBSTONED_UNDER_LOCK, "swa"),
-        evicted(2, MoveCode.TOMBSTONED_UNDER_LOCK, "swa", Owner("backup", 1)),
     ),
 ]

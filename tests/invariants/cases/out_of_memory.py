@@ -3,27 +3,17 @@
 from dataclasses import replace
 
 from swarden.invariants.contracts.out_of_memory import OutOfMemoryCode, oom_abort_only_if_alone
-from swarden.invariants.events import Finished, FinishReason, Loaded, Owner
+from swarden.invariants.events import Finished, FinishReason
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import AFTER, LIMITS, broken, during, healthy, holding, idle
+from tests.invariants.builders import AFTER, LIMITS, broken, during, healthy, idle
 
 ABORTED = Finished(1, FinishReason.OUT_OF_MEMORY)
 
 CASES = [
     healthy(
         oom_abort_only_if_alone,
-        idle(ABORTED, before=replace(AFTER, pools=holding("swa", Owner("pressure"), range(4, 9)))),
-        "pages-held-from-outside",
-    ),
-    healthy(
-        oom_abort_only_if_alone,
         idle(ABORTED, before=replace(AFTER, limits=LIMITS._replace(lookahead_len=17))),
         "lookahead-does-not-fit",
-    ),
-    healthy(
-        oom_abort_only_if_alone,
-        during(Loaded(1, 400, [2, 7]), ABORTED, requests=()),
-        "loaded-in-the-same-step",
     ),
     broken(
         oom_abort_only_if_alone,

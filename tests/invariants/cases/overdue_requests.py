@@ -3,11 +3,10 @@
 from swarden.invariants.contracts.overdue_requests import OverdueRequestsCode, old_requests_time_out
 from swarden.invariants.kinds import Place
 from swarden.invariants.violation import found, request_ref
-from tests.invariants.builders import broken, healthy
-from tests.invariants.cases.timeouts import LIMIT_MS, TIMED_OUT, aged
+from tests.invariants.builders import broken
+from tests.invariants.cases.timeouts import LIMIT_MS, aged
 
 CASES = [
-    healthy(old_requests_time_out, aged(TIMED_OUT, ages=(99, 100))),
     broken(
         old_requests_time_out,
         "late",

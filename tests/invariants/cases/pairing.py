@@ -2,7 +2,7 @@
 
 from swarden.invariants.contracts.pairing import PairingCode, peers_change_only_by_pairing
 from swarden.invariants.violation import found
-from tests.invariants.builders import after, broken, healthy, page, peers
+from tests.invariants.builders import after, broken, page, peers
 
 
 def alone(unit, peer, paired_with):
@@ -10,7 +10,6 @@ def alone(unit, peer, paired_with):
 
 
 CASES = [
-    healthy(peers_change_only_by_pairing),
     broken(
         peers_change_only_by_pairing,
         "changed-and-removed",

@@ -9,11 +9,9 @@ from tests.invariants.builders import AFTER, broken, healthy, idle
 
 PAUSED = replace(AFTER, is_paused=True)
 LAUNCHED = Launched(8, ((1, 21, 22),))
-PAUSE_BEGINS = idle(Paused(), after=PAUSED)
 RESUMED = idle(Resumed(), LAUNCHED, before=PAUSED, after=AFTER)
 
 CASES = [
-    healthy(paused_engine_launches_nothing, PAUSE_BEGINS),
     healthy(paused_engine_launches_nothing, RESUMED, "launched-after-the-pause"),
     broken(
         paused_engine_launches_nothing,
@@ -21,8 +19,6 @@ CASES = [
         idle(Paused(), LAUNCHED, after=PAUSED),
         found(Ref("launch", 8), PauseCode.LAUNCHED),
     ),
-    healthy(pauses_are_reported, PAUSE_BEGINS),
-    healthy(pauses_are_reported, RESUMED, "pause-ended"),
     broken(
         pauses_are_reported,
         "began-without-an-event",

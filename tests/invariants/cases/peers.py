@@ -13,12 +13,10 @@ from swarden.invariants.laws.memory.peers import (
 )
 from swarden.invariants.view import Fence, PeerMap
 from swarden.invariants.violation import found
-from tests.invariants.builders import AFTER, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, page, peers, pools
-from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_ENDS
+from tests.invariants.builders import AFTER, HEALTHY, R1, after, broken, healthy, page, peers, pools
 
 BY_SLOT = [peer * 4 + offset if peer else 0 for peer in (AFTER.peer_maps or ())[0].peers for offset in range(4)]
 STALE = [*BY_SLOT[:14], 0, 0, *BY_SLOT[16:]]
-N4 = Owner("tree", 4)
 MIXED = [*BY_SLOT[:14], 14, 15, *BY_SLOT[16:]]
 
 
@@ -50,7 +48,6 @@ CASES = [
         after(peer_maps=peers({1: 8}), pools=pools("swa", free=[7], fenced=[Fence(7, [8])])),
         found(page("full", 1), PeerCode.PEER_FENCED, peer=page("swa", 8)),
     ),
-    healthy(free_units_have_no_peer),
     broken(
         free_units_have_no_peer,
         "free",
@@ -63,18 +60,12 @@ CASES = [
         after(peer_maps=peers({9: 7}), pools=pools("full", free=[10, 11, 12], fenced=[Fence(7, [9])])),
         found(page("full", 9), PeerCode.PAIRED_WHILE_FENCED, peer=page("swa", 7)),
     ),
-    healthy(
-        held_follower_units_are_peers,
-        after(pools=holding("swa", PRESSURE, [8])),
-        "units-held-from-outside",
-    ),
     broken(
         held_follower_units_are_peers,
         "no-peer",
         after(peer_maps=peers({7: 0})),
         found(page("swa", 5), PeerCode.PEER_OF_NONE, owner=R1, from_pool="full"),
     ),
-    healthy(peers_share_their_owner),
     broken(
         peers_share_their_owner,
         "peers-exchanged",
@@ -82,29 +73,11 @@ CASES = [
         differ(page("full", 4), Owner("tree", 2), page("swa", 5), R1),
         differ(page("full", 7), R1, page("swa", 2), Owner("tree", 2)),
     ),
-    healthy(slot_peers_keep_their_offset, slots(BY_SLOT)),
     healthy(slot_peers_keep_their_offset, slots(STALE), "partly-filled-page"),
     broken(
         slot_peers_keep_their_offset,
         "peers-in-two-pages",
         slots(MIXED),
         found(page("full", 3), PeerCode.SLOTS_SCATTERED, slots=(4, 5, 14, 15), peer=page("swa", 3)),
-    ),
-    healthy(held_follower_units_are_peers, COPYING_CONTINUES, "load-in-progress"),
-    broken(
-        held_follower_units_are_peers,
-        "loaded-without-a-peer",
-        replace(COPYING_ENDS, after=replace(COPYING_ENDS.after, peer_maps=COPYING.peer_maps)),
-        found(page("swa", 7), PeerCode.PEER_OF_NONE, owner=N4, from_pool="full"),
-        found(page("swa", 8), PeerCode.PEER_OF_NONE, owner=N4, from_pool="full"),
-    ),
-    broken(
-        peers_share_their_owner,
-        "paired-before-the-load-ended",
-        replace(
-            COPYING_ENDS, after=replace(COPYING_ENDS.after, pools=COPYING.pools[1:2] + COPYING_ENDS.after.pools[:1])
-        ),
-        differ(page("full", 11), N4, page("swa", 7), Owner("load", 2)),
-        differ(page("full", 12), N4, page("swa", 8), Owner("load", 2)),
     ),
 ]

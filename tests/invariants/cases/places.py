@@ -3,13 +3,11 @@
 from swarden.invariants.kinds import Place
 from swarden.invariants.laws.lifecycle.places import PlaceCode, records_match_request_places, requests_are_in_one_queue
 from swarden.invariants.violation import found, request_ref
-from tests.invariants.builders import AFTER, after, broken, healthy
-from tests.invariants.host_builders import COPYING_CONTINUES, RECORDS, while_copying
+from tests.invariants.builders import AFTER, after, broken
 
 RUNNING, WAITING = AFTER.requests or ()
 
 CASES = [
-    healthy(requests_are_in_one_queue),
     broken(
         requests_are_in_one_queue,
         "two-queues",
@@ -28,18 +26,11 @@ CASES = [
         after(requests=(RUNNING, WAITING._replace(place="asleep"))),
         found(request_ref(2), PlaceCode.UNKNOWN_PLACE, place="asleep"),
     ),
-    healthy(records_match_request_places, COPYING_CONTINUES, "loading"),
     broken(
         records_match_request_places,
         "runs-without-record",
         after(records=()),
         found(request_ref(1), PlaceCode.WITHOUT_RECORD, place=Place.RUNNING),
-    ),
-    broken(
-        records_match_request_places,
-        "loads-without-record",
-        while_copying(records=RECORDS[:1]),
-        found(request_ref(2), PlaceCode.WITHOUT_RECORD, place=Place.LOADING),
     ),
     broken(
         records_match_request_places,

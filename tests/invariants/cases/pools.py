@@ -5,7 +5,7 @@ from swarden.invariants.events import Owner
 from swarden.invariants.laws.memory.pools import PoolCode, pools_conserve_units, unit_has_one_owner
 from swarden.invariants.view import FREE, Fence
 from swarden.invariants.violation import Ref, found, pool_ref
-from tests.invariants.builders import R1, R2, after, broken, healthy, holding, page, pools
+from tests.invariants.builders import R1, R2, after, broken, holding, page, pools
 
 N3 = Owner("tree", 3)
 
@@ -15,7 +15,6 @@ def owned(unit, code, *owners, last=8):
 
 
 CASES = [
-    healthy(unit_has_one_owner),
     broken(unit_has_one_owner, "leak", after(pools=pools("swa", free=[7])), owned(page("swa", 8), PoolCode.LEAKED)),
     broken(
         unit_has_one_owner,
@@ -44,7 +43,6 @@ CASES = [
         owned(Ref("row", 2, "rows"), PoolCode.LEAKED, last=2),
         owned(Ref("row", 3, "rows"), PoolCode.OUT_OF_RANGE, FREE, last=2),
     ),
-    healthy(pools_conserve_units),
     broken(
         pools_conserve_units,
         "two-owners",

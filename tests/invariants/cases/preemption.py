@@ -58,7 +58,6 @@ def preempting_beside_another(priority: int, *, gives_pages: bool = True, **lack
 
 
 CASES = [
-    healthy(preemption_matches_planner, lacking_a_row(PREEMPTED)),
     *[
         healthy(preemption_matches_planner, change, name)
         for name, change in {
@@ -97,8 +96,6 @@ CASES = [
         preempting_beside_another(1, rows=(2,), full=(), waiting={"max_new_tokens": 36}),
         found(VICTIM, PreemptionCode.LESS_IMPORTANT_SPARED, spared=Ref("request", 9)),
     ),
-    healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, ADMITTED)),
-    healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, LOADING), "with-a-load"),
     broken(
         preemptor_is_admitted_at_once,
         "preemptor-admitted-before",

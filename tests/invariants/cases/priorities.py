@@ -3,12 +3,10 @@
 from swarden.invariants.events import Preempted
 from swarden.invariants.laws.lifecycle.priorities import PriorityCode, preemption_serves_higher_priority
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import broken, healthy
+from tests.invariants.builders import broken
 from tests.invariants.cases.preemption import ADMITTED, PREEMPTED, PREEMPTOR, VICTIM, preempting
 
 CASES = [
-    healthy(preemption_serves_higher_priority, preempting(PREEMPTED, ADMITTED)),
-    healthy(preemption_serves_higher_priority, preempting(PREEMPTED._replace(by=0)), "unknown-preemptor"),
     broken(
         preemption_serves_higher_priority,
         "preemption-is-off",

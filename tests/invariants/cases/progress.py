@@ -48,15 +48,12 @@ def lasting(held):
 
 
 CASES = [
-    healthy(work_makes_progress, replace(HEALTHY, steps_without_forward=3)),
     broken(
         work_makes_progress,
         "stuck",
         IDLE,
         found(Ref("engine"), ProgressCode.STUCK, steps=4, requests=(request_ref(1), request_ref(2))),
     ),
-    healthy(drained_engine_is_empty, drained()),
-    healthy(drained_engine_is_empty, drained(copy_jobs=()), "host-tier"),
     healthy(drained_engine_is_empty, drained(pools=lasting(Holding(TREE, [8], True))), "cached-in-a-pool-that-lasts"),
     broken(
         drained_engine_is_empty,
@@ -80,14 +77,6 @@ CASES = [
         found(Ref("receipt", 1), ProgressCode.RECEIPT_LEFT, holder=R1),
         found(node_ref(2), ProgressCode.NODE_LEFT, locks=(1, 1), pins=None),
         found(Ref("launch", 7), ProgressCode.LAUNCH_LEFT),
-    ),
-    broken(
-        drained_engine_is_empty,
-        "held-in-a-pool-that-lasts",
-        drained(pools=lasting(Holding(R1, [8], False))),
-        found(
-            pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(R1,), left=(Ref("page", 8, "swa"),)
-        ),
     ),
     broken(
         drained_engine_is_empty,

@@ -1,7 +1,7 @@
 """Published prefixes that cannot be matched."""
 
 from swarden.invariants.contracts.publishing import PublishingCode, published_prefixes_match
-from swarden.invariants.events import Demoted, Inserted, Tombstoned
+from swarden.invariants.events import Inserted, Tombstoned
 from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy, nodes, records
 
@@ -9,28 +9,15 @@ PUBLISHED, REQUEST = Inserted(1, 8, 0, 16), Ref("request", 1)
 NOT_MATCHED = found(REQUEST, PublishingCode.NOT_MATCHED, end=16, length=0, want=16)
 
 CASES = [
-    healthy(published_prefixes_match, during(PUBLISHED)),
-    healthy(published_prefixes_match, during(PUBLISHED, records=()), "request-has-ended"),
     healthy(
         published_prefixes_match,
         during(PUBLISHED, Tombstoned(2, "swa", True), nodes=nodes(2, units=((3, 4), (0, 0)))),
         "unpredictable-after-an-eviction",
     ),
-    healthy(
-        published_prefixes_match,
-        during(PUBLISHED, Demoted(2, "full", True), nodes=nodes(2, units=((0, 0), (0, 0)))),
-        "unpredictable-after-a-demotion",
-    ),
     broken(
         published_prefixes_match,
         "tombstone-in-the-tail",
         during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0)), live=(True, False))),
-        NOT_MATCHED,
-    ),
-    broken(
-        published_prefixes_match,
-        "tombstone-in-the-tail-and-request-has-ended",
-        during(Inserted(1, 8, 16, 16), nodes=nodes(2, units=((3, 4), (0, 0))), records=()),
         NOT_MATCHED,
     ),
     broken(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from swarden.invariants.contracts.ratio import RatioCode, new_token_ratio_follows_retractions
-from swarden.invariants.events import Admitted, Completed, CopyEnded, Evicted, Finished, Launched, Retracted, TakenOver
+from swarden.invariants.events import Completed, CopyEnded, Evicted, Finished, Launched, Retracted, TakenOver
 from swarden.invariants.limits import Estimates
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import RequestView
@@ -35,16 +35,6 @@ def moved(after: int, want: int) -> Found:
 
 
 CASES = [
-    healthy(new_token_ratio_follows_retractions, four_running(*DECODE, ratio=499_000)),
-    healthy(new_token_ratio_follows_retractions, four_running(RETRACTED, *DECODE, ratio=398_671), "120-of-301"),
-    healthy(new_token_ratio_follows_retractions, four_running(ratio=700_000, left=WAITING), "reset-when-idle"),
-    healthy(new_token_ratio_follows_retractions, four_running(ratio=500_000, when=When.OP), "unchanged-between-steps"),
-    healthy(new_token_ratio_follows_retractions, four_running(ratio=500_000), "unchanged-without-a-decode"),
-    healthy(
-        new_token_ratio_follows_retractions,
-        four_running(SHORT, *DECODE, ratio=500_000),
-        "short-without-a-retraction",
-    ),
     *[
         healthy(
             new_token_ratio_follows_retractions,
@@ -53,11 +43,6 @@ CASES = [
         )
         for ratio in (499_000, 500_000)
     ],
-    healthy(
-        new_token_ratio_follows_retractions,
-        four_running(Admitted(1, 0, 6, (), ()), Launched(7, ((1, 0, 6),)), ratio=500_000),
-        "unchanged-by-a-prefill",
-    ),
     healthy(
         new_token_ratio_follows_retractions,
         four_running(*DECODE, Finished(1, "abort"), ratio=499_000, left=()),
@@ -74,39 +59,6 @@ CASES = [
         "not-lowered-by-a-decode",
         four_running(*DECODE, ratio=500_000),
         moved(500000, 499000),
-    ),
-    broken(
-        new_token_ratio_follows_retractions,
-        "not-reset",
-        four_running(ratio=500_000, left=WAITING),
-        moved(500000, 700000),
-    ),
-    broken(
-        new_token_ratio_follows_retractions,
-        "lowered-between-steps",
-        four_running(ratio=499_000, when=When.OP),
-        moved(499000, 500000),
-    ),
-    healthy(
-        new_token_ratio_follows_retractions,
-        four_running(ratio=700_000, left=LINKED),
-        "reset-when-all-are-on-the-other-engine",
-    ),
-    broken(
-        new_token_ratio_follows_retractions,
-        "not-reset-while-all-are-on-the-other-engine",
-        four_running(ratio=500_000, left=LINKED),
-        moved(500000, 700000),
-    ),
-    healthy(
-        new_token_ratio_follows_retractions,
-        four_running(RETRACTED, *DECODE, ratio=398_671, began=R5_TAKEN_OVER),
-        "request-on-the-other-engine-is-no-survivor",
-    ),
-    healthy(
-        new_token_ratio_follows_retractions,
-        four_running(TakenOver(5, 6, (9,)), RETRACTED, *DECODE, ratio=351_621, began=R5_TAKEN_OVER),
-        "141-of-401-with-a-transferred-request",
     ),
     broken(
         new_token_ratio_follows_retractions,

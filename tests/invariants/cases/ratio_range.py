@@ -2,12 +2,11 @@
 
 from swarden.invariants.contracts.ratio_range import MILLION, RatioRangeCode, new_token_ratio_is_in_range
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import after, broken, counters, healthy
+from tests.invariants.builders import after, broken, counters
 
 RATIO = Ref("new-token ratio")
 
 CASES = [
-    healthy(new_token_ratio_is_in_range),
     broken(
         new_token_ratio_is_in_range,
         "below-the-floor",

@@ -3,17 +3,17 @@
 from dataclasses import replace
 
 from swarden.invariants.contracts.recency import RecencyCode, last_uses_follow_locks
-from swarden.invariants.events import CopyBegan, Locked, Split
+from swarden.invariants.events import Locked, Split
 from swarden.invariants.violation import found, node_ref
-from tests.invariants.builders import AFTER, broken, healthy, idle
+from tests.invariants.builders import AFTER, broken, idle
 
 # n1 ── n2 were last used at 3, n3 at 1.
 N1, N2, N3 = AFTER.nodes or ()
 
 
-def step(*events, n1=3, n2=3, n3=1, upper=None):
+def step(*events, upper=None):
     """The last uses after a step with these events; n9 is the upper part of n3."""
-    nodes = [N1._replace(last_used=n1), N2._replace(last_used=n2), N3._replace(last_used=n3)]
+    nodes = [N1, N2, N3]
     if upper is not None:
         nodes[2] = nodes[2]._replace(parent=9, start=4, key=N3.key[4:], units=((6,), (4,)))
         nodes.append(N3._replace(id=9, key=N3.key[:4], units=((5,), (3,)), last_used=upper))
@@ -24,30 +24,10 @@ def unnoticed(node, last_used, want):
     return found(node_ref(node), RecencyCode.USED_UNNOTICED, last_used=last_used, want=want)
 
 
-SPLIT, BACKUP = Split(3, 9, 4), CopyBegan(1, True, ())
+SPLIT = Split(3, 9, 4)
 
 CASES = [
-    healthy(last_uses_follow_locks, step(), "not-used"),
-    healthy(last_uses_follow_locks, step(Locked(5, 2), n1=4, n2=4), "path-used"),
-    healthy(last_uses_follow_locks, step(Locked(5, 2), Locked(6, 3), n1=4, n2=4, n3=5), "two-paths-used"),
-    healthy(last_uses_follow_locks, step(Locked(5, 2), BACKUP), "backup"),
-    healthy(last_uses_follow_locks, step(Locked(5, 0)), "nothing-matched"),
-    healthy(last_uses_follow_locks, step(SPLIT, upper=1), "split"),
-    healthy(last_uses_follow_locks, step(SPLIT, Locked(5, 9), upper=4), "upper-part-used"),
     broken(last_uses_follow_locks, "unnoticed", step(Locked(5, 3)), unnoticed(3, 1, 4)),
-    broken(last_uses_follow_locks, "above", step(Locked(5, 2), n2=4), unnoticed(1, 3, 4)),
-    broken(
-        last_uses_follow_locks,
-        "other-order",
-        step(Locked(5, 2), Locked(6, 3), n1=5, n2=5, n3=4),
-        unnoticed(3, 4, 6),
-    ),
-    broken(
-        last_uses_follow_locks,
-        "backup-counts",
-        step(Locked(5, 2), BACKUP, n2=4),
-        found(node_ref(2), RecencyCode.NOT_USED, last_used=3, now=4),
-    ),
     broken(
         last_uses_follow_locks,
         "upper-part-is-never-used",

@@ -10,7 +10,7 @@ from swarden.invariants.events import Rejected
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import RequestView
 from swarden.invariants.violation import Found, Ref, found
-from tests.invariants.builders import AFTER, LIMITS, after, broken, during, healthy, pools
+from tests.invariants.builders import AFTER, LIMITS, after, broken, during, healthy
 
 
 def arriving(prompt_len: int, max_new_tokens: int) -> Transition:
@@ -28,46 +28,17 @@ def cannot_run(reason: Impossible, prompt_len: int, max_new_tokens: int) -> Foun
 
 
 CASES = [
-    healthy(rejected_requests_cannot_run, during(Rejected(2, 36, 5, "row"), Rejected(3, 0, 1, "empty"))),
-    healthy(rejected_requests_cannot_run, during(Rejected(2, 1, 1, "token 200", is_invalid=True)), "invalid"),
     broken(
         rejected_requests_cannot_run,
         "prompt-longer-than-the-windowed-pool",
         during(Rejected(2, 36, 4, "the prompt needs 10 swa pages of 8")),
         found(Ref("request", 2), RejectionCode.COULD_RUN, prompt_len=36, max_new_tokens=4),
     ),
-    healthy(impossible_requests_are_rejected, arriving(36, 4)),
     broken(
         impossible_requests_are_rejected,
         "row-too-short",
         arriving(36, 5),
         cannot_run(Impossible.CONTEXT_TOO_LONG, 36, 5),
     ),
-    broken(
-        impossible_requests_are_rejected,
-        "pool-too-small",
-        after(
-            requests=(RequestView(3, "waiting", 0, 36, 0, 1),),
-            pools=pools("full", capacity=9),
-        ),
-        cannot_run(Impossible.POOL_TOO_SMALL, 36, 1),
-    ),
-    broken(
-        impossible_requests_are_rejected,
-        "empty-prompt",
-        arriving(0, 5),
-        cannot_run(Impossible.EMPTY_PROMPT, 0, 5),
-    ),
     healthy(rejected_requests_cannot_run, looking_ahead(Rejected(2, 30, 7, "row")), "too-long-with-its-lookahead"),
-    healthy(
-        rejected_requests_cannot_run,
-        during(Rejected(2, 35, 1, "spare"), limits=LIMITS._replace(spare_len=6)),
-        "without-spare-positions",
-    ),
-    broken(
-        impossible_requests_are_rejected,
-        "queued-with-lookahead-beyond-the-row",
-        looking_ahead(requests=(RequestView(3, "waiting", 0, 30, 0, 7),)),
-        cannot_run(Impossible.CONTEXT_TOO_LONG, 30, 7),
-    ),
 ]

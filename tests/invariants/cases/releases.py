@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from swarden.invariants.events import Admitted, Completed, Failed, Finished, FinishReason, Preempted, RanOut, Retracted
+from swarden.invariants.events import Finished, FinishReason, Retracted
 from swarden.invariants.laws.lifecycle.releases import (
     ReleaseCode,
     finished_requests_hold_nothing,
@@ -10,7 +10,7 @@ from swarden.invariants.laws.lifecycle.releases import (
     retracted_requests_hold_nothing,
 )
 from swarden.invariants.violation import Found, Ref, found
-from tests.invariants.builders import AFTER, R1, broken, during, healthy, in_flight
+from tests.invariants.builders import AFTER, R1, broken, during, healthy
 from tests.invariants.cases.retries import failing
 
 REQUEST = Ref("request", 1)
@@ -33,12 +33,6 @@ def keeps_units(pool: str, *units: int, after: str) -> Found:
 
 
 CASES = [
-    healthy(retracted_requests_hold_nothing, during(RETRACTED, **BOTH_WAIT, **NOTHING_OF_R1)),
-    healthy(
-        retracted_requests_hold_nothing,
-        during(RETRACTED, Admitted(1, 16, 22, (("full", 2),), (("full", 2),))),
-        "admitted-again",
-    ),
     healthy(
         retracted_requests_hold_nothing,
         during(RETRACTED, unreported=frozenset({"Admitted", "LoadPlanned"})),
@@ -55,37 +49,16 @@ CASES = [
     ),
     broken(
         retracted_requests_hold_nothing,
-        "preempted-and-ran-out",
-        during(Preempted(1, 4, 2), RanOut(2, "full", 1, 1), pools=NOTHING_OF_R1["pools"]),
-        keeps_record("Preempted"),
-    ),
-    broken(
-        retracted_requests_hold_nothing,
-        "failed-pass",
-        in_flight(Failed(7, "lost"), Completed(7), pools=NOTHING_OF_R1["pools"]),
-        keeps_record("Failed"),
-    ),
-    broken(
-        retracted_requests_hold_nothing,
         "waits-with-units-without-reported-admissions",
         during(RETRACTED, unreported=frozenset({"Admitted", "LoadPlanned"}), pools=NOTHING_OF_R1["pools"], **BOTH_WAIT),
         keeps_record("Retracted"),
     ),
-    healthy(finished_requests_hold_nothing, during(FINISHED, requests=(), **NOTHING_OF_R1)),
     broken(
         finished_requests_hold_nothing,
         "still-running",
         during(FINISHED, **NOTHING_OF_R1),
         found(REQUEST, ReleaseCode.STILL_QUEUED, reason=FinishReason.STOP, place="running"),
     ),
-    broken(
-        finished_requests_hold_nothing,
-        "keeps-its-row",
-        during(FINISHED, requests=(), records=(), pools=NOTHING_OF_R1["pools"][:2] + AFTER.pools[2:]),
-        keeps_units("rows", 1, after="Finished"),
-    ),
-    healthy(requests_survive_failed_passes, failing(after=1)),
-    healthy(requests_survive_failed_passes, failing(FINISHED, after=None), "finished"),
     broken(
         requests_survive_failed_passes,
         "lost",

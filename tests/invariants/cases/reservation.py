@@ -44,14 +44,6 @@ CASES = [
         during(ADMITTED, RanOut(2, "swa", 2, 1)),
         ran_out(Ref("request", 2)),
     ),
-    healthy(
-        reserved_units_never_run_out, while_copying(PLANNED, Refused("swa", LOAD, 2, 2)), "load-refused-by-a-fault"
-    ),
-    healthy(
-        reserved_units_never_run_out,
-        while_copying(PLANNED, BACKUP_BEGAN, Refused("swa", LOAD, 2, 1), RanOut(1, "swa", 2, 1)),
-        "backup-not-acknowledged",
-    ),
     broken(
         reserved_units_never_run_out,
         "load-refused",
@@ -60,22 +52,10 @@ CASES = [
     ),
     broken(
         reserved_units_never_run_out,
-        "backup-began-in-an-earlier-step",
-        while_copying(PLANNED, RanOut(1, "swa", 2, 1)),
-        ran_out(Ref("request", 1)),
-    ),
-    broken(
-        reserved_units_never_run_out,
         "backup-acknowledged-before",
         while_copying(PLANNED, BACKUP_BEGAN, CopyEnded(1, None), RanOut(1, "swa", 2, 1)),
         ran_out(Ref("request", 1)),
     ),
-    healthy(
-        reserved_units_never_run_out,
-        while_copying(BACKUP_BEGAN, RanOut(1, "swa", 2, 1), CopyEnded(1, None), copy_jobs=()),
-        "backup-acknowledged-too-late",
-    ),
-    healthy(launches_match_reservations, during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))))),
     broken(
         launches_match_reservations,
         "range-cut",

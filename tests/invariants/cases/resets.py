@@ -17,7 +17,6 @@ from tests.invariants.builders import AFTER, R1, broken, healthy, idle, receipts
 DONE, REFUSED = CacheReset(True, 3, False), CacheReset(False, 3, False)
 ENGINE = Ref("engine")
 POOLS = tuple(replace(pool, free=range(1, pool.capacity + 1), fenced=(), holdings=()) for pool in AFTER.pools)
-OUTLASTS = replace(POOLS[0], free=range(1, 12), outlasts_drains=True)
 EMPTY = replace(AFTER, pools=POOLS, nodes=(), records=(), receipts=(), requests=(), launches=())
 CACHED = replace(AFTER, records=(), requests=(), launches=())
 KEPT = (AFTER.records or ())[0]._replace(owner=Owner("session", 4))
@@ -41,9 +40,6 @@ def flushed(*, nodes=USED, covers=((2, 1), (2,))):
 
 
 CASES = [
-    healthy(reset_spares_kv_in_use, asked(DONE, after=EMPTY)),
-    healthy(reset_spares_kv_in_use, asked(REFUSED, AFTER), "refused-while-a-request-has-KV"),
-    healthy(reset_spares_kv_in_use, asked(DONE, replace(CACHED, records=(KEPT,)), EMPTY), "kv-of-a-session"),
     healthy(reset_spares_kv_in_use, idle(Retracted(1, 3, ()), DONE, before=AFTER, after=EMPTY), "request-was-put-back"),
     broken(
         reset_spares_kv_in_use,
@@ -57,21 +53,15 @@ CASES = [
         asked(DONE._replace(is_copying=True), after=EMPTY),
         found(ENGINE, ResetCode.DURING_A_COPY),
     ),
-    healthy(idle_engine_can_be_reset, asked(DONE, after=EMPTY)),
     refused_while("unfinished-request", requests=AFTER.requests),
     refused_while("session-keeps-kv", records=(KEPT,)),
-    healthy(idle_engine_can_be_reset, asked(REFUSED._replace(idle_steps=1)), "has-just-become-idle"),
-    healthy(idle_engine_can_be_reset, asked(REFUSED._replace(is_copying=True)), "copy-in-flight"),
     broken(
         idle_engine_can_be_reset,
         "refused-in-a-pause-without-kv",
         asked(REFUSED, replace(CACHED, requests=AFTER.requests, is_paused=True)),
         found(ENGINE, ResetCode.REFUSED, steps=3),
     ),
-    broken(idle_engine_can_be_reset, "refused", asked(REFUSED), found(ENGINE, ResetCode.REFUSED, steps=3)),
-    healthy(reset_leaves_nothing, asked(DONE, after=EMPTY)),
     healthy(reset_leaves_nothing, asked(REFUSED, AFTER), "refused"),
-    healthy(reset_leaves_nothing, asked(DONE, after=replace(EMPTY, pools=(OUTLASTS, *POOLS[1:]))), "outlasts-drains"),
     broken(
         reset_leaves_nothing,
         "unit",
@@ -91,27 +81,14 @@ CASES = [
         asked(DONE, after=replace(EMPTY, sessions=(SessionView(3, 0, 0, 8, False),))),
         found(Ref("session", 3), ResetCode.KV_LEFT, length=8),
     ),
-    healthy(flush_drops_what_is_idle, flushed(), "locked"),
     healthy(flush_drops_what_is_idle, flushed(covers=((2,), (2,))), "above-a-lock"),
-    healthy(flush_drops_what_is_idle, flushed(nodes=(*USED, COPIED._replace(pins=(1, 0)))), "copy-is-read"),
     healthy(flush_drops_what_is_idle, flushed(covers=((2, 1, 7), (2,)), nodes=(*USED, COPIED)), "copy-under-a-lock"),
-    healthy(
-        flush_drops_what_is_idle,
-        flushed(nodes=(*USED, COPIED, COPIED._replace(id=8, parent=7, start=8, pins=(1, 0)))),
-        "copy-above-one-that-is-read",
-    ),
     broken(
         flush_drops_what_is_idle,
         "idle-node",
         flushed(nodes=AFTER.nodes),
         found(node_ref(3), ResetCode.IDLE_UNITS_LEFT, pool="full"),
         found(node_ref(3), ResetCode.IDLE_UNITS_LEFT, pool="swa"),
-    ),
-    broken(
-        flush_drops_what_is_idle,
-        "idle-window",
-        flushed(nodes=tuple(one._replace(live=(True, True)) for one in USED)),
-        found(node_ref(1), ResetCode.IDLE_UNITS_LEFT, pool="swa"),
     ),
     broken(
         flush_drops_what_is_idle,

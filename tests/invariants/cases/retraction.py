@@ -52,7 +52,6 @@ def enough_is_free(retracted: int, need: dict[str, int], free: dict[str, int]) -
 
 
 CASES = [
-    healthy(retraction_takes_least_done_request, ranked(Retracted(3, 3, ()))),
     healthy(
         retraction_takes_least_done_request,
         ranked(Retracted(1, 3, ()), Retracted(3, 4, ()), num_outputs=4),
@@ -64,20 +63,6 @@ CASES = [
         ranked(Retracted(1, 3, ())),
         other_loses_less(1, 3, LOSS),
     ),
-    broken(
-        retraction_takes_least_done_request,
-        "higher-priority-retracted",
-        ranked(Retracted(3, 3, ()), num_outputs=0, prompt_len=30, priority=1),
-        other_loses_less(3, 1, {"priority": 1, "num_outputs": 0, "prompt_len": 30}),
-    ),
-    broken(
-        retraction_takes_least_done_request,
-        "shorter-prompt-retracted",
-        ranked(Retracted(3, 3, ()), prompt_len=17),
-        other_loses_less(3, 1, {"priority": 0, "num_outputs": 3, "prompt_len": 17}),
-    ),
-    healthy(retraction_lets_others_run, during(Retracted(9, 4, ()), DECODED)),
-    healthy(retraction_lets_others_run, during(RETRACTED, requests=()), "no-other-request"),
     healthy(retraction_lets_others_run, during(Retracted(9, 4, ()), *COPYING), "waits-for-a-backup"),
     broken(
         retraction_lets_others_run,
@@ -91,7 +76,6 @@ CASES = [
         during(DECODED, Retracted(9, 4, ())),
         found(REQUEST, RetractionCode.NOT_COMPUTED),
     ),
-    healthy(retraction_is_necessary, short(RETRACTED, frontier=12)),
     broken(
         retraction_is_necessary,
         "evictable-node-left",
@@ -110,12 +94,6 @@ CASES = [
         short(Freed("swa", (8,), R2, "slid", 0), RETRACTED, frontier=12),
         enough_is_free(1, {"full": 1, "swa": 1}, {"full": 5, "swa": 1}),
     ),
-    broken(
-        retraction_is_necessary,
-        "second-retraction-not-needed",
-        short(RETRACTED, Retracted(9, 4, (("swa", 1),)), frontier=12),
-        enough_is_free(9, {"full": 0, "swa": 0}, {"full": 5, "swa": 0}),
-    ),
     healthy(
         retraction_is_necessary,
         short(Locked(5, 3), RETRACTED, idle_nodes=True, frontier=12),
@@ -132,26 +110,10 @@ CASES = [
         short(Launched(8, ()), Freed("swa", (5,), R1, "slid", 8), Completed(8), RETRACTED, frontier=12, lookahead=4),
         "lookahead-needs-more",
     ),
-    healthy(
-        retraction_is_necessary,
-        short(TakenOver(2, 20, ()), RETRACTED, Retracted(9, 4, (("swa", 1),)), frontier=12),
-        "transferred-request-needs-a-page",
-    ),
     broken(
         retraction_is_necessary,
         "transferred-request-needs-no-page",
         short(TakenOver(2, 18, ()), RETRACTED, Retracted(9, 4, (("swa", 1),)), frontier=12),
         enough_is_free(9, {"full": 0, "swa": 0}, {"full": 5, "swa": 0}),
-    ),
-    healthy(
-        retraction_takes_least_done_request,
-        ranked(Retracted(1, 3, ()), place="linked"),
-        "request-on-the-other-engine-not-eligible",
-    ),
-    broken(
-        retraction_takes_least_done_request,
-        "transferred-request-loses-less",
-        ranked(TakenOver(3, 20, ()), Retracted(1, 3, ()), place="linked"),
-        other_loses_less(1, 3, LOSS),
     ),
 ]

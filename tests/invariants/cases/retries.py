@@ -4,7 +4,7 @@ from swarden.invariants.contracts.retries import RetryCode, failed_passes_are_re
 from swarden.invariants.events import Completed, Failed, Finished, FinishReason
 from swarden.invariants.transition import Transition
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import BEFORE, STALE_LAUNCH, broken, healthy, in_flight
+from tests.invariants.builders import BEFORE, broken, healthy, in_flight
 
 GIVEN_UP, REQUEST = Finished(1, FinishReason.FORWARD_FAILED), Ref("request", 1)
 
@@ -23,13 +23,7 @@ def failing(*events, before=0, after=0) -> Transition:
 
 
 CASES = [
-    healthy(failed_passes_are_retried, failing(after=1)),
     healthy(failed_passes_are_retried, failing(GIVEN_UP, before=1, after=None), "finished-after-too-many-failures"),
-    healthy(
-        failed_passes_are_retried,
-        in_flight(Failed(7, "lost"), Completed(7), before={"launches": STALE_LAUNCH}),
-        "request-had-ended",
-    ),
     broken(
         failed_passes_are_retried,
         "too-often",

@@ -12,9 +12,9 @@ from swarden.invariants.laws.memory.router import (
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import CachedBlocks
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import broken, during, healthy
+from tests.invariants.builders import broken, during
 
-FULL, SWA = 0, 1
+FULL = 0
 
 
 def blocks(cached: set[int], reported: set[int], *, group: int = FULL, on_host: bool = False) -> CachedBlocks:
@@ -33,15 +33,6 @@ def storing(*events: BlocksStored | BlocksRemoved | BlocksCleared, known: set[in
 
 
 CASES = [
-    healthy(
-        router_view_matches_cache,
-        with_blocks(during(), blocks({1, 2}, {1, 2}), blocks({2}, {2}, group=SWA), blocks({1}, {1}, on_host=True)),
-    ),
-    healthy(
-        router_view_matches_cache,
-        with_blocks(during(), CachedBlocks(FULL, True, frozenset({1}), frozenset({2}), moving=frozenset({1, 2}))),
-        "block-that-is-copied",
-    ),
     broken(
         router_view_matches_cache,
         "one-of-two-copies-evicted",
@@ -54,13 +45,6 @@ CASES = [
         with_blocks(during(), blocks({1}, {1}), blocks(set(), {1}, on_host=True)),
         found(Ref(BLOCK, 1), RouterCode.REPORTED_NOT_CACHED, group=FULL, tier="on the host", more=0),
     ),
-    healthy(stored_blocks_have_known_parents, storing(BlocksStored(FULL, (1, 2), None), BlocksStored(FULL, (3,), 2))),
-    healthy(
-        stored_blocks_have_known_parents,
-        storing(BlocksStored(FULL, (3,), 2, on_host=True), known={2}),
-        "parent-in-the-other-tier",
-    ),
-    healthy(stored_blocks_have_known_parents, storing(BlocksStored(SWA, (3,), 2)), "parent-below-the-window"),
     broken(
         stored_blocks_have_known_parents,
         "parent-never-stored",

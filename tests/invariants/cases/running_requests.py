@@ -25,9 +25,7 @@ def launching(*events, before=BEFORE, limits=MIXING):
 
 
 CASES = [
-    healthy(running_requests_are_computed, launching(Launched(9, ((1, 20, 21), (2, 0, 5))))),
     healthy(running_requests_are_computed, launching(Launched(9, ((2, 0, 8),))), "budget-spent"),
-    healthy(running_requests_are_computed, launching(OF_ANOTHER, Retracted(1, 3, ())), "retracted"),
     healthy(
         running_requests_are_computed,
         launching(OF_ANOTHER, Completed(7), before=IN_FLIGHT_BEFORE),
@@ -38,12 +36,6 @@ CASES = [
         "passed-over",
         launching(OF_ANOTHER),
         found(request_ref(1), RunningCode.PASSED_OVER, launch=Ref("launch", 9), count=5, most=8),
-    ),
-    healthy(running_requests_are_computed, launching(OF_ANOTHER, limits=APART), "prefill-apart"),
-    healthy(
-        running_requests_are_computed,
-        launching(Launched(9, ((1, 20, 21), (2, 20, 21))), before=BOTH_DECODE, limits=APART),
-        "all-decode",
     ),
     *(
         healthy(running_requests_are_computed, launching(*events, before=BOTH_DECODE, limits=APART), name)

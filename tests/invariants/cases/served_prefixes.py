@@ -7,7 +7,7 @@ from swarden.invariants.contracts.served_prefixes import (
     served_blocks_are_hit,
     served_prefixes_are_hit,
 )
-from swarden.invariants.events import CacheReset, Freed, Given, Owner, Removed, Tombstoned
+from swarden.invariants.events import Freed, Given, Owner, Removed, Tombstoned
 from swarden.invariants.limits import Ends, Replays
 from swarden.invariants.reference import Computed, Past
 from swarden.invariants.violation import found, request_ref
@@ -45,67 +45,23 @@ def again_by_hashes(start, *events, peek_len=0, begun=0, blocks=None):
     return replace(change, after=replace(change.after, limits=limits), events=(*events, *change.events))
 
 
-def without_reading():
-    change = again_by_hashes(0)
-    return replace(change, before=replace(change.before, cached_columns={}))
-
-
-def in_another_namespace():
-    change = again(0)
-    change.reference.submitted(9, namespace=1, prompt=OTHER_PROMPT)
-    return change
-
-
 def computed_again(start, served):
     return found(request_ref(2), ServedPrefixCode.COMPUTED_AGAIN, start=start, served=served, other=request_ref(9))
 
 
 CASES = [
-    healthy(served_prefixes_are_hit, again(8), "hit"),
-    healthy(served_prefixes_are_hit, again(0, lengths=()), "nothing-served"),
-    healthy(served_prefixes_are_hit, again(4, num_more=0), "one-token-is-left"),
-    healthy(served_prefixes_are_hit, again(0, Removed(3, "full", True)), "evicted"),
     healthy(served_prefixes_are_hit, again(0, Tombstoned(3, "swa", True)), "window-evicted"),
-    healthy(served_prefixes_are_hit, again(0, Removed(99, "full", True)), "node-of-this-step-evicted"),
-    healthy(served_prefixes_are_hit, again(0, CacheReset(True, 3, False)), "reset"),
-    healthy(served_prefixes_are_hit, in_another_namespace(), "other-namespace"),
-    healthy(served_prefixes_are_hit, again(0, uncached=True), "uncached"),
-    healthy(served_prefixes_are_hit, again(0, is_turn=True), "turn-of-a-session"),
     broken(served_prefixes_are_hit, "all", again(0), computed_again(0, 8)),
-    broken(served_prefixes_are_hit, "a-page", again(4), computed_again(4, 8)),
     broken(
         served_prefixes_are_hit,
         "another-prefix-evicted",
         again(0, Removed(1, "full", True)),
         computed_again(0, 8),
     ),
-    broken(
-        served_prefixes_are_hit,
-        "other-tail",
-        again(0, lengths=(4,), served=(*OTHER_PROMPT[:4], 77)),
-        computed_again(0, 4),
-    ),
     healthy(served_prefixes_are_hit, silently(again(4, evicted("swa", 4, owner=IN_N3))), "page-of-a-window-lost"),
     healthy(served_prefixes_are_hit, silently(again(0, evicted("full", 9))), "page-of-this-step-lost"),
-    broken(
-        served_prefixes_are_hit,
-        "page-of-a-request-freed",
-        silently(again(0, evicted("full", 5, owner=R1))),
-        computed_again(0, 8),
-    ),
-    healthy(served_blocks_are_hit, again_by_hashes(8), "hit"),
-    healthy(served_blocks_are_hit, again_by_hashes(0, evicted("full", 5)), "evicted"),
     healthy(served_blocks_are_hit, again_by_hashes(4, Given("swa", (4,), TREE, R1)), "window-no-longer-cached"),
     healthy(served_blocks_are_hit, again_by_hashes(0, blocks={(0, 0): 0}), "evicted-before"),
     healthy(served_blocks_are_hit, again_by_hashes(0, begun=8, blocks={}), "blocks-of-a-hit-are-not-known"),
-    healthy(served_blocks_are_hit, again_by_hashes(4, peek_len=4), "last-block-is-computed-again"),
-    healthy(served_blocks_are_hit, without_reading(), "reads-no-cache"),
     broken(served_blocks_are_hit, "never-cached", again_by_hashes(0, blocks={}), computed_again(0, 8)),
-    broken(
-        served_blocks_are_hit,
-        "own-blocks-freed",
-        again_by_hashes(0, evicted("full", 5, owner=R1)),
-        computed_again(0, 8),
-    ),
-    broken(served_blocks_are_hit, "behind-the-peek", again_by_hashes(0, peek_len=4), computed_again(0, 4)),
 ]

@@ -31,12 +31,6 @@ CASES = [
     ),
     broken(
         valid_requests_are_answered,
-        "flush-failed",
-        after(Answered(0, 500, 0, 0, "/flush_cache: error")),
-        found(SERVER, ServiceCode.SERVER_ERROR, status=500, detail="/flush_cache: error"),
-    ),
-    broken(
-        valid_requests_are_answered,
         "server-error",
         after(Answered(1, 500, 0, 4, "EngineDeadError")),
         found(request_ref(1), ServiceCode.SERVER_ERROR, status=500, detail="EngineDeadError"),
@@ -59,7 +53,6 @@ CASES = [
         after(Answered(1, 200, 5, 4)),
         found(request_ref(1), ServiceCode.TOO_LONG, num_tokens=5, asked=4),
     ),
-    healthy(server_is_empty_at_rest, after(Rested(0.0, 0.0, 0.0))),
     healthy(server_is_empty_at_rest, after(Rested(None, None, None)), "without-metrics"),
     broken(
         server_is_empty_at_rest,
@@ -76,12 +69,5 @@ CASES = [
         after(Probed(1000, 500, 1)),
         found(SERVER, ServiceCode.NOT_ANSWERED, status=500, length=1000),
         found(SERVER, ServiceCode.PREEMPTED, preemptions=1, length=1000),
-    ),
-    broken(
-        capacity_is_whole_at_rest,
-        "overloaded-at-rest",
-        after(Probed(1000, 429, 0), Probed(1000, 503, 0)),
-        found(SERVER, ServiceCode.NOT_ANSWERED, status=429, length=1000),
-        found(SERVER, ServiceCode.NOT_ANSWERED, status=503, length=1000),
     ),
 ]

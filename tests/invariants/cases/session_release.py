@@ -6,11 +6,10 @@ from swarden.invariants.contracts.session_release import (
     idle_sessions_keep_only_written_kv,
 )
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import broken, healthy
+from tests.invariants.builders import broken
 from tests.invariants.cases.sessions import IDLE, KEPT, RECORDS, RUNS, with_sessions
 
 CASES = [
-    healthy(idle_sessions_keep_only_written_kv, with_sessions()),
     broken(
         idle_sessions_keep_only_written_kv,
         "keeps-a-row",
@@ -29,7 +28,6 @@ CASES = [
             allocated_len=12,
         ),
     ),
-    healthy(closing_sessions_close_after_their_turn, with_sessions(sessions=(RUNS._replace(is_closing=True), IDLE))),
     broken(
         closing_sessions_close_after_their_turn,
         "not-closed-after-its-turn",

@@ -7,7 +7,7 @@ from swarden.invariants.events import SessionClosed
 from swarden.invariants.reference import Past, Reference
 from swarden.invariants.view import SessionView
 from swarden.invariants.violation import Ref, found
-from tests.invariants.builders import AFTER, LIMITS, broken, healthy, idle
+from tests.invariants.builders import AFTER, LIMITS, broken, idle
 
 LIMIT_MS = 40
 SESSION = SessionView(3, 0, 0, 8, False)
@@ -26,16 +26,6 @@ def at(code, idle_ms):
 
 CLOSED = SessionClosed(3)
 CASES = [
-    healthy(idle_sessions_close_in_time, after_ms(39), "open"),
-    healthy(idle_sessions_close_in_time, after_ms(40, CLOSED), "closed"),
-    healthy(idle_sessions_close_in_time, after_ms(90, session=SESSION._replace(turn=1)), "has-a-turn"),
-    healthy(idle_sessions_close_in_time, after_ms(0, CLOSED, session=SESSION._replace(is_closing=True)), "by-client"),
     broken(idle_sessions_close_in_time, "early", after_ms(39, CLOSED), at(SessionTimeoutCode.EARLY, 39)),
-    broken(
-        idle_sessions_close_in_time,
-        "early-in-a-turn",
-        after_ms(90, CLOSED, session=SESSION._replace(turn=1)),
-        at(SessionTimeoutCode.EARLY, 90),
-    ),
     broken(idle_sessions_close_in_time, "late", after_ms(40), at(SessionTimeoutCode.LATE, 40)),
 ]

@@ -4,13 +4,12 @@ from swarden.invariants.contracts.single_chunk import SingleChunkCode, one_reque
 from swarden.invariants.kinds import Place
 from swarden.invariants.view import RequestView
 from swarden.invariants.violation import found, request_ref
-from tests.invariants.builders import AFTER, after, broken, healthy
+from tests.invariants.builders import AFTER, after, broken
 
 RUNNING, _ = AFTER.requests or ()
 CHUNKED = RUNNING._replace(place=Place.CHUNKED)
 
 CASES = [
-    healthy(one_request_is_between_chunks, after(requests=(CHUNKED,)), "one"),
     broken(
         one_request_is_between_chunks,
         "two",

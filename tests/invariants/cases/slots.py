@@ -17,7 +17,6 @@ CASES = [
         found(page("full", 7), BytesCode.ALTERED, offset=3),
         found(page("swa", 4), BytesCode.ALTERED, offset=1),
     ),
-    healthy(kv_is_that_of_its_tokens, during(KVCompared(1, "full", 0.001, ()))),
     healthy(kv_is_that_of_its_tokens, during(WRONG, Completed(1), Discarded(1, 2)), "of-a-discarded-result"),
     broken(
         kv_is_that_of_its_tokens,

@@ -6,28 +6,19 @@ from swarden.invariants.contracts.state_pages import (
     passed_states_are_freed,
     records_keep_their_last_state,
 )
-from swarden.invariants.events import HANDOVER_KIND, Owner
 from swarden.invariants.view import ComponentView
-from swarden.invariants.violation import found, node_ref, owner_ref, request_ref
-from tests.invariants.builders import PAGE, after, broken, healthy, nodes, page, records
+from swarden.invariants.violation import found, node_ref, request_ref
+from tests.invariants.builders import PAGE, after, broken, nodes, page, records
 
 STATES = (ComponentView("full", None, PAGE), ComponentView("swa", 2, PAGE, has_states=True))
 FULL = (1, 2, 3, 4, 7, 8)
-IN_TRANSFER = Owner(HANDOVER_KIND, 1)
 
 CASES = [
-    healthy(live_nodes_hold_all_states, after(components=STATES)),
     broken(
         live_nodes_hold_all_states,
         "only-the-last-state",
         after(components=STATES, nodes=nodes(3, units=((5, 6), (0, 4)))),
         found(node_ref(3), StatePagesCode.NODE_LACKS_PAGES, component="swa", pages=(0, 4)),
-    ),
-    healthy(passed_states_are_freed, after(components=STATES)),
-    healthy(
-        passed_states_are_freed,
-        after(components=STATES, records=records(units=(FULL, (0, 0, 1, 2, 0, 6)), frontiers=(0, 20))),
-        "freed-up-to-the-frontier",
     ),
     broken(
         passed_states_are_freed,
@@ -35,25 +26,10 @@ CASES = [
         after(components=STATES, records=records(frontiers=(0, 20))),
         found(request_ref(1), StatePagesCode.KEPT_BELOW_FRONTIER, unit=page("swa", 5), start=16, frontier=20),
     ),
-    healthy(records_keep_their_last_state, after(components=STATES)),
-    healthy(
-        records_keep_their_last_state,
-        after(components=STATES, records=records(units=(FULL, (0, 0, 0, 0, 0, 6)))),
-        "no-other-state",
-    ),
     broken(
         records_keep_their_last_state,
         "at-a-page-boundary",
         after(components=STATES, records=records(launched_len=20, units=(FULL, (0, 0, 1, 2, 0, 6)))),
         found(request_ref(1), StatePagesCode.LAST_STATE_MISSING, component="swa", position=19),
-    ),
-    broken(
-        records_keep_their_last_state,
-        "in-transfer",
-        after(
-            components=STATES,
-            records=records(owner=IN_TRANSFER, launched_len=16, units=(FULL, (0, 0, 1, 2, 5, 0))),
-        ),
-        found(owner_ref(IN_TRANSFER), StatePagesCode.LAST_STATE_MISSING, component="swa", position=20),
     ),
 ]

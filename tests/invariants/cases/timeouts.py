@@ -23,14 +23,7 @@ def aged(*events, ages, ms_per_step=0):
 
 
 CASES = [
-    healthy(timed_out_requests_are_old_enough, aged(TIMED_OUT, ages=(99, 100))),
-    healthy(timed_out_requests_are_old_enough, aged(Finished(2, FinishReason.ABORT), ages=(99, 7)), "aborted"),
     healthy(timed_out_requests_are_old_enough, aged(TIMED_OUT, ages=(None, None)), "ages-unknown"),
-    healthy(
-        timed_out_requests_are_old_enough,
-        aged(TIMED_OUT, ages=(98, 99), ms_per_step=1),
-        "clock-advances-at-the-start-of-a-step",
-    ),
     broken(
         timed_out_requests_are_old_enough,
         "early",

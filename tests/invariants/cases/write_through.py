@@ -8,14 +8,12 @@ from swarden.invariants.contracts.write_through import (
     idle_copies_give_way,
 )
 from swarden.invariants.events import REQUEST_KIND, TREE, Finished, FinishReason, Given, Owner
-from swarden.invariants.view import ReceiptView
 from swarden.invariants.violation import found, node_ref, request_ref
 from tests.invariants.builders import broken, healthy, with_pool
-from tests.invariants.host_builders import BACKUP, BEFORE_COPYING, COPYING, HOST_LIMITS, not_copying, with_node
+from tests.invariants.host_builders import BEFORE_COPYING, HOST_LIMITS, not_copying, with_node
 
 ENDED = Finished(1, FinishReason.LENGTH)
 WRITING_THROUGH = replace(BEFORE_COPYING, limits=HOST_LIMITS._replace(writes_through=True))
-OTHER_BACKUP = ReceiptView(5, BACKUP, 3, ((3,), (3,)))
 NODES = WRITING_THROUGH.node_by_id
 GIVEN = Given("full", (*NODES[1].units[0], *NODES[2].units[0]), Owner(REQUEST_KIND, 1), TREE)
 LEAF_GIVEN = GIVEN._replace(units=tuple(NODES[2].units[0]))
@@ -32,7 +30,6 @@ def without_copy_jobs(*, copies):
 
 
 UNCOPIED = with_node(WRITING_THROUGH, 1, copies=((), ()))
-ROOM_FOR_ONE = with_pool(WRITING_THROUGH, "host full", free=(7, 8))
 NO_COPY = [
     found(node_ref(2), WriteThroughCode.NOT_COPIED, component=pool, request=request_ref(1), free=4)
     for pool in ("full", "swa")
@@ -47,24 +44,6 @@ IDLE_COPIES = [  # n3 and n4, which is below it
 CASES = [
     healthy(
         ended_requests_are_written_through,
-        ending(nodes=with_node(WRITING_THROUGH, 2, copies=((7, 8), (5, 6)))),
-        "copied",
-    ),
-    healthy(ended_requests_are_written_through, ending(copy_jobs=COPYING.copy_jobs), "copy-under-way"),
-    healthy(ended_requests_are_written_through, ending(ENDED), "in-the-tree-before"),
-    healthy(ended_requests_are_written_through, ending(GIVEN, Finished(1, FinishReason.ABORT)), "aborted"),
-    healthy(
-        ended_requests_are_written_through,
-        ending(pools=with_pool(WRITING_THROUGH, "host full", free=(7,))),
-        "too-few-free-pages",
-    ),
-    healthy(
-        ended_requests_are_written_through,
-        ending(before=replace(WRITING_THROUGH, nodes=()), nodes=UNCOPIED, pools=ROOM_FOR_ONE),
-        "room-for-a-part-of-what-was-inserted",
-    ),
-    healthy(
-        ended_requests_are_written_through,
         without_copy_jobs(copies=((7, 8), ())),
         "a-part-of-its-copy-without-a-view-of-copies",
     ),
@@ -76,38 +55,12 @@ CASES = [
     ),
     broken(
         ended_requests_are_written_through,
-        "another-copy-was-under-way",
-        ending(before=replace(WRITING_THROUGH, receipts=(*(WRITING_THROUGH.receipts or ()), OTHER_BACKUP))),
-        *NO_COPY,
-    ),
-    broken(
-        ended_requests_are_written_through,
         "behind-an-uncopied-node",
         ending(LEAF_GIVEN, ENDED, before=replace(WRITING_THROUGH, nodes=UNCOPIED)),
         *NO_COPY,
     ),
-    broken(
-        ended_requests_are_written_through,
-        "no-copy",
-        ending(),
-        *NO_COPY,
-    ),
-    broken(
-        ended_requests_are_written_through,
-        "no-copy-of-the-window",
-        ending(nodes=with_node(WRITING_THROUGH, 2, copies=((7, 8), ()))),
-        found(node_ref(2), WriteThroughCode.NOT_COPIED, component="swa", request=request_ref(1), free=4),
-    ),
-    healthy(idle_copies_give_way, ending(pools=FULL, copy_jobs=COPYING.copy_jobs), "copy-under-way"),
     healthy(
         idle_copies_give_way, ending(pools=FULL, nodes=with_node(WRITING_THROUGH, 4, pins=(1, 0))), "copies-are-read"
     ),
     broken(idle_copies_give_way, "idle-copies-stay", ending(pools=FULL), *IDLE_COPIES),
-    broken(
-        idle_copies_give_way,
-        "copies-above-one-that-is-read-stay",
-        ending(pools=FULL, nodes=with_node(WRITING_THROUGH, 3, pins=(1, 0))),
-        found(node_ref(2), WriteThroughCode.IDLE_COPIES_STAY, component="full", request=request_ref(1), free=2),
-        found(node_ref(2), WriteThroughCode.IDLE_COPIES_STAY, component="swa", request=request_ref(1), free=6),
-    ),
 ]

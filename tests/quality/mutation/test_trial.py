@@ -43,7 +43,7 @@ def kept() -> list[KeptRuns]:
 )
 def test_trial_has_the_fingerprint_that_killed_the_mutation(kept, tmp_path, change, killed_by):
     """The op-log of a run that hangs is kept."""
-    seconds = 3.0 if killed_by == STUCK else 120.0
+    seconds = 1.0 if killed_by == STUCK else 120.0
 
     [trial] = trials([mutation(LEDGER, *change)], kept, seconds=seconds, workers=1, out=tmp_path)
 
