@@ -42,7 +42,7 @@ from swarden.harness.search.traffic.draws import (
     troubles,
     with_ranks,
 )
-from swarden.harness.search.traffic.loads import LOADS, MIXES, Kinds, Load
+from swarden.harness.search.traffic.loads import LOADS, MIXES, RETURNING, Kinds, Load
 from swarden.harness.search.traffic.machine import Machine
 from swarden.harness.search.traffic.scenes import (
     contests,
@@ -160,6 +160,8 @@ class EngineTraffic(Machine):
         else:
             also = [kind if kind in supported else INSTEAD.get(kind, kind) for kind in load.also]
             self.kinds = tuple(kind for kind in (*draw.one_of(MIXES), *also, *ACCEPTS) if kind in supported)
+        if requests.shape.ranks > 1 and requests.shape.tiers:  # what ranks exchange is mostly about their tiers
+            self.kinds += tuple(kind for kind in RETURNING.also if kind in supported)
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
