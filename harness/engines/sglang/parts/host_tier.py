@@ -3,7 +3,8 @@
 Real: from 0.5.12 (states: 0.5.17): `init_hicache`, `HybridCacheController` or `HiCacheController`, host pools,
 write-through, write-back, load-back, host eviction.
 Stand-in: copy kernels, CUDA streams and events: a backup is made when the release waits for it or asks, a load when its
-batch is launched at the latest. Faults: `host.fails`, `host.slow`.
+batch is launched at the latest; it ends for the release when it asks, or with that pass. Faults: `host.fails`,
+`host.slow`.
 Shows: pages reused during a copy, wrong copies.
 """
 

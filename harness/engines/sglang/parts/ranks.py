@@ -35,6 +35,7 @@ FAULTS = {
     storage.CLOCK_JUMPS: "the clock by which the storage times out jumps ahead",
     LINK_METADATA: "the first output of a transfer arrives some steps after its pages",
 }
+# Each field that the laws compare has its source in docs/sglang.md.
 # Not a full host pool: the sizes are equal, and what a prefetch gives back is counted on all ranks (0.5.23,
 # unified_radix_cache.py:3316).  Not an abort: the requests are broadcast (request_receiver.py:206).
 DIFFERING = (HOST_SLOW, *storage.FAULTS, *LINK_FAULTS, *FAULTS)
