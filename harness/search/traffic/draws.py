@@ -132,7 +132,7 @@ def with_ranks(draw: DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
     tier = draw(one_option(None, *shape.tiers))
     apart = [Inject(fault=tier.slow, count=8)] if tier else []
     apart += [
-        Inject(fault=draw(one_option(*differing)), count=draw(one_option(2, 1, 8)), rank=rank)
+        Inject(fault=draw(one_option(*differing)), count=draw(one_option(8, 2)), rank=rank)
         for rank in draw(st.lists(st.integers(0, shape.ranks - 1), min_size=1, max_size=3))
     ]
     engine = draw(one_option(*dict.fromkeys(op.engine for op in drawn)))

@@ -1,5 +1,7 @@
 """Several workers of one scheduler end a load or a save at different times, and the release's aggregator waits."""
 
+from typing import Any
+
 import pytest
 
 from swarden.harness.core import replay
@@ -17,7 +19,8 @@ WORKERS = {"windows": (), "external_len": 16, "late_loads": True, "saves": True,
 def failure_of(engine, fault, counted):
     """The fingerprint of the failure, if there is one; the fault is of the second worker, `counted` of them end."""
     driver = replay.driver_of(Header(engine=engine, configs=[WORKERS]))
-    driver.systems[0].port.runner.loads._aggregator._expected_finished_count = counted
+    system: Any = driver.systems[0]
+    system.port.runner.loads._aggregator._expected_finished_count = counted
     request = Submit(tokens=tuple(range(1, 30)), max_new_tokens=2)
     for op in (Inject(fault=fault, skip=1), request, Step(count=8), Step(count=8), request, Drain()):
         driver.apply(op)
