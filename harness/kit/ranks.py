@@ -68,6 +68,7 @@ class Ranks:
         self._globals = [*global_values]
         self._values = [self._read() for _ in range(size)]
         self._contexts = [copy_context() for _ in range(size)]
+        self._traces = [sys.gettrace()] * size  # the functions of sys.settrace
         self._main = getcurrent()
         self._waits_in: dict[int, Meeting] = {}
         self._meetings: defaultdict[str, dict[int, Meeting]] = defaultdict(dict)
@@ -145,16 +146,18 @@ class Ranks:
 
     def _switch(self, to: greenlet, rank: int, endless: Meeting | None) -> None:
         """Let a rank go on; one that waits in an `endless` meeting gets an error there."""
-        outside = self._read()
+        outside, trace = self._read(), sys.gettrace()
         self._write(outside, self._values[rank])
         self.rank = rank
+        sys.settrace(self._traces[rank])
         try:
             if endless is not None:
                 to.throw(CollectiveFailed(f"rank {rank} waits for ever: {endless}; the others have ended their step"))
             else:
                 to.switch()
         finally:
-            self._values[rank] = self._read()
+            self._traces[rank], self._values[rank] = sys.gettrace(), self._read()
+            sys.settrace(trace)
             self._write(self._values[rank], outside)
 
     def _read(self) -> list[Any]:

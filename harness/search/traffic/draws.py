@@ -116,8 +116,8 @@ def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
 def with_ranks(draw: DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
     """The ops; most of the faults that may differ between ranks come to one rank alone.
 
-    In a third of the draws the ranks come apart in between: some have faults of their own, while a tier may be slow in
-    all, and a request aborted; they may be healed later.  In a pair those are faults of the first engine.
+    In a third of the draws the ranks come apart in between, while a request may be aborted, and may be healed later.
+    In a pair those are faults of the first engine.
     """
     drawn = [
         msgspec.structs.replace(op, rank=draw(one_option(*range(shape.ranks), None)))
@@ -125,17 +125,25 @@ def with_ranks(draw: DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
         else op
         for op in ops
     ]
-    differing = [fault for fault in shape.differing if fault not in shape.unused]
-    if not (drawn and differing) or draw(st.integers(0, 2)):
+    if not drawn or draw(st.integers(0, 2)):
         return drawn
     place = draw(st.integers(0, len(drawn)))
-    tier = draw(one_option(None, *shape.tiers))
-    apart = [Inject(fault=tier.slow, count=8)] if tier else []
-    apart += [
-        Inject(fault=draw(one_option(*differing)), count=draw(one_option(8, 2)), rank=rank)
-        for rank in draw(st.lists(st.integers(0, shape.ranks - 1), min_size=1, max_size=3))
-    ]
     engine = draw(one_option(*dict.fromkeys(op.engine for op in drawn)))
     aborts = (Abort(engine=engine, request=draw(ordinals())),) * draw(st.integers(0, 1))
     ends = Step(engine=engine, count=draw(one_option(2, 1, 8))), *(Heal(),) * draw(st.integers(0, 1))
-    return [*drawn[:place], *apart, *drawn[place:], *aborts, *ends]
+    return [*drawn[:place], *draw(rank_faults(shape)), *drawn[place:], *aborts, *ends]
+
+
+@st.composite
+def rank_faults(draw: DrawFn, shape: Shape) -> list[Inject]:
+    """Faults by which ranks come apart: some have faults of their own, while a tier may be slow in all of them."""
+    tier = draw(one_option(None, *shape.tiers))
+    slow = [Inject(fault=tier.slow, count=8)] if tier else []
+    differing = [fault for fault in shape.differing if fault not in shape.unused]
+    return slow + [
+        Inject(
+            fault=draw(one_option(*differing)), skip=draw(one_option(0, 1, 2)), count=draw(one_option(8, 2)), rank=rank
+        )
+        for rank in draw(st.lists(st.integers(0, shape.ranks - 1), min_size=1, max_size=3))
+        if differing
+    ]
