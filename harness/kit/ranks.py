@@ -68,7 +68,6 @@ class Ranks:
         self._globals = [*global_values]
         self._values = [self._read() for _ in range(size)]
         self._contexts = [copy_context() for _ in range(size)]
-        self._traces = [sys.gettrace()] * size  # the functions of sys.settrace
         self._main = getcurrent()
         self._waits_in: dict[int, Meeting] = {}
         self._meetings: defaultdict[str, dict[int, Meeting]] = defaultdict(dict)
@@ -146,26 +145,26 @@ class Ranks:
 
     def _switch(self, to: greenlet, rank: int, endless: Meeting | None) -> None:
         """Let a rank go on; one that waits in an `endless` meeting gets an error there."""
-        outside, trace = self._read(), sys.gettrace()
+        outside = self._read()
         self._write(outside, self._values[rank])
         self.rank = rank
-        sys.settrace(self._traces[rank])
         try:
             if endless is not None:
                 to.throw(CollectiveFailed(f"rank {rank} waits for ever: {endless}; the others have ended their step"))
             else:
                 to.switch()
         finally:
-            self._traces[rank], self._values[rank] = sys.gettrace(), self._read()
-            sys.settrace(trace)
+            self._values[rank] = self._read()
             self._write(self._values[rank], outside)
 
     def _read(self) -> list[Any]:
-        return [getattr(owner, name) for owner, name in self._globals]
+        """The function that traces, which is one of each rank, too, and the globals."""
+        return [sys.gettrace(), *[getattr(owner, name) for owner, name in self._globals]]
 
     def _write(self, before: Sequence[Any], values: Sequence[Any]) -> None:
         """Set those that differ: to set an attribute of a class is slow."""
-        for (owner, name), one, value in zip(self._globals, before, values, strict=True):
+        sys.settrace(values[0])
+        for (owner, name), one, value in zip(self._globals, before[1:], values[1:], strict=True):
             if one is not value:
                 setattr(owner, name, value)
 
