@@ -10,7 +10,7 @@ from swarden.harness.core.digest import Digest
 from swarden.harness.core.errors import RunTooLarge, text_of
 from swarden.harness.core.event_log import PassedOver
 from swarden.harness.core.fingerprint import fingerprint_of_error, fingerprints, is_same
-from swarden.harness.core.ops import Drain, Op, Step, name_of
+from swarden.harness.core.ops import Drain, Inject, Op, Step, name_of
 from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.harness.core.system import System
 from swarden.harness.core.target_fault import TargetFault, blamed_on
@@ -178,6 +178,9 @@ class Driver:
         """Record and execute an op, and check its transitions; an op that raises RunTooLarge is not recorded."""
         if self.failure is not None:
             return
+        ranks = len(self.systems) // self.num_engines
+        if isinstance(op, Inject) and op.rank is not None and op.rank >= ranks:
+            raise ValueError(f"no rank {op.rank}: an engine has {ranks} here")
         self.ops.append(op)
         system = self._history.system = op.engine % self.num_engines
         try:

@@ -66,7 +66,7 @@ class Ranks:
     def __init__(self, size: int, global_values: Iterable[tuple[Any, str]]) -> None:
         self.size, self.rank = size, 0
         self._globals = [*global_values]
-        self._values = [[getattr(owner, name) for owner, name in self._globals] for _ in range(size)]
+        self._values = [self._read() for _ in range(size)]
         self._contexts = [copy_context() for _ in range(size)]
         self._main = getcurrent()
         self._waits_in: dict[int, Meeting] = {}
@@ -145,8 +145,8 @@ class Ranks:
 
     def _switch(self, to: greenlet, rank: int, endless: Meeting | None) -> None:
         """Let a rank go on; one that waits in an `endless` meeting gets an error there."""
-        outside = [getattr(owner, name) for owner, name in self._globals]
-        self._set(self._values[rank])
+        outside = self._read()
+        self._write(outside, self._values[rank])
         self.rank = rank
         try:
             if endless is not None:
@@ -154,12 +154,19 @@ class Ranks:
             else:
                 to.switch()
         finally:
-            self._values[rank] = [getattr(owner, name) for owner, name in self._globals]
-            self._set(outside)
+            self._values[rank] = self._read()
+            self._write(self._values[rank], outside)
 
-    def _set(self, values: Sequence[Any]) -> None:
-        for (owner, name), value in zip(self._globals, values, strict=True):
-            setattr(owner, name, value)
+    def _read(self) -> list[Any]:
+        """The function that traces, which is one of each rank, too, and the globals."""
+        return [sys.gettrace(), *[getattr(owner, name) for owner, name in self._globals]]
+
+    def _write(self, before: Sequence[Any], values: Sequence[Any]) -> None:
+        """Set those that differ: to set an attribute of a class is slow."""
+        sys.settrace(values[0])
+        for (owner, name), one, value in zip(self._globals, before[1:], values[1:], strict=True):
+            if one is not value:
+                setattr(owner, name, value)
 
 
 class RankSystem:

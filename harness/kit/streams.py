@@ -1,7 +1,8 @@
 """Stand-ins for the streams and events of a GPU.
 
-A stream makes its copies in order, each at the last moment at which a GPU may make it: when the engine waits for the
-copy or asks whether it has ended.  Streams and events also carry the last launched pass that they wait for.
+A stream makes its copies in order, each at the last moment at which a GPU may make it: when the engine or another
+stream waits for the copy, or the engine asks whether it has ended.  Streams and events also carry the last launched
+pass that they wait for.
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ class Stream:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._waiting: deque[StreamCopy] = deque()
-        self.num_done = 0
+        self.num_done = self.num_made = 0
         self.behind = 0
 
     @property
@@ -47,6 +48,12 @@ class Stream:
         while self.num_done < end:
             self._make_next()
 
+    def reach(self, end: int) -> None:
+        """Make the first `end` copies for another stream; the engine does not know yet that they have ended."""
+        while self.num_made < end:
+            self._waiting[self.num_made - self.num_done].make()
+            self.num_made += 1
+
     def synchronize(self) -> None:
         self.make(self.end)
 
@@ -54,13 +61,14 @@ class Stream:
         event.record(self)
 
     def wait_event(self, event: "StreamEvent") -> None:
-        event.synchronize()
+        event.reach()
 
     def wait_stream(self, other: "Stream") -> None:
         self.behind = max(self.behind, other.behind)
 
     def _make_next(self) -> None:
-        self._waiting.popleft().make()
+        self.reach(self.num_done + 1)
+        self._waiting.popleft()
         self.num_done += 1
 
 
@@ -79,6 +87,9 @@ class StreamEvent:
 
     def synchronize(self) -> None:
         self._stream.make(self._end)
+
+    def reach(self) -> None:
+        self._stream.reach(self._end)
 
     def wait(self, stream: Stream) -> None:
         """Let a stream wait for the passes that this event waits for."""

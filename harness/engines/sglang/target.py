@@ -29,7 +29,7 @@ from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.options import flags_of
 from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
-from swarden.harness.engines.sglang.parts.storage import Storage
+from swarden.harness.engines.sglang.parts.storage import POLICIES
 from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.engines.sglang.worker_engine import RealEngine
@@ -37,7 +37,7 @@ from swarden.harness.engines.sglang.worker_model import LAGUNA, check, real_mode
 from swarden.harness.engines.sglang.worker_mutants import MUTANTS as OF_WORKER
 from swarden.harness.kit.part import off
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import drawn, flat, replaced
+from swarden.harness.kit.settings import flat, replaced
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(
@@ -89,7 +89,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         if machine == ENGINE:
             return [config]
         if config.host.is_on and release.has("storage") and draw.one_of((True, False)):
-            config = replaced(config, **drawn(draw, Storage))
+            config = replaced(config, storage_policy=draw.one_of((POLICIES[0], *POLICIES)))  # by the clock of each
         return [replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 2, 4)))]
 
     def shape(self, config: SglangConfig) -> Shape:

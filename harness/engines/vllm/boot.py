@@ -39,6 +39,7 @@ MODULES: Mapping[str, str] = {
     "v1.outputs": "ModelRunnerOutput KVConnectorOutput DraftTokenIds",
     "distributed.kv_transfer.kv_connector.v1.base": "SupportsHMA KVConnectorRole",
     "distributed.kv_transfer.kv_connector.factory": "KVConnectorFactory",
+    "distributed.kv_transfer.kv_connector.utils": "KVOutputAggregator",
     "config": (
         "KVTransferConfig ModelConfig CacheConfig SchedulerConfig "
         "SpeculativeConfig ParallelConfig DeviceConfig VllmConfig"

@@ -74,6 +74,7 @@ def _lacking(
         "two connectors": config.offload.is_on and store_len,
         "a second tier": config.tier.is_on,
         "a store that gets KV": config.store.saves,
+        "several workers": config.store.workers > 1,
         "a load that fails within the step": store_len
         and bool(recorded["FAILED_LOADS"])
         and not config.store.late_loads,

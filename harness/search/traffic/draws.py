@@ -11,7 +11,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from swarden.harness.core import ops
 from swarden.harness.core.limits import MAX_CHOICES, MAX_STEPS_PER_OP, MAX_STRETCH
-from swarden.harness.core.ops import Accept, Heal, Inject, Op, Recipe, Step
+from swarden.harness.core.ops import Abort, Accept, Heal, Inject, Op, Recipe, Step
 from swarden.harness.core.target import Shape, Target
 
 PRESSURE_PAGES = (0, 1, 3, 10)
@@ -114,12 +114,38 @@ def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
 
 @st.composite
 def with_ranks(draw: DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
-    """The ops; most of the faults that may differ between ranks come to one rank alone."""
-    return [
+    """The ops; most of the faults that may differ between ranks come to one rank alone.
+
+    In a third of the draws the ranks come apart in between, while a request may be aborted, and may be healed later.
+    In a pair those are faults of the first engine.
+    """
+    drawn = [
         msgspec.structs.replace(op, rank=draw(one_option(*range(shape.ranks), None)))
         if isinstance(op, Inject) and op.fault in shape.differing
         else op
         for op in ops
+    ]
+    if not drawn or draw(st.integers(0, 2)):
+        return drawn
+    place = draw(st.integers(0, len(drawn)))
+    engine = draw(one_option(*dict.fromkeys(op.engine for op in drawn)))
+    aborts = (Abort(engine=engine, request=draw(ordinals())),) * draw(st.integers(0, 1))
+    ends = Step(engine=engine, count=draw(one_option(2, 1, 8))), *(Heal(),) * draw(st.integers(0, 1))
+    return [*drawn[:place], *draw(rank_faults(shape)), *drawn[place:], *aborts, *ends]
+
+
+@st.composite
+def rank_faults(draw: DrawFn, shape: Shape) -> list[Inject]:
+    """Faults by which ranks come apart: some have faults of their own, while a tier may be slow in all of them."""
+    tier = draw(one_option(None, *shape.tiers))
+    slow = [Inject(fault=tier.slow, count=8)] if tier else []
+    differing = [fault for fault in shape.differing if fault not in shape.unused]
+    return slow + [
+        Inject(
+            fault=draw(one_option(*differing)), skip=draw(one_option(0, 1, 2)), count=draw(one_option(8, 2)), rank=rank
+        )
+        for rank in draw(st.lists(st.integers(0, shape.ranks - 1), min_size=1, max_size=3))
+        if differing
     ]
 
 

@@ -78,7 +78,7 @@ class PairTraffic(Machine):
             if isinstance(ops[0], AdvanceClock):
                 ops = (AdvanceClock(ms=data.draw(one_option(*CLOCK_JUMPS_MS))),)
             ops = [msgspec.structs.replace(op, engine=side) for op in ops]
-        shape = self.sides[side].shape
+        shape = self.sides[PREFILL].shape
         self.apply_all(self.supported(data.draw(with_ranks(ops, shape)) if shape.ranks > 1 else ops))
 
 

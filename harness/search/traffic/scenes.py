@@ -14,6 +14,7 @@ from swarden.harness.core.ops import (
     CloseSession,
     Drain,
     Flush,
+    Heal,
     Inject,
     Op,
     OpenSession,
@@ -30,7 +31,16 @@ from swarden.harness.core.ops import (
     name_of,
 )
 from swarden.harness.core.target import TIMEOUT_MS, Shape, Tier
-from swarden.harness.search.traffic.draws import long_recipe, one_option, ordinals, rarely, recipes, stop_sets, troubles
+from swarden.harness.search.traffic.draws import (
+    long_recipe,
+    one_option,
+    ordinals,
+    rank_faults,
+    rarely,
+    recipes,
+    stop_sets,
+    troubles,
+)
 from swarden.harness.search.traffic.loads import Load
 
 REWINDS = (0, 0, 1, 5, 13, 30)  # tokens
@@ -255,6 +265,16 @@ def meanwhiles(draw: st.DrawFn, load: Load, shape: Shape, modes: Sequence[PauseM
     longer = msgspec.structs.replace(_with_path(whole, (*whole.recipe.path, 0)), max_new_tokens=1)
     also = (longer, Step(count=MAX_STEPS_PER_OP)) * (shape.uses_before_backup * draw(st.integers(0, 1)))
     return *also, *before, *draw(loads_in_flight(whole, tier, modes))
+
+
+@st.composite
+def partings(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
+    """A prompt that comes back from the last tier to ranks that come apart, while a request may be aborted."""
+    first = msgspec.structs.replace(draw(submissions(load)), namespace=0)
+    prompts, before = draw(evicted_prompts(first, shape, shape.tiers[-1]))
+    begin = *draw(rank_faults(shape)), *prompts, Step(count=draw(one_option(2, 1, 4)))
+    aborts = (Abort(request=draw(st.integers(0, 2))),) * draw(st.integers(0, 1))
+    return *before, *begin, *aborts, Step(count=MAX_STEPS_PER_OP), Heal(), Step(count=2)
 
 
 @st.composite

@@ -52,6 +52,7 @@ from swarden.harness.search.traffic.scenes import (
     lacks,
     meanwhiles,
     outlasts,
+    partings,
     pauses,
     resets,
     returns,
@@ -71,6 +72,7 @@ NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must suppo
     "outlast": Submit,
     "meanwhile": Submit,
     "lack": Submit,
+    "apart": Submit,
     "abort": Abort,
     "advance_clock": AdvanceClock,
     "delay": AdvanceClock,
@@ -160,6 +162,8 @@ class EngineTraffic(Machine):
         else:
             also = [kind if kind in supported else INSTEAD.get(kind, kind) for kind in load.also]
             self.kinds = tuple(kind for kind in (*draw.one_of(MIXES), *also, *ACCEPTS) if kind in supported)
+        if "apart" in supported:  # what ranks exchange is mostly about their tiers
+            self.kinds += (*("apart",) * 4, *[kind for kind in ("return", "meanwhile") if kind in supported])
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
@@ -221,6 +225,7 @@ def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
         "trouble": bool(requests.faults),
         "rewind": shape.sessions_rewind,
         "meanwhile": bool(shape.tiers),
+        "apart": bool(shape.ranks > 1 and shape.tiers),
         "lack": bool(shape.tiers and shape.uses_before_backup) and len({pool.name for pool in shape.pools}) > 1,
     }
     return [kind for kind in kinds if has.get(kind, True)]
@@ -247,6 +252,8 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
             return draw(meanwhiles(load, shape, modes))
         case "lack":
             return draw(lacks(shape, modes))
+        case "apart":
+            return draw(partings(load, shape))
         case "talk":
             return draw(talks(load, rewinds=shape.sessions_rewind))
         case "rewind":

@@ -21,9 +21,9 @@ STORED = {**HOST, "storage_policy": "wait_complete"}
 PAIR_OF_RANKS = {"sliding_window": None, "full_pages": 80, "ranks": 2}
 
 
-def driver_of(settings, *ops: Op, roles=("null",)) -> Driver:
+def driver_of(settings, *ops: Op, roles=("null",), of_decode=()) -> Driver:
     machine = RANKS if len(roles) == 1 else RANKS_OF_PAIR
-    configs = [{**settings, "role": role} for role in roles]
+    configs = [{**settings, "role": role, **dict(of_decode if role == DECODE else ())} for role in roles]
     driver = replay.driver_of(Header(engine=f"sglang=={RELEASE}", machine=machine, configs=configs))
     for op in ops:
         driver.apply(op)
@@ -110,6 +110,16 @@ def test_ranks_of_a_pair_agree_whichever_transfer_is_late(faults):
     assert [run.failure for run in runs] == [None, None]
     assert runs[0].digests == runs[1].digests
     assert len(runs[0].systems) == 4
+
+
+def test_ranks_agree_which_writes_of_a_decode_side_to_its_storage_have_ended():
+    slow, request = Inject(engine=1, fault=STORAGE_SLOW, count=3, rank=0), Submit(tokens=PREFIX, max_new_tokens=8)
+    ops = slow, request, *(Step(engine=1), Step(), Step()) * 10, Drain()
+    of_decode = {"decode_offload": True}
+
+    driver = driver_of(PAIR_OF_RANKS, *ops, roles=(PREFILL, DECODE), of_decode=of_decode)
+
+    assert driver.failure is None
 
 
 def test_rank_that_releases_an_aborted_transfer_alone_is_found(monkeypatch):

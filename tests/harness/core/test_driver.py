@@ -6,7 +6,7 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.errors import AccountingError
 from swarden.harness.core.driver import STUCK, Checking, Driver
 from swarden.harness.core.errors import RunTooLarge
-from swarden.harness.core.ops import Abort, Drain, Flush, Recipe, Step, Submit
+from swarden.harness.core.ops import Abort, Drain, Flush, Inject, Recipe, Step, Submit
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.mutants.catalog import BY_ID
@@ -178,3 +178,12 @@ def test_error_in_an_invariant_is_no_finding():
         driver.apply(Step(count=8))
 
     assert driver.failure is None
+
+
+def test_fault_of_a_rank_that_no_engine_has_is_refused():
+    driver = Driver([EndlessSystem(SwardenEngine(SMALL)) for _ in range(2)], checking=Checking(engines=1))
+
+    with pytest.raises(ValueError, match="no rank 2: an engine has 2 here"):
+        driver.apply(Inject(rank=2))
+
+    assert driver.ops == []

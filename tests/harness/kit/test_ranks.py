@@ -1,5 +1,6 @@
 """Ranks that run one at a time, and meet in their collectives: the result of each, and what stops them."""
 
+import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -90,6 +91,18 @@ def test_each_rank_has_its_own_globals(distributed):
 
     assert run(act, held=[(counter, "count")]) == [17, 18, 19]
     assert counter.count == 7
+
+
+def test_each_rank_is_traced_by_its_own_function(distributed):
+    def act(_):
+        mine = SimpleNamespace(called=lambda *_: None).called
+        sys.settrace(mine)
+        distributed.barrier(group=GROUP)
+        own = sys.gettrace() is mine
+        sys.settrace(None)
+        return own
+
+    assert run(act) == [True] * 3
 
 
 def test_thread_of_a_rank_waits_for_those_of_the_others(distributed):

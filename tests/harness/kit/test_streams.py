@@ -28,6 +28,18 @@ def test_copies_are_made_in_order_up_to_a_slow_one_when_the_release_asks():
     assert made == ["first", "second", "third"]
 
 
+def test_copy_that_another_stream_waits_for_is_made_but_ends_when_the_release_asks():
+    stream, made, slow = Stream(), list[str](), {"load"}
+    event = queue_copies(stream, made, slow, "load")
+
+    Stream().wait_event(event)
+    answers = [(event.query(), list(made))]
+    slow.clear()
+    answers.append((event.query(), list(made)))
+
+    assert answers == [(False, ["load"]), (True, ["load"])]
+
+
 def test_stream_that_waits_for_an_event_is_behind_the_passes_before_it():
     passes, schedule, loads, event = Stream(), Stream(), Stream(), StreamEvent()
     passes.behind = 3

@@ -21,7 +21,6 @@ from swarden.harness.engines.sglang.requests import held
 from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.released_code import known
 from swarden.harness.kit.settings import IfReleaseHas, Needs
-from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import chain
 from swarden.invariants.events import CopiedIn, PrefixesCompared, WrongSlot
 from swarden.invariants.reference import namespace_tag
@@ -66,7 +65,7 @@ def _manager(release: SglangRelease, scheduler: Any) -> Any:
     """The release's manager, with what SglangHostTier and SglangStorage read of a tree."""
     make_storage(release)
     kind = release.code("OffloadManager")
-    wanted = {**{name: vars(scheduler)[name] for name in OF_SCHEDULER}, "tp_group": Missing(size=lambda: 1)}
+    wanted = {**{name: vars(scheduler)[name] for name in OF_SCHEDULER}, "tp_group": scheduler.tp_cpu_group}
     manager = kind(**known(wanted, kind))
     manager.ongoing_write_through = manager.ongoing_offload
     manager.ongoing_load_back, manager.ongoing_prefetch = {}, {}

@@ -3,7 +3,8 @@
 Real: from 0.5.12 (states: 0.5.17): `init_hicache`, `HybridCacheController` or `HiCacheController`, host pools,
 write-through, write-back, load-back, host eviction.
 Stand-in: copy kernels, CUDA streams and events: a backup is made when the release waits for it or asks, a load when its
-batch is launched at the latest. Faults: `host.fails`, `host.slow`.
+batch is launched at the latest; it ends for the release when it asks, or with that pass. Faults: `host.fails`,
+`host.slow`.
 Shows: pages reused during a copy, wrong copies.
 """
 
@@ -197,6 +198,7 @@ class SglangHostTier(SglangPart):
         self.host_pools = [HOST + name for name in engine.forward.pool_names]
         self._state = engine.release.code("ComponentType").MAMBA
         self._streams = dict[int, Stream]()  # with copies, by identity
+        self._awaited = list[tuple[int, Stream, int]]()  # by a pass: its launch, and the copies of a stream before it
         self._on_host = [dict[int, int]() for _ in self._copies.pools]
         for index, pool in enumerate(self._copies.pools):
             self._replace_copies(index, pool)
@@ -313,10 +315,18 @@ class SglangHostTier(SglangPart):
 
         So has the verification of NGRAM from 0.5.18 on; before, the barrier waits for its whole pass.
         """
-        self._engine.scheduler.forward_stream.behind = self._engine.forward.passes.last_launch
+        self._engine.scheduler.forward_stream.behind = last = self._engine.forward.passes.last_launch
+        self._awaited += [(last, one, one.num_made) for one in self._streams.values() if one.num_made > one.num_done]
         has_event = self._engine.release.has("verification_ends_its_reads") or not batch.spec_algorithm.is_ngram()
         if has_event and not batch.forward_mode.is_extend():
             vars(self._engine.scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
+
+    def completed(self, result: Any) -> None:
+        """The loads for which the pass waited have ended."""
+        for launch, stream, count in self._awaited:
+            if launch <= result.swarden_pass.launch:
+                stream.make(count)
+        self._awaited = [one for one in self._awaited if one[0] > result.swarden_pass.launch]
 
     def _replace_copies(self, index: int, pool: Any) -> None:
         """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""

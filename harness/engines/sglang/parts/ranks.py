@@ -9,7 +9,7 @@ out), `link.metadata` (the first output arrives after the pages).
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import isclass
 from typing import Annotated, Any
@@ -20,6 +20,7 @@ from swarden.harness.engines.sglang.capability import SglangCapability, Terms
 from swarden.harness.engines.sglang.parts import storage
 from swarden.harness.engines.sglang.parts.host_tier import HOST_SLOW
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, LINK_METADATA
+from swarden.harness.engines.sglang.parts.pair import PREFILL
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
 from swarden.harness.kit.part import off
 from swarden.harness.kit.ranks import Group, Ranks, in_lockstep
@@ -34,6 +35,7 @@ FAULTS = {
     storage.CLOCK_JUMPS: "the clock by which the storage times out jumps ahead",
     LINK_METADATA: "the first output of a transfer arrives some steps after its pages",
 }
+# Each field that the laws compare has its source in docs/sglang.md.
 # Not a full host pool: the sizes are equal, and what a prefetch gives back is counted on all ranks (0.5.23,
 # unified_radix_cache.py:3316).  Not an abort: the requests are broadcast (request_receiver.py:206).
 DIFFERING = (HOST_SLOW, *storage.FAULTS, *LINK_FAULTS, *FAULTS)
@@ -62,6 +64,9 @@ class RankGroup(SglangCapability, frozen=True):
 
     def faults(self, config: Any) -> Mapping[str, str]:
         return FAULTS
+
+    def uses(self, config: Any) -> Collection[str]:
+        return [storage.CLOCK_JUMPS] * config.storage.is_on + [LINK_METADATA] * (config.side.role == PREFILL)
 
     def systems(self, release: SglangRelease, build: Callable[[], Sequence[System]]) -> Sequence[System]:
         """The ranks of the engines that `build` makes, which are one, or the sides of a pair.

@@ -1,14 +1,15 @@
 """KV connector: a store outside of the engine has the first tokens of every prompt.
 
 Real: factory, look-ups, loads within a step or in the background, `kv_load_failure_policy` "recompute" and "fail"
-(`recomputes_loads`), blocks kept for a save.
+(`recomputes_loads`), blocks kept for a save; the `KVOutputAggregator` of several workers.
 Stand-in: the store, also of what was saved. Every second load in the background is written at once, the others at their
 end; none waits for a pass. Faults: `load.fails`, `load.late`, `store.late`.
-Shows: blocks that are read before they are loaded, or freed before they are saved.
+Shows: blocks that are read before they are loaded, or freed before they are saved, in each worker.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
@@ -22,10 +23,11 @@ from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngin
 from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
 from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import Part
-from swarden.harness.kit.settings import Drawn, PartOf, drawn, replaced, within
+from swarden.harness.kit.settings import Drawn, Needs, PartOf, drawn, replaced, within
 from swarden.invariants.events import HANDOVER_KIND, CopiedIn, Discarded, PrefixesCompared
 
 NAME = "SwardenStore"
+TRANSFERS = ("finished_sending", "finished_recving", "failed_recving")
 PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
 
 
@@ -33,12 +35,16 @@ class Storing(VllmPart, frozen=True):
     """`external_len` enables a KV connector, whose store has so many tokens of each prompt.
 
     With `late_loads` it loads them in the background.  If it `saves`, it gets the KV of each ended request, whose
-    blocks are kept until then.
+    blocks are kept until then.  Each of the `workers`, the ranks of --tensor-parallel-size, makes its part of a load or
+    a save in the background, and ends it at another time, or fails alone.
     """
 
     external_len: Annotated[int, within(0, MAX_CONTEXT_LEN)] = 0
     late_loads: bool = False
     saves: Annotated[bool, PartOf("external_len"), Drawn((False, False, True))] = False
+    workers: Annotated[int, within(1, 8), PartOf("external_len"), Drawn((1, 2, 1, 3))] = 1
+
+    needs = (Needs("workers", {"late_loads": (True,), "cpu_chunks": (0,)}),)
 
     server_need = "connector"
     hashes_blocks = True
@@ -108,19 +114,17 @@ class EndedLoads(NamedTuple):
 
 @dataclass
 class _UnderWay:
-    """A load or a save, and the number of passes until it ends."""
+    """A load or a save, the number of passes until each worker ends it, and the workers in which it fails."""
 
     what: Any
-    passes: int
+    passes: list[int]
     is_written: bool = False
-    has_failed: bool = False
+    failed: Sequence[int] = ()
 
 
 def _after_a_pass(under_way: Sequence[_UnderWay]) -> tuple[list[_UnderWay], list[_UnderWay]]:
-    """Count a pass; returns those that have not ended, and those that have."""
-    for one in under_way:
-        one.passes -= 1
-    return [one for one in under_way if one.passes > 0], [one for one in under_way if one.passes <= 0]
+    """Those that have not ended in all workers, and those that have."""
+    return [one for one in under_way if max(one.passes) > 0], [one for one in under_way if max(one.passes) <= 0]
 
 
 class LateLoads(ConnectorWorker, Part):
@@ -137,6 +141,8 @@ class LateLoads(ConnectorWorker, Part):
         self._under_way: list[_UnderWay] = []
         self._begun = 0
         self._saves: list[_UnderWay] = []
+        self._workers = range(engine.config.store.workers)
+        self._aggregator = self._runner.release.code("KVOutputAggregator")(len(self._workers))
 
     def __bool__(self) -> bool:
         return bool(self._under_way or self._saves)
@@ -172,14 +178,23 @@ class LateLoads(ConnectorWorker, Part):
         """A pass has been computed. Returns the connector's output for the scheduler; None if no load has ended."""
         if flight.failed:
             return self._runner.release.make("KVConnectorOutput", invalid_block_ids=flight.unwritten)
-        ended = self.end_pass()
+        outputs = [self._output(ended) for ended in self.end_pass()]
+        whole = outputs[0]
+        if len(outputs) > 1:  # as the executor puts them together
+            results = [SimpleNamespace(kv_connector_output=one) for one in outputs]
+            whole = self._aggregator.aggregate(results).kv_connector_output
+        for name in TRANSFERS if whole is not None else ():  # the order of sets differs from process to process
+            setattr(whole, name, sorted(getattr(whole, name, None) or (), key=number_of))
+        return whole
+
+    def _output(self, ended: EndedLoads) -> Any:
         if not ended.requests and not ended.sent:
             return None
         return self._runner.release.make(
             "KVConnectorOutput",
-            finished_sending=sorted(ended.sent, key=number_of),
-            finished_recving=sorted(ended.requests, key=number_of),
-            failed_recving=sorted(ended.failed, key=number_of),
+            finished_sending=ended.sent,
+            finished_recving=ended.requests,
+            failed_recving=ended.failed,
             invalid_block_ids=ended.unwritten,
         )
 
@@ -190,31 +205,45 @@ class LateLoads(ConnectorWorker, Part):
         self._runner.copied_in(load.blocks(self._runner.device.groups), load.request)
         self._begun += 1
         self.loading[load.request] = load
-        has_failed = self._fails()
-        is_early = bool(self._begun % 2) and not has_failed
+        failed = [worker for worker in self._workers if self._fails()]
+        is_early = bool(self._begun % 2) and not failed
         if is_early:
             self._runner.device.load(load)
-        self._under_way.append(_UnderWay(load, self._passes(LOAD_LATE), is_early, has_failed))
+        self._under_way.append(_UnderWay(load, self._passes(LOAD_LATE), is_early, failed))
 
-    def _passes(self, fault: str) -> int:
-        """The number of passes until a load or a save ends, which this fault delays."""
-        return PASSES + MORE_PASSES * self._faults.fires(fault)
+    def _passes(self, fault: str) -> list[int]:
+        """The number of passes until a load or a save ends in each worker, which this fault delays there."""
+        return [PASSES + MORE_PASSES * self._faults.fires(fault) for _ in self._workers]
 
-    def end_pass(self) -> EndedLoads:
-        """Count a pass; returns the loads and the saves that have ended with it."""
+    def end_pass(self) -> list[EndedLoads]:
+        """Count a pass; returns, for each worker, the loads and the saves that have ended there with it.
+
+        KV is there, or read, when the last worker has ended; a load that has failed in some of them leaves none.
+        """
         device = self._runner.device
+        for one in (*self._saves, *self._under_way):
+            one.passes = [count - 1 for count in one.passes]
+        by_worker = [self._ended_in(worker) for worker in self._workers]
         self._saves, saved = _after_a_pass(self._saves)
         for saving in saved:
             self._engine.log.notice(PrefixesCompared(0, POOL, device.save(saving.what)))
         self._under_way, ended = _after_a_pass(self._under_way)
         for loading in ended:
-            if not loading.is_written and not loading.has_failed:
+            if not loading.is_written and not loading.failed:
                 device.load(loading.what)
-        rids, failed = {one.what.rid for one in ended}, [one.what for one in ended if one.has_failed]
-        sent = {saving.what.rid for saving in saved}
+            for block in loading.what.blocks(device.groups) if 0 < len(loading.failed) < len(self._workers) else ():
+                device.memory.fill(block, 0)
+        return by_worker
+
+    def _ended_in(self, worker: int) -> EndedLoads:
+        ended = [one for one in self._under_way if one.passes[worker] == 0]
+        failed = [one.what for one in ended if worker in one.failed]
+        rids = {one.what.rid for one in ended}
+        sent = {one.what.rid for one in self._saves if one.passes[worker] == 0}
         if self._runner.release.has("failed_requests"):
             return EndedLoads(rids, {load.rid for load in failed}, set(), sent)
-        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(device.groups)}, sent)
+        groups = self._runner.device.groups
+        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(groups)}, sent)
 
 
 class Store:
@@ -284,7 +313,7 @@ class Store:
         self.worker.save(metadata.saves)
 
     def get_finished(self, finished_req_ids: Collection[str]) -> tuple[Collection[str], Collection[str]]:
-        self._ended = self.worker.end_pass()
+        [self._ended] = self.worker.end_pass()
         return self._ended.sent, self._ended.requests
 
     def get_transfer_results(self, finished_req_ids: Collection[str]) -> Any:
