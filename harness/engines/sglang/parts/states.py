@@ -110,10 +110,8 @@ class States(SglangCapability, frozen=True):
 
     def terms(self, config: Any) -> Terms:
         args = {"mamba_radix_cache_strategy": self.state_strategy, "mamba_track_interval": self.state_interval}
-        interval = self.state_interval if self.have_buffers else None
         return Terms(
             server_args=args,
-            flags={"max_mamba_cache_size": self.state_slots, **args, "mamba_track_interval": interval},
             cache_params=self._buffers,
             attributes={"is_hybrid_ssm": True},
         )
