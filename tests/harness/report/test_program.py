@@ -49,8 +49,8 @@ class Engine:
         # why
         if HAS_PARTS:
             torch.load(text)
-        elif VALUES:
-            json.dumps(text)
+        elif count:
+            json.dumps(VALUES)
 
     def left_out(self):
         unused()
@@ -74,7 +74,7 @@ def test_text_that_looks_like_code_stays_a_string(text, tmp_path):
     assert [ast.literal_eval(one) for one in case.body[0].value.args] == [text]
 
 
-@pytest.mark.parametrize(("has_parts", "left"), [(True, "torch.load(text)"), (False, "if VALUES:")])
+@pytest.mark.parametrize(("has_parts", "left"), [(True, "torch.load(text)"), (False, "if count:")])
 def test_program_has_what_its_case_reaches_in_the_branches_that_are_taken(has_parts, left, tmp_path):
     source = tmp_path / "source.py"
     source.write_text(SOURCE)
