@@ -5,22 +5,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
 from swarden.harness.engines.sglang.capability import NOT_LIKE_IT
 from swarden.harness.engines.sglang.config import SWA_TREE, SglangConfig
 from swarden.harness.engines.sglang.options import switches_of, wanted_args
 from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
-from swarden.harness.kit.symptoms import READ, TOKENS, exception_of, symptoms_of
+from swarden.harness.kit.part import merged
+from swarden.harness.kit.symptoms import (
+    CACHED,
+    COMPUTED,
+    EVENTS,
+    READ,
+    TOKENS,
+    driver_for,
+    exception_of,
+    failure_of,
+    symptoms_of,
+)
 from swarden.harness.kit.symptoms import RESET as REFUSED_RESET
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 RESET = "reset"  # a call
+NOT_SET = (  # read where the adapter is not: by handle_generate_request, in the event loop, and with fixes
+    *("tokenizer", "return_health_check_ipcs", "load_snapshot_writer", "enable_fpm", "decode_offload_manager"),
+    *("dynamic_chunk_sizer", "draft_worker", "rust_server", "hisparse_coordinator"),
+)
 SINCE = (0, 5, 23)  # the release whose scheduler the program has
 
 
@@ -30,23 +43,23 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
     header = log.header
-    if len(header.configs) > 1 or header.mutant is not None or header.fixes:
-        raise NoProgram("the op-log has a pair, a mutant or fixes, and a program has one scheduler of a release")
+    if len(header.configs) > 1:
+        raise NoProgram("the op-log has a pair, and a program has one scheduler")
     config: SglangConfig = target_for(header).decode(header.configs[0])
     reasons = [one.no_program for one in config.capabilities if one.no_program]
     if config.tree == SWA_TREE or reasons:
         raise NoProgram([NOT_LIKE_IT, *reasons][-1])
     if release.version < SINCE:
         raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
-    driver = driver_of(header)
+    driver = driver_for(log)
     system: Any = driver.systems[0]
     scheduler = system.port.built.scheduler
-    settings = _settings(scheduler, config, release)
+    settings, unset = (
+        _settings(scheduler, config, release),
+        [name for name, one in vars(scheduler).items() if one is None],
+    )
     recorder = _Recorder(system)
-    for op in log.ops:
-        driver.apply(op)
-    if (failure := driver.failure) is None:
-        raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
+    failure = failure_of(log, driver)
     if system.port.faults.fired:
         raise NoProgram("a fault fired in the op-log, and a program has none")
     error, symptoms, calls = exception_of(failure), symptoms_of(failure), recorder.calls
@@ -55,6 +68,10 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
         [call for call in calls if call["name"] == RESET][-1]["must"] = True
     constants = {
         **settings,
+        "NOT_SET": sorted({*NOT_SET, *scheduler.swarden_missing, *unset}),
+        "COMPUTED": COMPUTED in symptoms,
+        "CACHED": CACHED in symptoms,
+        "HAS_EVENTS": EVENTS in symptoms,
         "ANSWERS": {**recorder.answers, **misplaced},
         "ERROR": error,
         "SYMPTOMS": symptoms,
@@ -148,5 +165,18 @@ def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> M
         "LOAD_BACK_THRESHOLD": config.host.load_back_threshold,
         "PAGE_SIZE": scheduler.page_size,
         "IS_HYBRID": scheduler.is_hybrid_swa,
+        "HAS_STATES": config.states.is_on,
+        "STATES": _of_states(config),
+        "STATE_CHUNK_LEN": config.states.state_chunk_len,
+        "TREE": merged(one.cache_params for one in config.terms),
         "HAS_HOST": scheduler.enable_hierarchical_cache,
     }
+
+
+def _of_states(config: SglangConfig) -> Mapping[str, Any]:
+    """The arguments of the request table that are of states."""
+    if not config.states.is_on:
+        return {}
+    buffers = config.states.terms(config).cache_params
+    sizes = {"mamba_size": config.states.state_slots, "mamba_spec_state_size": config.max_running_requests}
+    return {**sizes, "enable_overlap_schedule": config.overlap, **buffers}

@@ -6,12 +6,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Pause
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
@@ -21,7 +19,7 @@ from swarden.harness.engines.vllm.parts import store
 from swarden.harness.engines.vllm.parts.offload import CHUNKS
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
-from swarden.harness.kit.symptoms import EVENTS, READ, exception_of, symptoms_of
+from swarden.harness.kit.symptoms import EVENTS, READ, driver_for, exception_of, failure_of, symptoms_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 
@@ -31,16 +29,10 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
 
     Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
-    header = log.header
-    if header.mutant is not None or header.model or header.fixes:
-        raise NoProgram("the op-log has a mutant, a model or fixes, and a program has the release alone")
-    driver = driver_of(header)
+    driver = driver_for(log)
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
-    for op in log.ops:
-        driver.apply(op)
-    if (failure := driver.failure) is None:
-        raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
-    config: VllmConfig = target_for(header).decode(header.configs[failure.engine])
+    failure = failure_of(log, driver)
+    config: VllmConfig = target_for(log.header).decode(log.header.configs[failure.engine])
     error, symptoms, recorder = exception_of(failure), symptoms_of(failure), recorders[failure.engine]
     for what, is_lacking in _lacking(config, {type(op) for op in log.ops}, symptoms, recorder.constants).items():
         if is_lacking:

@@ -13,7 +13,6 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import (
-    NOT_LIKE_IT,
     ONE_TREE,
     SglangCapability,
     Table,
@@ -56,7 +55,6 @@ class States(SglangCapability, frozen=True):
     server_need = "recurrent states"
     tree = "MambaRadixCache"
     component = "MAMBA"
-    no_program = NOT_LIKE_IT
 
     @property
     def have_buffers(self) -> bool:

@@ -66,6 +66,8 @@ logging.disable(logging.CRITICAL)
 
 import torch
 from sglang.srt import server_args
+from sglang.srt.configs.mamba_utils import Mamba2CacheParams, Mamba2StateDType, Mamba2StateShape
+from sglang.srt.disaggregation.kv_events import StorageMedium
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.managers import schedule_batch, scheduler
 from sglang.srt.managers.schedule_policy import SchedulePolicy
@@ -75,8 +77,9 @@ from sglang.srt.mem_cache import memory_pool
 from sglang.srt.mem_cache.allocator import paged
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
-from sglang.srt.mem_cache.base_prefix_cache import EvictParams
+from sglang.srt.mem_cache.base_prefix_cache import EvictParams, MatchPrefixParams
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
@@ -88,7 +91,11 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 SETTINGS: dict[str, Any] = {}  # attributes that Scheduler.__init__ sets beside what it starts
 SERVER_ARGS: dict[str, Any] = {}
 MAX_CONTEXT_LEN = 64
-IS_HYBRID = HAS_HOST = HAS_RESETS = HAS_UNCACHED = TOKENS = False
+IS_HYBRID = HAS_HOST = HAS_RESETS = HAS_UNCACHED = HAS_STATES = HAS_EVENTS = TOKENS = COMPUTED = CACHED = False
+NOT_SET: list[str] = []  # attributes that Scheduler.__init__ sets for what is replaced, and that are None
+STATES: dict[str, Any] = {}  # of HybridReqToTokenPool
+STATE_CHUNK_LEN = 0  # of the model's kernels
+TREE: dict[str, Any] = {}  # further arguments of CacheInitParams
 PAGE_SIZE = 1
 LOAD_BACK_THRESHOLD = 0
 ANSWERS: dict[str, list[int]] = {}  # of the model, by request
@@ -165,8 +172,12 @@ def silent(*args: Any, **kwargs: Any) -> None:
     """Measures and informs nobody."""
 
 
-class Scheduler(Missing, scheduler.Scheduler):
-    """The scheduler without its sockets and its model: what __init__ sets for these is None."""
+class Scheduler(scheduler.Scheduler):
+    """The scheduler without its sockets and its model, which __init__ starts: it gets the attributes that are read."""
+
+    def __init__(self, **attributes: Any) -> None:
+        of_clients: dict[str, Any] = {"aborted": set(), "requests": {}, "waiting_queue": []}
+        self.__dict__.update({**dict.fromkeys(NOT_SET), **of_clients, **attributes})
 
     _record_step_counters = _record_scheduler_state_for_paused_engine = silent
 
@@ -177,6 +188,12 @@ class Scheduler(Missing, scheduler.Scheduler):
             ends = [start + count for start, count in zip(batch.prefix_lens, batch.extend_lens, strict=True)]
         else:
             ends = batch.seq_lens.tolist()
+        if COMPUTED:
+            for req in batch.reqs if batch.forward_mode.is_extend() else ():
+                if req.rid in self.aborted:
+                    raise Bug("computed", f"the prompt of {req.rid} is computed, whose client has aborted it")
+        if HAS_STATES:
+            self.states.compute(batch, ends)
         places = [end - len(req.origin_input_ids) for req, end in zip(batch.reqs, ends, strict=True)]
         tokens = [answer(req.rid, place) for req, place in zip(batch.reqs, places, strict=True)]
         batch.output_ids = torch.tensor(tokens, dtype=torch.int64)
@@ -201,6 +218,60 @@ def answer(rid: str, place: int) -> int:
     return tokens[place] if 0 <= place < len(tokens) else 7 + max(0, place)
 
 
+class States:
+    """In place of each recurrent state a number for the tokens that are in it."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+        self.tokens: dict[int, list[int]] = {}  # by number
+
+    def compute(self, batch: Any, ends: list[int]) -> None:
+        """Read the state of each request, write that behind its tokens, and copy the one that the batch tracks."""
+        pool, is_prefill = self.rows.mamba_pool, batch.forward_mode.is_extend()
+        slots = pool.mamba_cache.temporal[0, :, 0, 0, 0]
+        if is_prefill:
+            if batch.mamba_clear_indices is not None:
+                pool.clear_slots(batch.mamba_clear_indices)
+            if batch.mamba_cow_src_indices is not None:
+                pool.copy_from(batch.mamba_cow_src_indices, batch.mamba_cow_dst_indices)
+        for index, (req, stop) in enumerate(zip(batch.reqs, ends, strict=True)):
+            tokens, start = [*req.origin_input_ids, *req.output_ids], stop - 1
+            tokens += [answer(req.rid, place) for place in range(len(req.output_ids), stop)]
+            if is_prefill:
+                start = batch.prefix_lens[index]
+            own = int(self.rows.req_index_to_mamba_index_mapping[int(batch.req_pool_indices[index])])
+            held = int(slots[own])
+            if start and held != self.number(req, tokens[:start]):
+                what = f"tokens {start} to {stop}, and its state has {len(self.tokens.get(held, []))} tokens in it"
+                raise Bug("read", f"{req.rid} computes {what}")
+            slots[own] = self.number(req, tokens[:stop])
+            if batch.mamba_track_mask is not None and batch.mamba_track_mask[index]:
+                tracked = stop
+                if is_prefill and (more := int(batch.mamba_track_seqlens[index]) - start) % STATE_CHUNK_LEN:
+                    tracked = start + more // STATE_CHUNK_LEN * STATE_CHUNK_LEN
+                slots[int(batch.mamba_track_indices[index])] = self.number(req, tokens[:tracked])
+
+    def number(self, req: Any, tokens: list[int]) -> int:
+        number = hash((req.extra_key, *tokens))
+        self.tokens[number] = tokens
+        return number
+
+
+def rows_with_states(args: Any, **of_rows: Any) -> Any:
+    args._mamba_cache_chunk_size = max(STATE_CHUNK_LEN, PAGE_SIZE) if TREE["enable_mamba_extra_buffer"] else 1
+    layers = [2 if IS_HYBRID else 0]
+    ones = dict.fromkeys(("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim"), 1)
+    shape = Mamba2StateShape(conv=[(1, 1)], temporal=(1, 1, 1), **ones, state_size=1, conv_kernel=1)
+    kinds = Mamba2StateDType(conv=torch.int64, temporal=torch.int64)
+    return memory_pool.HybridReqToTokenPool(
+        **of_rows,
+        **STATES,
+        enable_memory_saver=False,
+        cache_params=Mamba2CacheParams(shape=shape, dtype=kinds, layers=layers),
+        mamba_layer_ids=layers,
+    )
+
+
 class Engine:
     """The scheduler with its memory, and its clients."""
 
@@ -209,17 +280,22 @@ class Engine:
         args = server_args.ServerArgs(**SERVER_ARGS)
         server_args.set_global_server_args_for_scheduler(args)
         get_parallel()._overrides.update(pp_rank=0, tp_rank=0, attn_tp_rank=0)
-        one: Any = Scheduler(**SETTINGS, requests={}, waiting_queue=[], server_args=args)
+        one: Any = Scheduler(**SETTINGS, server_args=args)
         self.scheduler = one
-        rows = memory_pool.ReqToTokenPool(
-            size=one.max_running_requests, max_context_len=MAX_CONTEXT_LEN, device="cpu", enable_memory_saver=False
-        )
+        of_rows = {"size": one.max_running_requests, "max_context_len": MAX_CONTEXT_LEN, "device": "cpu"}
+        if HAS_STATES:
+            rows: Any = rows_with_states(args, **of_rows)
+            one.states = States(rows)
+        else:
+            rows = memory_pool.ReqToTokenPool(**of_rows, enable_memory_saver=False)
         self.pools: dict[str, Any] = {}
-        memory = {"req_to_token_pool": rows, "token_to_kv_pool_allocator": self._allocator()}
+        memory = {"req_to_token_pool": rows, "token_to_kv_pool_allocator": self._allocator(rows)}
         self.tokens = {name: pool.available_size() for name, pool in self.pools.items()}
         components = [ComponentType.FULL]
         if IS_HYBRID:
             components.append(ComponentType.SWA)
+        if HAS_STATES:
+            components.append(ComponentType.MAMBA)
         params = CacheInitParams(
             disable=args.disable_radix_cache,
             **memory,
@@ -228,6 +304,7 @@ class Engine:
             chunked_prefill_size=one.chunked_prefill_size,
             tree_components=tuple(components),
             tree_core_backend="python",
+            **TREE,
         )
         self.tree = UnifiedRadixCache(params=params)
         self.tree.pretty_print = silent
@@ -239,10 +316,11 @@ class Engine:
                 entry.host_pool.load_to_device_per_layer = silent
         self.sessions = session_controller.SessionController(self.tree)
         vars(one).update(memory, tree_cache=self.tree, session_controller=self.sessions)
-        self.aborted: set[str] = set()
+        self.ended: set[str] = set()
+        self.on_host: set[int] = set()  # the hashes of the pages on the host, by the events
         self._set_up()
 
-    def _allocator(self) -> Any:
+    def _allocator(self, rows: Any) -> Any:
         """The allocator over the pools of KV, which it fills in."""
         num_tokens = self.scheduler.full_tokens_per_layer
         of_pool = {"dtype": torch.float32, "head_num": 1, "head_dim": 2, "device": "cpu"}
@@ -250,12 +328,16 @@ class Engine:
         if IS_HYBRID:
             of_window = {"size_swa": self.scheduler.swa_tokens_per_layer, "page_size": PAGE_SIZE}
             layers = {"swa_attention_layer_ids": [0], "full_attention_layer_ids": [1]}
-            pool = SWAKVPool(size=num_tokens, **of_window, **layers, **of_pool)
+            pool: Any = SWAKVPool(size=num_tokens, **of_window, **layers, **of_pool)
             allocator = SWATokenToKVPoolAllocator(kvcache=pool, **of_window, **sizes)
             self.pools = {"full ": allocator.full_attn_allocator, "SWA ": allocator.swa_attn_allocator}
         else:
-            sized = {"page_size": PAGE_SIZE, "layer_num": 1, "enable_memory_saver": False}
-            pool = memory_pool.MHATokenToKVPool(num_tokens, **sized, **of_pool)
+            sized: dict[str, Any] = {"page_size": PAGE_SIZE, "enable_memory_saver": False}
+            if HAS_STATES:
+                sized |= {"full_attention_layer_ids": [1], "mamba_pool": rows.mamba_pool}
+                pool = memory_pool.HybridLinearKVPool(num_tokens, **sized, **of_pool)
+            else:
+                pool = memory_pool.MHATokenToKVPool(num_tokens, **sized, layer_num=1, **of_pool)
             if PAGE_SIZE == 1:
                 allocator = TokenToKVPoolAllocator(kvcache=pool, **sizes)
             else:
@@ -274,6 +356,7 @@ class Engine:
             vocab_size=1 << 30,
             swa_max_total_num_tokens=one.swa_tokens_per_layer,
             effective_logical_max_total_num_tokens=one.max_total_num_tokens,
+            hf_text_config=Missing(mamba_chunk_size=STATE_CHUNK_LEN),
         )
         informing = Silent(
             **dict.fromkeys(
@@ -314,7 +397,7 @@ class Engine:
     def _take(self, message: Any, req: Any = None) -> None:
         """Only a request that is aborted is sent like this."""
         if req is not None:
-            self.aborted.add(req.rid)
+            self.scheduler.aborted.add(req.rid)
 
     def loop(self, calls: Iterator[None]) -> None:
         """The event loop of the scheduler; before each of its iterations it makes the calls up to the next `yield`."""
@@ -324,6 +407,7 @@ class Engine:
                 raise Ended
             CLOCK.now_s += STEP_S
             self.sessions.maybe_reap(CLOCK.now_s)
+            self._look()
             return []
 
         self.scheduler.ingest_requests = ingest
@@ -354,7 +438,34 @@ class Engine:
                 if uncached and req.rid == name_of(number):
                     req.skip_radix_cache_insert = True  # as `Req` does with positional_embed_overrides
 
+    def _look(self) -> None:
+        """At what an iteration has left."""
+        if CACHED:
+            for rid, req in self.scheduler.requests.items():
+                if req.finished() and rid not in self.ended | self.scheduler.aborted:
+                    self.ended.add(rid)
+                    tokens = [*req.origin_input_ids, *req.output_ids[:-1]]
+                    key = RadixKey(array("q", tokens), req.extra_key)
+                    cached = self.tree.match_prefix(MatchPrefixParams(key=key)).device_prefix_len
+                    if cached < len(tokens) // PAGE_SIZE * PAGE_SIZE:
+                        what = f"of its {len(tokens)} tokens with KV only the first {cached} are cached"
+                        raise Bug("cached", f"{rid} has ended, and {what}")
+        if HAS_EVENTS:
+            for event in self.tree.take_events():
+                if getattr(event, "medium", None) == StorageMedium.CPU:
+                    stores = hasattr(event, "token_ids")
+                    (self.on_host.update if stores else self.on_host.difference_update)(event.block_hashes)
+            nodes, held = [self.tree.root_node], 0
+            for node in nodes:
+                nodes += node.children.values()
+                if node.component_data[ComponentType.FULL].host_value is not None:
+                    held += len(node.key) // PAGE_SIZE
+            if len(self.on_host) > held:
+                raise Bug("events", f"the events report {len(self.on_host)} pages on the host, which has {held}")
+
     def abort(self, number: int) -> None:
+        if COMPUTED:
+            self.scheduler.aborted.add(name_of(number))
         self.scheduler.abort_request(Missing(rid=name_of(number), abort_all=False))
 
     def abort_all(self) -> None:
@@ -383,7 +494,7 @@ class Engine:
 
     def _unfinished(self) -> list[str]:
         requests = self.scheduler.requests.items()
-        return [rid for rid, req in requests if rid not in self.aborted and not req.finished()]
+        return [rid for rid, req in requests if rid not in self.scheduler.aborted and not req.finished()]
 
     def finish(self) -> Iterator[None]:
         """All requests end, and when the sessions are closed, all memory becomes free."""
