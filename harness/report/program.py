@@ -228,10 +228,11 @@ def literal(value: Any) -> str:
 
 
 def _runs(numbers: list[int]) -> list[str]:
-    """Numbers as elements of a list literal, runs of them as ranges: "*range(1000, 1016)", "7"."""
+    """Numbers as elements of a list literal, runs of them as ranges: "*range(1000, 1016)", "*[*range(9)] * 2", "7"."""
     texts = list[str]()
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         is_long = len(members) >= LONG_RUN
         texts += [f"*range({members[0]}, {members[-1] + 1})"] if is_long else map(str, members)
-    return texts
+    same = [list(equal) for _, equal in groupby(texts)]
+    return [one for run in same for one in (run if len(run) < LONG_RUN else [f"*[{run[0]}] * {len(run)}"])]

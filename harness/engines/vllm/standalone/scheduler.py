@@ -151,7 +151,7 @@ def vllm_config() -> Any:
 
 def kv_cache_config() -> Any:
     groups = [KVCacheGroupSpec([str(number)], spec(*group)) for number, group in enumerate(GROUPS)]
-    tensors = []
+    tensors: list[Any] = []
     if COPIES:
         layers = [str(number) for number in range(len(GROUPS))]
         tensors = [KVCacheTensor(size=4096 * NUM_BLOCKS, layers=layers, layer_stride=0, block_stride=0)]
