@@ -36,9 +36,9 @@ def main(engine: str, *names: str) -> None:
         entry = ran(bug, target, [one.name for one in bugs if one.patch_for(version) is not None])
         sys.stdout.write(f"{bug.name} {entry}\n")
         if "output" in entry or "output" not in table.get(bug.name, {}):
-            run = table.get(bug.name, {}).get("run", "")
-            kept = {"run": run} if "output" in entry and run.startswith("ran ") else {}
-            table[bug.name] = entry | kept
+            before = table.get(bug.name, {})
+            is_real = "output" in entry and before.get("run", "").startswith("ran for real ")
+            table[bug.name] = entry | ({"run": before["run"], "output": before["output"]} if is_real else {})
     PROGRAMS.write_text(json.dumps(dict(sorted(table.items())), indent=2) + "\n")
 
 

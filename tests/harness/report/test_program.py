@@ -20,7 +20,10 @@ HOSTILE = [
     "\ud800",
 ]
 
-STAND_INS = [ROOT / "harness/kit/standalone.py", ROOT / "harness/engines/vllm/standalone/worker.py"]
+STAND_INS = [
+    ROOT / "harness/engines/sglang/standalone/device.py",
+    ROOT / "harness/engines/vllm/standalone/worker.py",
+]
 MYPY = ["mypy", "--allow-subclassing-any", "--explicit-package-bases"]
 
 SOURCE = """\
