@@ -2,7 +2,8 @@
 
 From the package: the scheduler with its event loop and policies, the allocators, the pools and the prefix tree.
 Replaced: the model, which answers as ANSWERS says; streams and copies, which end at once; the two triton kernels that
-compute the slots of new tokens; metrics; and the packages of ABSENT that are not installed.
+compute the slots of new tokens; metrics; the packages of ABSENT that are not installed; and Scheduler.__init__, which
+starts sockets, a tokenizer and the worker with its model: the scheduler gets the attributes that its methods read.
 """
 
 import atexit
@@ -254,9 +255,7 @@ class Engine:
             hf_text_config=Missing(mamba_chunk_size=STATE_CHUNK_LEN),
         )
         informing = Silent(
-            **dict.fromkeys(
-                ("has_waiting_grammars", "pending_member_rows", "_get_num_pending_tokens"), lambda *_, **__: 0
-            ),
+            **dict.fromkeys(COUNTING, lambda *_, **__: 0),
             **dict.fromkeys(SAME, lambda batch=None, *_, **__: batch),
             **dict.fromkeys(("enable_metrics", "num_retracted_reqs", "current_scheduler_metrics_enabled"), 0),
             **dict.fromkeys(("is_stats_logging_rank", "num_generated_tokens", "forward_ct_decode"), 0),
