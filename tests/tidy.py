@@ -167,7 +167,6 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
             ("sglang/standalone/scheduler", "test_finding"),
             ("vllm/standalone/scheduler", "test_finding"),
             ("transformers/standalone/manager", "test_finding"),
-            ("sglang/standalone/client", "the module"),
         )
     },
     ("harness/cli.py", "run"): "the outermost handler: an internal error has its own exit code",

@@ -6,8 +6,9 @@ programs of the findings have shown, as `swarden repro NAME --as script --run` p
 
 import tomllib
 from collections import Counter
+from collections.abc import Mapping
 
-from docs.make.pages import ENGINES, FINDINGS, own_bugs
+from docs.make.pages import ENGINES, FINDINGS, own_bugs, results
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.registry import target_of
 from swarden.harness.report.known_bug import GITHUB, Home, home_of
@@ -24,13 +25,30 @@ who answers. `swarden repro NAME --as issue` writes the text: the title and the 
 a comment, with the program folded if a release that has the bug is installed. LINK in it is the
 address of this repository.
 
-`programs.json` has what `swarden repro NAME --as script --run` printed for each: the packages, and
-the output. A program ran *for real* if all packages are those of the release and only the model
-runner is its own; *with stand-ins* if packages that the release imports are replaced, none of which
-touches KV memory.
+`programs.json` has what the program of each has shown: the packages, and the output. A program ran
+*for real* if all packages are those of the release and only the model runner is its own; *with
+stand-ins* if packages that the release imports are replaced, none of which touches KV memory.
 
 | day | engine | finding | where | why then |
 | --- | --- | --- | --- | --- |
+"""
+
+PROGRAMS_HEAD = """
+## Programs
+
+{count} findings have a program that was run. `python -m docs.make.programs ENGINE==VERSION` runs
+those of a release again: as it is, with the fix of the finding, and with the fix of another one.
+The lines are those of the case, and all. Where no lines are named, the program was not run again
+since it was last written.
+
+| finding | form | case | all | on the release | with its fix | with another fix |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+REASONS_HEAD = """
+## Findings without a program
+
+| finding | why |
+| --- | --- |
 """
 
 
@@ -44,7 +62,27 @@ def page() -> str:
             days[home.repository] += wave != HOLD
             day = HOLD if wave == HOLD else str(days[home.repository])
             rows.append(f"| {day} | {engine} | `{name}` | {where_of(bug, home)} | {why} |\n")
-    return HEAD + "".join(rows)
+    return HEAD + "".join(rows) + programs_table()
+
+
+def programs_table() -> str:
+    """What the programs have shown: on the release, with the fix of the finding, and with the fix of another one."""
+    shown = {name: one for name, one in results().items() if "output" in one}
+    rows = [
+        f"| `{name}` | {one['program']} | {one.get('lines_of_case', '')} | {one.get('lines', '')} | {one['output']} "
+        f"| {one.get('with_fix', '')} | {_other(one)} |\n"
+        for name, one in shown.items()
+    ]
+    reasons = [f"| `{name}` | {one['run']} |\n" for name, one in results().items() if "output" not in one]
+    return PROGRAMS_HEAD.format(count=len(shown)) + "".join(rows) + REASONS_HEAD + "".join(reasons)
+
+
+def _other(one: Mapping[str, str]) -> str:
+    """Whether the fix of another finding leaves the output as it is."""
+    if "other_fix" not in one:
+        return ""
+    is_same = one["with_other_fix"] == one["output"]
+    return "the same" if is_same else f"{one['with_other_fix']} (`{one['other_fix']}`)"
 
 
 def posted() -> dict[str, tuple[KnownBug, str]]:

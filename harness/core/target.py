@@ -240,10 +240,6 @@ class Target(Protocol):
         """Raise InvalidConfig if engines of these configurations cannot be linked; called if there are several."""
         return
 
-    def flags(self, config: Any) -> Sequence[str]:
-        """The options with which a server has this configuration."""
-        return ()
-
     def launched(self, text: str) -> Launch:
         """What a server with this launch line has; raises UsageError for a line that cannot be understood or driven."""
         raise UsageError(f"{self.name}: its target understands no launch line; define launched there")

@@ -2,18 +2,41 @@
 
 from collections.abc import Mapping
 
-from swarden.harness.core.driver import Failure
+from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram
+from swarden.harness.core.registry import target_for
+from swarden.harness.core.replay import driver_of
 
-READ, TOKENS, UNFINISHED, MEMORY, RESET, ERROR = "read", "tokens", "unfinished", "memory", "reset", "error"
+READ, TOKENS, UNFINISHED, MEMORY, RESET = "read", "tokens", "unfinished", "memory", "reset"
+EVENTS, CACHED, COMPUTED = "events", "cached", "computed"
 # By name: a driver's error, laws and contracts.  Of the others, what is read or answered is a symptom.
 OF_LAWS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("stuck", "work_makes_progress", "drained_engine_is_empty"), (UNFINISHED, MEMORY)),
     "idle_engine_can_be_reset": (RESET,),
-    **dict.fromkeys(
-        ("ended_requests_leave_their_kv_cached", "router_view_matches_cache", "stored_blocks_have_known_parents"), ()
-    ),
+    "aborted_prompts_are_not_computed": (COMPUTED,),
+    "router_view_matches_cache": (EVENTS,),
+    **dict.fromkeys(("ended_requests_leave_their_kv_cached", "served_blocks_are_hit"), (CACHED,)),
+    "stored_blocks_have_known_parents": (),
 }
+
+
+def driver_for(log: OpLog) -> Driver:
+    """What runs a log for a program; raises NoProgram for a log of more than a release."""
+    if log.header.mutant is not None or log.header.model or log.header.fixes:
+        raise NoProgram("the op-log has a mutant, a model or fixes, and a program has the release alone")
+    return driver_of(log.header)
+
+
+def failure_of(log: OpLog, driver: Driver) -> Failure:
+    """Run a log; raises UsageError if it does not fail."""
+    for op in log.ops:
+        driver.apply(op)
+    if driver.failure is None:
+        here = f"{log.header.engine} {target_for(log.header).version()}"
+        raise UsageError(f"the op-log does not fail on {here}; name a release with the bug")
+    return driver.failure
 
 
 def exception_of(failure: Failure) -> list[str]:

@@ -4,22 +4,21 @@ A value enters only as a literal, so no value of an op-log can become code.
 """
 
 import ast
+import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from textwrap import fill, indent
+from textwrap import indent
 from typing import Any
 
 from swarden.harness.core.program import Program
 
-WIDTH = 120
 LONG_RUN = 4  # of successive numbers, which are printed as a range
 CASE, TEST = "run", "test_finding"  # the function of a source with the calls, and that which calls it
+HEADING = "# --- the case"  # above the function of the case
+FORMATTER = ("ruff", "format", "--isolated", "--line-length", "120", "-")
 NOT_RUN = """try:
 {imports}
 except ImportError as error:
@@ -28,31 +27,40 @@ except ImportError as error:
     print(f"not run: {{error}}", file=sys.stderr)
     sys.exit(2)
 """
+Import = ast.Import | ast.ImportFrom
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def program_text(program: Program, title: str, versions: str) -> str:
-    """The text of a program; raises TypeError for a value that is no plain data."""
-    *helpers, main = [_Source(path, program.constants) for path in _paths(program.source)]
+    """The text of a program, formatted if ruff is installed; raises TypeError for a value that is no plain data."""
+    *helpers, main = trees = [_tree(path, program.constants) for path in _paths(program.source)]
     if program.calls:
-        main.replace_case(program.calls)
-    of_helpers = [one for source in helpers for one in source.statements if one.names]
-    names = _reached([*of_helpers, *main.statements])
-    own, of_helpers = ([one for one in part if one.is_in(names)] for part in (main.statements, of_helpers))
-    begin = len([one for one in own if one.node.lineno < main.begin])
-    case = max([place for place, one in enumerate(own, 1) if TEST in one.names], default=begin)
-    imports = [node for source in (*helpers, main) for node in source.imports]
-    about = [f"# {line}".rstrip() for line in (versions, *main.docstring.splitlines())]
-    guarded = "\n".join(_imports(imports, names, is_own=False))
+        _replace_case(main, program.calls)
+    imports = [node for tree in trees for node in tree.body if isinstance(node, Import) and not _is_ours(node)]
+    imported = {_name_of(alias) for node in imports for alias in node.names} - {"NamedTuple"}
+    first = next((node.lineno for node in imports if not _is_own(node) and node in main.body), 0)
+    own, of_helpers = _statements(main), [one for tree in helpers for one in _statements(tree) if _defined(one)]
+    names = _reached([*of_helpers, *own], imported)
+    own, of_helpers = ([_cut(one, names, imported) for one in part if _is_in(one, names)] for part in (own, of_helpers))
+    test = max([one.lineno for one in own if TEST in _defined(one)], default=first)
+    about = [f"# {line}".rstrip() for line in (versions, *(ast.get_docstring(main) or "").splitlines())]
+    guarded = _imports([node for node in imports if not _is_own(node)], names)
     parts = [
         "\n".join([literal(title), "", *about]),
-        "\n".join(_imports(imports, names | {"sys"}, is_own=True)),
-        _joined(own[:begin], names),
+        _imports([node for node in imports if _is_own(node)], names | {"sys"}),
+        "\n".join([_unparsed(one) for one in own if one.lineno < first]),
         guarded and NOT_RUN.format(imports=indent(guarded, "    ")),
-        _joined([*own[begin:case], *of_helpers, *own[case:]], names),
+        "\n".join([_unparsed(one) for one in own if first <= one.lineno <= test]),
+        "\n".join([_unparsed(one) for one in (*of_helpers, *[one for one in own if one.lineno > test])]),
     ]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+    return _formatted("\n\n".join(part for part in parts if part))
+
+
+def _formatted(text: str) -> str:
+    if find_spec(FORMATTER[0]) is None:
+        return text
+    command = [sys.executable, "-m", *FORMATTER]
+    return subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8", check=True).stdout
 
 
 def _paths(path: Path) -> list[Path]:
@@ -62,261 +70,169 @@ def _paths(path: Path) -> list[Path]:
     return [*dict.fromkeys(one for spec in specs for one in _paths(Path(str(spec and spec.origin)))), path]
 
 
-@dataclass(eq=False)
-class _Statement:
-    """A statement at the top of a source, with the comment above it."""
-
-    node: ast.stmt
-    lines: Sequence[str]  # those of its source
-    imported: set[str]  # names of other packages and of this Python
-
-    @cached_property
-    def names(self) -> set[str]:
-        """The names that it defines."""
-        targets = [self.node.target] if isinstance(self.node, ast.AnnAssign) else getattr(self.node, "targets", [])
-        named = {self.node.name} if isinstance(self.node, Definition) else set()
-        return named | {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-
-    @cached_property
-    def methods(self) -> Mapping[str, Function]:
-        """The methods that are left out if nothing names them."""
-        if not isinstance(self.node, ast.ClassDef) or _named(self.node.bases) & self.imported:
-            return {}
-        return {one.name: one for one in self.node.body if isinstance(one, Function) and not one.name.startswith("__")}
-
-    def is_in(self, used: set[str]) -> bool:
-        return not self.names or bool(self.names & used)
-
-    def uses(self, used: set[str]) -> set[str]:
-        """The names in it, without the methods that are left out."""
-        left_out = [node for name, node in self.methods.items() if name not in used]
-        return _named([self.node], left_out)
-
-    def text(self, used: set[str]) -> str:
-        left_out = [node for name, node in self.methods.items() if name not in used]
-        gone = {number for node in left_out for number in range(_first_line(node), (node.end_lineno or 0) + 1)}
-        numbers = range(_first_line(self.node), (self.node.end_lineno or 0) + 1)
-        text = "\n".join(self.lines[number - 1] for number in numbers if number not in gone)
-        while "\n\n\n" in text:
-            text = text.replace("\n\n\n", "\n\n")
-        start = numbers[0] - 1
-        while start and self.lines[start - 1].startswith("#"):
-            start -= 1
-        return "\n".join([*self.lines[start : numbers[0] - 1], text.rstrip()])
+def _tree(path: Path, constants: Mapping[str, Any]) -> ast.Module:
+    """A module whose constants have their values, and whose conditions on them alone are decided."""
+    text = path.read_text()
+    tree: ast.Module = _Decided(constants).visit(ast.parse(text))
+    tree.body = [one for node in tree.body for one in _each(node)]
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for name in _defined(node) & constants.keys():
+                node.value = ast.parse(literal(constants[name]), mode="eval").body
+            *_, comment = text.splitlines()[(node.end_lineno or 0) - 1].partition("  # ")
+            node.comment = comment  # type: ignore[union-attr]  # printed behind it
+    return tree
 
 
-def _first_line(node: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *[one.lineno for one in decorators]])
+def _each(node: ast.stmt) -> Sequence[ast.stmt]:
+    """A statement at the top; for one that gives several names a literal, one for each."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant):
+        return [node]
+    return [ast.copy_location(ast.Assign([target], node.value), node) for target in node.targets]
 
 
-def _named(nodes: Iterable[ast.AST], left_out: Sequence[ast.AST] = ()) -> set[str]:
-    """All names and attributes in nodes, but for those that are left out."""
-    names, queue = set[str](), [*nodes]
-    while queue:
-        node = queue.pop()
-        if node in left_out:
-            continue
-        names |= {node.id} if isinstance(node, ast.Name) else set()
-        names |= {node.attr} if isinstance(node, ast.Attribute) else set()
-        queue += ast.iter_child_nodes(node)
-    return names
+class _Decided(ast.NodeTransformer):
+    """Leaves the branches that are taken."""
+
+    def __init__(self, constants: Mapping[str, Any]) -> None:
+        self._constants = dict(constants)
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if getattr(node, "body", None) == []:
+            node.body = [ast.Pass()]  # type: ignore[attr-defined]  # a statement with a body
+        return node
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        names = _named([node.test])
+        if not names or not names <= self._constants.keys():
+            return node
+        test = compile(ast.Expression(node.test), "a condition", "eval")
+        return node.body if eval(test, {}, self._constants) else node.orelse
 
 
-def _reached(statements: Sequence[_Statement]) -> set[str]:
+def _statements(tree: ast.Module) -> list[ast.stmt]:
+    body = tree.body[ast.get_docstring(tree) is not None :]
+    return [one for one in body if not isinstance(one, Import)]
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    """The names that a statement at the top of a source defines."""
+    if isinstance(node, Function | ast.ClassDef):
+        return {node.name}
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+
+
+def _is_in(node: ast.stmt, used: set[str]) -> bool:
+    return not _defined(node) or bool(_defined(node) & used)
+
+
+def _cut(node: ast.stmt, used: set[str], imported: set[str]) -> ast.stmt:
+    """A statement; of a class without a base of a package, without the methods that nothing names."""
+    if not isinstance(node, ast.ClassDef) or _named(node.bases) & imported:
+        return node
+    body = [one for one in node.body if not isinstance(one, Function) or one.name in used or one.name.startswith("__")]
+    return ast.copy_location(ast.ClassDef(node.name, node.bases, node.keywords, body, node.decorator_list), node)
+
+
+def _named(nodes: Iterable[ast.AST]) -> set[str]:
+    """All names and attributes in nodes."""
+    parts = [part for node in nodes for part in ast.walk(node)]
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    return names | {part.attr for part in parts if isinstance(part, ast.Attribute)}
+
+
+def _reached(statements: Sequence[ast.stmt], imported: set[str]) -> set[str]:
     """The names that are needed: by the statements that define none, by the test, and by what these need."""
     names, before = {TEST}, set[str]()
     while names != before:
         before = names
-        names = names.union(*[one.uses(names) for one in statements if one.is_in(names)])
+        names = names | _named([_cut(one, names, imported) for one in statements if _is_in(one, names)])
     return names
 
 
-def _joined(statements: Sequence[_Statement], used: set[str]) -> str:
-    """Their texts, with two empty lines around definitions."""
-    text = ""
-    for before, one in zip([None, *statements], statements, strict=False):
-        is_apart = any(isinstance(two.node, (*Definition, ast.If)) for two in (before, one) if two is not None)
-        text += ("\n\n\n" if is_apart else "\n") * (before is not None) + one.text(used)
-    return text
+def _unparsed(node: ast.stmt) -> str:
+    text, comment = ast.unparse(ast.fix_missing_locations(node)), getattr(node, "comment", "")
+    above = f"{HEADING}\n" if CASE in _defined(node) else ""
+    return f"{above}{text}{comment and f'  # {comment}'}"
 
 
-@dataclass(eq=False)
-class _Source:
-    """A module whose constants have their values, and whose conditions on them alone are decided."""
-
-    path: Path
-    constants: Mapping[str, Any]
-    lines: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        folded: list[str | None] = [*self.path.read_text().splitlines()]
-        for node in ast.walk(ast.parse(self.path.read_text())):
-            if isinstance(node, ast.If) and node.lineno and folded[node.lineno - 1] is not None:
-                self._fold(node, folded)
-        self.lines = [line for line in folded if line is not None]
-        for node in reversed(self.tree.body):
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                for name in _named(node.targets if isinstance(node, ast.Assign) else [node.target]):
-                    self._set(name, node.value)
-        del self.tree
-
-    def _fold(self, node: ast.If, lines: list[str | None]) -> None:
-        """Leave the branch that is taken."""
-        names, is_later = _named([node.test]), str(lines[node.lineno - 1]).lstrip().startswith("elif ")
-        if not names or not names <= self.constants.keys() or is_later:
-            return
-        test = compile(ast.Expression(node.test), str(self.path), "eval")
-        taken = node.body if eval(test, {}, dict(self.constants)) else node.orelse
-        is_elif = bool(taken) and taken[0].col_offset == node.col_offset
-        kept = range(taken[0].lineno, (taken[-1].end_lineno or 0) + 1) if taken else ()
-        for number in range(node.lineno, (node.end_lineno or 0) + 1):
-            line = lines[number - 1]
-            if number not in kept:
-                lines[number - 1] = None
-            elif line is not None and not is_elif:
-                lines[number - 1] = line.removeprefix("    ")
-        if is_elif:
-            lines[taken[0].lineno - 1] = str(lines[taken[0].lineno - 1]).replace("elif ", "if ", 1)
-
-    def _set(self, name: str, value: ast.expr) -> None:
-        if name in self.constants:
-            before = self.lines[value.lineno - 1][: value.col_offset]
-            behind = self.lines[(value.end_lineno or 0) - 1][value.end_col_offset :]
-            text = before + literal(self.constants[name]) + behind
-            self.lines[value.lineno - 1 : value.end_lineno] = text.splitlines()
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse("\n".join(self.lines))
-
-    @property
-    def docstring(self) -> str:
-        return ast.get_docstring(self.tree) or ""
-
-    @property
-    def imports(self) -> list[ast.Import | ast.ImportFrom]:
-        return [node for node in self.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-
-    @property
-    def begin(self) -> int:
-        """The line of the first import of another package; what is above it is done before."""
-        lines = [node.lineno for node in self.imports if not _is_own(node) and not _is_ours(node)]
-        return min(lines, default=0)
-
-    @cached_property
-    def statements(self) -> list[_Statement]:
-        imported = {alias.asname or alias.name for node in self.imports if not _is_ours(node) for alias in node.names}
-        body = [one for one in self.tree.body if not isinstance(one, ast.Import | ast.ImportFrom)]
-        return [_Statement(node, self.lines, imported - {"NamedTuple"}) for node in body[bool(self.docstring) :]]
-
-    def replace_case(self, calls: Iterable[Mapping[str, Any]]) -> None:
-        """Let the function of the case make these calls."""
-        [case] = [node for node in self.tree.body if isinstance(node, ast.FunctionDef) and node.name == CASE]
-        engine = case.args.args[0]
-        [kind] = [node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == _text(engine)]
-        methods = {node.name: node for node in kind.body if isinstance(node, ast.FunctionDef)}
-        texts = [_call(engine.arg, methods[str(call["name"])], call) for call in (*calls, {"name": "finish"})]
-        first = case.body[ast.get_docstring(case) is not None].lineno
-        self.lines[first - 1 : case.end_lineno] = indent("\n".join(texts), "    ").splitlines()
-        del self.tree
-
-
-def _text(argument: ast.arg) -> object:
-    return argument.annotation.value if isinstance(argument.annotation, ast.Constant) else None
+def _replace_case(tree: ast.Module, calls: Iterable[Mapping[str, Any]]) -> None:
+    """Let the function of the case make these calls."""
+    of_name = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    case: Any = of_name[CASE]
+    [engine] = case.args.args
+    methods = {node.name: node for node in of_name[engine.annotation.value].body if isinstance(node, ast.FunctionDef)}
+    texts = [_call(engine.arg, methods[str(call["name"])], call) for call in (*calls, {"name": "finish"})]
+    case.body[ast.get_docstring(case) is not None :] = ast.parse("\n".join(texts)).body
 
 
 def _call(engine: str, method: ast.FunctionDef, call: Mapping[str, Any]) -> str:
     """The statement of a call, without the arguments that have the values of defaults."""
     given = {name: value for name, value in call.items() if name != "name"}
-    positional = method.args.args[1:]
-    required = positional[: len(positional) - len(method.args.defaults)]
-    defaults = zip(positional[len(required) :], method.args.defaults, strict=True)
-    usual = {one.arg: ast.literal_eval(value) for one, value in defaults}
-    arguments = [literal(given.pop(one.arg)) for one in required]
+    positional = [one.arg for one in method.args.args[1:]]
+    num_required = len(positional) - len(method.args.defaults)
+    usual = dict(zip(positional[num_required:], map(ast.literal_eval, method.args.defaults), strict=True))
+    arguments = [literal(given.pop(name)) for name in positional[:num_required]]
     more = {name: value for name, value in given.items() if name not in usual or value != usual[name]}
     arguments += [f"{name}={literal(value)}" for name, value in more.items()]
     is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(method))
-    start = f"{'yield from ' if is_generator else ''}{engine}.{method.name}("
-    whole = f"{start}{', '.join(arguments)})"
-    if len(whole) <= WIDTH - 4 and "\n" not in whole:
-        return whole
-    lines = "\n".join(f"{argument}," for argument in arguments)
-    return f"{start}\n{indent(lines, '    ')}\n)"
+    return f"{'yield from ' if is_generator else ''}{engine}.{method.name}({', '.join(arguments)})"
 
 
-def _is_own(node: ast.Import | ast.ImportFrom) -> bool:
+def _is_own(node: Import) -> bool:
     return _module_of(node).partition(".")[0] in sys.stdlib_module_names
 
 
-def _is_ours(node: ast.Import | ast.ImportFrom) -> bool:
+def _is_ours(node: Import) -> bool:
     return _module_of(node).startswith("swarden.")
 
 
-def _module_of(node: ast.Import | ast.ImportFrom) -> str:
+def _module_of(node: Import) -> str:
     return str(node.module) if isinstance(node, ast.ImportFrom) else node.names[0].name
 
 
-def _imports(nodes: Sequence[ast.Import | ast.ImportFrom], used: set[str], *, is_own: bool) -> Iterator[str]:
-    """The statements that import the names that are used, in order: of this Python, or of other packages."""
-    modules, names = set[str](), defaultdict[str, set[str]](set)
+def _name_of(alias: ast.alias) -> str:
+    return alias.asname or alias.name.partition(".")[0]
+
+
+def _imports(nodes: Sequence[Import], used: set[str]) -> str:
+    """The statements that import the names that are used, in order; one for each module."""
+    by_module: dict[tuple[bool, str], set[str]] = {}
     for node in nodes:
-        if _is_own(node) == is_own and not _is_ours(node):
-            texts = {
-                ast.unparse(alias) for alias in node.names if (alias.asname or alias.name.partition(".")[0]) in used
-            }
-            if isinstance(node, ast.Import):
-                modules |= texts
-            else:
-                names[_module_of(node)] |= texts
-    yield from (f"import {name}" for name in sorted(modules))
-    for module, of_module in sorted(names.items()):
-        text = f"from {module} import {', '.join(sorted(of_module))}"
-        wrapped = f"from {module} import (\n{''.join(f'    {name},' + chr(10) for name in sorted(of_module))})"
-        if of_module:
-            yield text if len(text) <= WIDTH - 4 else wrapped
+        texts = {ast.unparse(alias) for alias in node.names if _name_of(alias) in used}
+        if texts:
+            by_module.setdefault((isinstance(node, ast.ImportFrom), _module_of(node)), set()).update(texts)
+    names = {module: ", ".join(sorted(texts)) for module, texts in by_module.items()}
+    return "\n".join(
+        f"from {module} import {text}" if is_from else f"import {text}"
+        for (is_from, module), text in sorted(names.items())
+    )
 
 
-def literal(value: Any, width: int = WIDTH - 40) -> str:
-    """The Python literal of plain data, on as many lines as it needs."""
-    _check(value)
-    if isinstance(value, str):
-        text = repr(value)
-        return text if set(text[1:-1]) & set("\"'\\") else f'"{text[1:-1]}"'
-    if not isinstance(value, list | tuple | dict):
-        return repr(value)
-    if isinstance(value, dict):
-        elements = [f"{literal(key)}: {literal(one, width - 4)}" for key, one in value.items()]
-    elif isinstance(value, list) and all(type(one) is int for one in value):
-        elements = _runs(value)
-    else:
-        elements = [literal(one, width - 4) for one in value]
-    opening, closing = {dict: ("{", "}"), list: ("[", "]"), tuple: ("(", ")")}[type(value)]
-    text = ", ".join(elements)
-    if len(text) > width or "\n" in text:
-        parts = value.values() if isinstance(value, dict) else value
-        is_flat = len(value) > LONG_RUN and not any(isinstance(one, list | tuple | dict) for one in parts)
-        filled = fill(f"{text},".replace(": ", ":\0"), WIDTH - 4).replace(":\0", ": ")
-        lines = filled if is_flat else "\n".join(f"{element}," for element in elements)
-        return f"{opening}\n{indent(lines, '    ')}\n{closing}"
-    return f"{opening}{text}{',' * (type(value) is tuple and len(value) == 1)}{closing}"
+def literal(value: Any) -> str:
+    """The Python literal of plain data; raises TypeError for other values."""
+    kind = type(value)
+    if kind is dict:
+        return f"{{{', '.join([f'{literal(key)}: {literal(one)}' for key, one in value.items()])}}}"
+    if kind is list and all(type(one) is int for one in value):
+        return f"[{', '.join(_runs(value))}]"
+    if kind in (list, tuple):
+        text = ", ".join(map(literal, value))
+        return f"[{text}]" if kind is list else f"({text}{',' * (len(value) == 1)})"
+    if (value is not None and kind not in (str, int, float, bool)) or value != value:
+        raise TypeError(f"{kind.__name__}: no plain data, so it has no literal")
+    return repr(value)
 
 
 def _runs(numbers: list[int]) -> list[str]:
-    """Numbers as elements of a list literal, runs of them as ranges: "*range(1000, 1016)", "7"."""
+    """Numbers as elements of a list literal, runs of them as ranges: "*range(1000, 1016)", "*[*range(9)] * 2", "7"."""
     texts = list[str]()
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         is_long = len(members) >= LONG_RUN
         texts += [f"*range({members[0]}, {members[-1] + 1})"] if is_long else map(str, members)
-    return texts
-
-
-def _check(value: Any) -> None:
-    if type(value) in (list, tuple, dict):
-        for part in value:
-            _check(part)
-        for part in value.values() if type(value) is dict else ():
-            _check(part)
-    elif (value is not None and type(value) not in (str, int, float, bool)) or value != value:
-        raise TypeError(f"{type(value).__name__}: no plain data, so it has no literal")
+    same = [list(equal) for _, equal in groupby(texts)]
+    return [one for run in same for one in (run if len(run) < LONG_RUN else [f"*[{run[0]}] * {len(run)}"])]

@@ -15,13 +15,17 @@ from tests.harness.some_processes import swarden_process
 
 OPLOGS = ROOT / "harness/engines/vllm/findings"
 SGLANG = "sglang==0.5.23"
-OF_SGLANG = (  # one for each kind of engine: sessions, no window, a host tier, retractions, pages; and a lost token
+OF_SGLANG = (  # one for each kind of engine and symptom
+    "abort-overtaken-by-a-pause",
     "aborted-retracted-turn-stays",
     "chunk-overrules-empty-budget",
     "deferred-chunk-is-counted",
+    "first-boundary-keeps-its-track-slot",
     "load-back-locks-resident-window",
     "preempted-turn-keeps-row",
+    "prompt-behind-a-branch-not-cached",
     "prompt-never-admitted",
+    "window-backup-reported-as-host-copy",
 )
 TRANSFORMERS = "transformers==5.24.0"
 OF_TRANSFORMERS = (

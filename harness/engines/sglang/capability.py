@@ -18,13 +18,12 @@ ONE_TREE: Mapping[str, Sequence[Any]] = {"tree": ("default", "unified")}  # not 
 
 
 class Terms(NamedTuple):
-    """What a capability adds, by the names of the release: ServerArgs, options, CacheInitParams, attributes, ranks.
+    """What a capability adds, by the names of the release: ServerArgs, CacheInitParams, attributes, ranks.
 
     A row of the request table has `row_len` further entries.
     """
 
     server_args: Mapping[str, Any] = NONE
-    flags: Mapping[str, Any] = NONE
     cache_params: Mapping[str, Any] = NONE
     attributes: Mapping[str, Any] = NONE
     parallel: Mapping[str, Any] = NONE

@@ -1,19 +1,15 @@
-"""A configuration in the words of a release: the arguments and the options of a server, and lengths and limits."""
+"""A configuration in the words of a release: the arguments of a server, and lengths and limits."""
 
-import re
-from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import NO_TREE, SglangConfig
+from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS
 from swarden.harness.kit.part import merged
 from swarden.harness.kit.stand_ins import Silent
 from swarden.invariants.limits import Ends, Limits, Replays
 
 DEVICE = "cpu"
-NOT_SET = (None, False)
 
 
 def wanted_args(config: SglangConfig) -> dict[str, Any]:
@@ -49,37 +45,6 @@ def switches_of(config: SglangConfig) -> dict[str, str]:
         "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT": config.splits_leaves,
     }
     return {name: str(value).lower() for name, value in switches.items()}
-
-
-def flags_of(config: SglangConfig, package: Path) -> list[str]:
-    """The options of a server with this configuration, as far as the release in the folder `package` has them."""
-    tokens = config.page_size * config.full_pages
-    conservativeness = round(config.new_token_ratio / SglangConfig().new_token_ratio, 3)
-    values = {
-        "context_length": config.max_context_len,
-        "page_size": config.page_size,
-        "max_total_tokens": tokens,
-        "swa_full_tokens_ratio": config.swa_pages / config.full_pages if config.has_window else None,
-        "max_running_requests": config.max_running_requests,
-        "chunked_prefill_size": config.chunk_len,
-        "max_prefill_tokens": config.max_prefill_tokens,
-        "schedule_policy": config.waiting_order,
-        "schedule_conservativeness": conservativeness if conservativeness != 1 else None,
-        "disable_overlap_schedule": not config.overlap,
-        "enable_mixed_chunk": config.mixed_batches,
-        "enable_priority_scheduling": config.has_priorities,
-        "priority_scheduling_preemption_threshold": config.preemption_threshold,
-        "disable_radix_cache": config.tree == NO_TREE,
-        **merged(one.flags for one in config.terms),
-    }
-    files = [package / "srt/server_args.py", *sorted((package / "srt/arg_groups").rglob("*.py"))]
-    declared = set(re.findall(r"^    (\w+):", "\n".join(file.read_text() for file in files), re.MULTILINE))
-    options = {name: value for name, value in values.items() if not any(value is unset for unset in NOT_SET)}
-    return [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {quote(str(value))}")
-        for name, value in options.items()
-        if name in declared
-    ]
 
 
 def settings_of(release: SglangRelease, config: SglangConfig) -> dict[str, Any]:

@@ -1,91 +1,182 @@
-"""A failing run of SGLang as the launch line of a server, and a client that sends the same requests."""
+"""A failing run of SGLang as a program: the settings of its scheduler, and the calls that it got."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.driver import Failure
-from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Submit
-from swarden.harness.core.port import Submission
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.replay import driver_of
+from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
+from swarden.harness.engines.sglang.capability import NOT_LIKE_IT
+from swarden.harness.engines.sglang.config import SWA_TREE, SglangConfig
+from swarden.harness.engines.sglang.options import switches_of, wanted_args
+from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
+from swarden.harness.kit.part import merged
+from swarden.harness.kit.symptoms import (
+    CACHED,
+    COMPUTED,
+    EVENTS,
+    READ,
+    TOKENS,
+    driver_for,
+    exception_of,
+    failure_of,
+    symptoms_of,
+)
+from swarden.harness.kit.symptoms import RESET as REFUSED_RESET
 
-SOURCE = Path(__file__).parent / "standalone/client.py"
-SEEN = ("work_makes_progress/", "stuck/", "requests_are_in_one_queue/request/lost")  # requests without an answer
-LAUNCH = "python -m sglang.launch_server --model-path MODEL --skip-tokenizer-init"
+SOURCE = Path(__file__).parent / "standalone/scheduler.py"
+RESET = "reset"  # a call
+NOT_SET = (  # read where the adapter is not: by handle_generate_request, in the event loop, and with fixes
+    *("tokenizer", "return_health_check_ipcs", "load_snapshot_writer", "enable_fpm", "decode_offload_manager"),
+    *("dynamic_chunk_sizer", "draft_worker", "rust_server", "hisparse_coordinator"),
+)
+SINCE = (0, 5, 23)  # the release whose scheduler the program has
 
 
-def program_of(log: OpLog, flags: Sequence[str]) -> Program:
-    """The program that shows the failure of a log to a server started with these options.
+def program_of(log: OpLog, release: SglangRelease) -> Program:
+    """The program that shows the failure of a log on a release.
 
-    Raises NoProgram for a log that a client of one server cannot show, UsageError for one that does not fail.
+    Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
     header = log.header
-    if len(header.configs) > 1 or header.mutant is not None or header.fixes:
-        raise NoProgram("the op-log has a pair, a mutant or fixes, and the client has one server of a release")
-    if any(isinstance(op, Submit) and op.sequences > 1 for op in log.ops):
-        raise NoProgram("a request of the op-log has several sequences, and the client sends requests with one")
-    driver, calls = driver_of(header), Calls()
+    if len(header.configs) > 1:
+        raise NoProgram("the op-log has a pair, and a program has one scheduler")
+    config: SglangConfig = target_for(header).decode(header.configs[0])
+    reasons = [one.no_program for one in config.capabilities if one.no_program]
+    if config.tree == SWA_TREE or reasons:
+        raise NoProgram([NOT_LIKE_IT, *reasons][-1])
+    if release.version < SINCE:
+        raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
+    driver = driver_for(log)
     system: Any = driver.systems[0]
-    for method, noted in (
-        ("submit", partial(_submitted, system.port.sessions)),
-        ("abort", lambda number: {"name": "abort", "number": number}),
-        ("step", lambda: {"name": STEP}),
-        ("flush", lambda: {"name": "flush"}),
-        ("pause", lambda: {"name": "pause"}),
-        ("resume", lambda: {"name": "resume"}),
-    ):
-        calls.record(system.port, method, noted)
-    if system.port.sessions is not None:
-        calls.record(system.port.sessions, "open_session", lambda namespace=0: {"name": "open_session"})
-        calls.record(system.port.sessions, "close_session", lambda number: {"name": "close_session", "session": number})
-    for op in log.ops:
-        driver.apply(op)
-    if driver.failure is None:
-        here = f"{header.engine} {target_for(header).version()}"
-        raise UsageError(f"the op-log does not fail on {here}; name another release")
-    if not _is_seen(driver.failure):
-        raise NoProgram(
-            f"the op-log fails with {driver.failure.fingerprint}, and a client sees only requests without an answer "
-            "and a dead server; write it --as issue"
-        )
-    return Program(SOURCE, {"LAUNCH": " ".join((LAUNCH, *flags))}, calls.in_order)
-
-
-def _is_seen(failure: Failure) -> bool:
-    return (failure.error is not None and bool(failure.frames)) or any(
-        fingerprint.startswith(SEEN) for fingerprint in failure.fingerprints
+    scheduler = system.port.built.scheduler
+    settings, unset = (
+        _settings(scheduler, config, release),
+        [name for name, one in vars(scheduler).items() if one is None],
     )
+    recorder = _Recorder(system)
+    failure = failure_of(log, driver)
+    if system.port.faults.fired:
+        raise NoProgram("a fault fired in the op-log, and a program has none")
+    error, symptoms, calls = exception_of(failure), symptoms_of(failure), recorder.calls
+    misplaced = _misplaced(system.port.requests.live.values()) if READ in symptoms else {}
+    if REFUSED_RESET in symptoms:
+        [call for call in calls if call["name"] == RESET][-1]["must"] = True
+    constants = {
+        **settings,
+        "NOT_SET": sorted({*NOT_SET, *scheduler.swarden_missing, *unset}),
+        "COMPUTED": COMPUTED in symptoms,
+        "CACHED": CACHED in symptoms,
+        "HAS_EVENTS": EVENTS in symptoms,
+        "ANSWERS": {**recorder.answers, **misplaced},
+        "ERROR": error,
+        "SYMPTOMS": symptoms,
+        "TOKENS": TOKENS in symptoms,
+        "HAS_RESETS": any(call["name"] == RESET for call in calls),
+        "HAS_UNCACHED": any(call.get("uncached") for call in calls),
+    }
+    return Program(SOURCE, constants, calls, carries_stand_ins=True)
 
 
-def _submitted(sessions: Any, submission: Submission) -> Call:
-    """The call of a request.
+class _Recorder:
+    """The calls that a scheduler gets from its clients, and the answers of the model."""
 
-    A turn has only the tokens that follow those of its session, and as `offset` the number of tokens that it keeps of
-    them (None: all).
-    """
-    tokens, offset = list(submission.tokens), None
-    if submission.session:
-        history = sessions.history(submission.session)
-        same = sum(takewhile(bool, (a == b for a, b in zip(history, tokens, strict=False))))
-        offset = same if same < len(history) else None
-        tokens = tokens[same:]
+    def __init__(self, system: Any) -> None:
+        port, self._reference, self._calls = system.port, system.reference, Calls()
+        scheduler = port.built.scheduler
+        for owner, method, noted in (
+            (port, "step", lambda: {"name": STEP}),
+            (port, "resume", lambda: {"name": "resume"}),
+            (port, "flush", lambda: {"name": "flush"}),
+            (scheduler, "pause_generation", lambda sent: {"name": "pause", "mode": sent.mode}),
+            (port.resets, "_command", lambda _: {"name": RESET}),
+            (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
+            (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
+            (scheduler, "abort_request", _aborted),
+        ):
+            self._calls.record(owner, method, noted)
+        if port.sessions is not None:
+            for method, more in (("open", {"timeout": port.sessions.timeout_s}), ("close", {})):
+                noted = partial(_of_session, {"name": f"{method}_session", **more})
+                self._calls.record(port.sessions.controller, method, noted)
+
+    @property
+    def calls(self) -> list[Call]:
+        return self._calls.in_order
+
+    @property
+    def answers(self) -> dict[str, list[int]]:
+        """Those of the model, by the name of the request."""
+        expectations = self._reference.expectations
+        answers = {number: expected.tokens[expected.prompt_len :] for number, expected in expectations.items()}
+        return {f"request-{number:04d}": list(tokens) for number, tokens in answers.items() if tokens}
+
+
+def _aborted(sent: Any) -> Call:
+    return {"name": "abort_all"} if sent.abort_all else {"name": "abort", "number": int(sent.rid)}
+
+
+def _of_session(call: Call, sent: Any) -> Call:
+    return call | {"session": sent.session_id}
+
+
+def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
     further = {
-        "stop_token_ids": list(submission.stop) or None,
-        "priority": submission.priority or None,
-        "extra_key": str(submission.namespace) if submission.namespace else None,
-        "session": submission.session or None,
-        "offset": offset,
+        "stop": sorted(request.sampling_params.stop_token_ids or ()) or None,
+        "priority": request.priority,
+        "extra_key": request.extra_key,
+        "uncached": getattr(request, "skip_radix_cache_insert", False) or None,  # of a Req, not of a message
+        "session": session.id if session is not None else None,
+        "offset": session.offset if session is not None else None,
     }
     return {
         "name": "generate",
-        "input_ids": tokens,
-        "max_new_tokens": submission.max_new_tokens,
+        "number": int(request.rid),
+        "input_ids": list(tokens),
+        "max_new_tokens": request.sampling_params.max_new_tokens,
         **{name: value for name, value in further.items() if value is not None},
     }
+
+
+def _misplaced(requests: Iterable[SglangRequest]) -> Mapping[str, list[int]]:
+    """By name, the answer of the model to each request of which the client got a token of another position."""
+    answers = {}
+    for request in requests:
+        prompt_len, got = len(request.req.origin_input_ids), list(request.req.output_ids)
+        answer = [token for position, token in sorted(request.next_tokens.items()) if position >= prompt_len]
+        if got != answer[: len(got)]:
+            answers[f"request-{request.id:04d}"] = answer
+    return answers
+
+
+def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> Mapping[str, Any]:
+    """What a scheduler is built with: its attributes that are plain data, and the arguments of its server."""
+    plain = {name: value for name, value in vars(scheduler).items() if type(value) in (bool, int, float, str)}
+    names: Any = release.code("ServerArgs")
+    return {
+        "ENVIRONMENT": NEEDS_NO_GPU | switches_of(config),
+        "SETTINGS": {name: value for name, value in plain.items() if not name.startswith("swarden_")},
+        "SERVER_ARGS": {k: value for k, value in wanted_args(config).items() if k in names.__struct_fields__},
+        "MAX_CONTEXT_LEN": config.max_context_len,
+        "LOAD_BACK_THRESHOLD": config.host.load_back_threshold,
+        "PAGE_SIZE": scheduler.page_size,
+        "IS_HYBRID": scheduler.is_hybrid_swa,
+        "HAS_STATES": config.states.is_on,
+        "STATES": _of_states(config),
+        "STATE_CHUNK_LEN": config.states.state_chunk_len,
+        "TREE": merged(one.cache_params for one in config.terms),
+        "HAS_HOST": scheduler.enable_hierarchical_cache,
+    }
+
+
+def _of_states(config: SglangConfig) -> Mapping[str, Any]:
+    """The arguments of the request table that are of states."""
+    if not config.states.is_on:
+        return {}
+    buffers = config.states.terms(config).cache_params
+    sizes = {"mamba_size": config.states.state_slots, "mamba_spec_state_size": config.max_running_requests}
+    return {**sizes, "enable_overlap_schedule": config.overlap, **buffers}

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS, PauseMode, Reset
 from swarden.harness.core.port import EnginePort
-from swarden.harness.core.program import HTTP, PYTEST, SCRIPT, Program
+from swarden.harness.core.program import PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, PAIR, RANKS, RANKS_OF_PAIR, Draw, MachineSpec, Pool, Shape
-from swarden.harness.engines.sglang import scheduler_program
 from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.config import (
@@ -26,7 +24,6 @@ from swarden.harness.engines.sglang.config import (
 )
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
-from swarden.harness.engines.sglang.options import flags_of
 from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
 from swarden.harness.engines.sglang.parts.storage import POLICIES
@@ -149,17 +146,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         return SglangEngine(self.booted_for(config), config)
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
-        def in_process(log: Any) -> Program:
-            return scheduler_program.program_of(log, self.booted())
-
-        def with_client(log: Any) -> Program:
-            return program_of(log, self.flags(self.decode(log.header.configs[0])))
-
-        return {SCRIPT: in_process, PYTEST: in_process, HTTP: with_client}
-
-    def flags(self, config: Any) -> Sequence[str]:
-        self.booted()
-        return flags_of(config, Path(str(import_module("sglang").__file__)).parent)
+        return dict.fromkeys((SCRIPT, PYTEST), lambda log: program_of(log, self.booted()))
 
     def live(self, engine: Any) -> Live:
         return SglangAttachment(SglangRelease(self.version()), engine).live

@@ -3,16 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.transformers.boot import TransformersRelease
 from swarden.harness.engines.transformers.config import TransformersConfig
 from swarden.harness.engines.transformers.core import CHILD, GIB
 from swarden.harness.kit.calls import STEP, Call, Calls
-from swarden.harness.kit.symptoms import exception_of, symptoms_of
+from swarden.harness.kit.symptoms import driver_for, exception_of, failure_of, symptoms_of
 
 FORWARD = "_forward_process_and_sample"  # a model in it may raise another error than the stand-in
 SOURCE = Path(__file__).parent / "standalone/manager.py"
@@ -23,20 +21,15 @@ def program_of(log: OpLog, release: TransformersRelease) -> Program:
 
     Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
-    header = log.header
-    if header.mutant is not None or header.fixes:
-        raise NoProgram("the op-log has a mutant or fixes, and a program has the release alone")
-    driver, calls = driver_of(header), Calls()
-    engine: Any = driver.systems[0].port  # type: ignore[attr-defined]  # its system is that of an engine
+    driver, calls = driver_for(log), Calls()
+    system: Any = driver.systems[0]
+    engine = system.port
     manager = engine.core.manager
     calls.record(manager, "add_request", lambda prompt, **options: _added(manager, prompt, **options))
     calls.record(manager, "cancel_request", lambda rid: {"name": "cancel", "request_id": rid})
     calls.record(manager, "_generation_loop_body", lambda *_, **__: {"name": STEP})
-    for op in log.ops:
-        driver.apply(op)
-    if (failure := driver.failure) is None:
-        raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
-    config: TransformersConfig = target_for(header).decode(header.configs[0])
+    failure = failure_of(log, driver)
+    config: TransformersConfig = target_for(log.header).decode(log.header.configs[0])
     if config.decode_blocks:
         raise NoProgram("the op-log needs block tables of a GPU; write it --as issue")
     error = exception_of(failure)

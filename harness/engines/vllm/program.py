@@ -6,22 +6,20 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Pause, Turn
+from swarden.harness.core.ops import Pause
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
-from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE, OFFLOADING
-from swarden.harness.engines.vllm.layers import ALIGN
 from swarden.harness.engines.vllm.link import LINK_DELAY, LINK_FAILS
 from swarden.harness.engines.vllm.parts import store
 from swarden.harness.engines.vllm.parts.offload import CHUNKS
+from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
-from swarden.harness.kit.symptoms import READ, TOKENS, exception_of, symptoms_of
+from swarden.harness.kit.symptoms import EVENTS, READ, driver_for, exception_of, failure_of, symptoms_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 
@@ -31,19 +29,11 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
 
     Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
-    header = log.header
-    if header.mutant is not None or header.model or header.fixes:
-        raise NoProgram("the op-log has a mutant, a model or fixes, and a program has the release alone")
-    driver = driver_of(header)
+    driver = driver_for(log)
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
-    for op in log.ops:
-        driver.apply(op)
-    if (failure := driver.failure) is None:
-        raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
-    config: VllmConfig = target_for(header).decode(header.configs[failure.engine])
+    failure = failure_of(log, driver)
+    config: VllmConfig = target_for(log.header).decode(log.header.configs[failure.engine])
     error, symptoms, recorder = exception_of(failure), symptoms_of(failure), recorders[failure.engine]
-    if config.offload.is_on:  # of several symptoms those that need no KV from CPU memory
-        symptoms = [one for one in symptoms if one not in (READ, TOKENS)] or symptoms
     for what, is_lacking in _lacking(config, {type(op) for op in log.ops}, symptoms, recorder.constants).items():
         if is_lacking:
             raise NoProgram(f"the op-log has {what}, which the stand-ins of a program lack")
@@ -55,6 +45,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         "ERROR": error,
         "SYMPTOMS": symptoms,
         "READS": READ in symptoms,
+        "HAS_EVENTS": EVENTS in symptoms,
     }
     return Program(SOURCE, constants, recorder.calls)
 
@@ -68,17 +59,14 @@ def _lacking(
         "a side that sends KV": pair.sends,
         "pushes, or the clocks of both sides": pair.is_on and (pair.push or Pause in ops),
         "states from a store or another engine": config.states.is_on and (pair.is_on or store_len),
-        "states that are loaded within the step": config.offload.sync_loads and config.state_mode == ALIGN,
-        "KV from CPU memory that is read": config.offload.is_on and READ in symptoms,
         "a connector of single blocks": config.offload.is_on and config.offload.offloader != CHUNKS,
         "two connectors": config.offload.is_on and store_len,
         "a second tier": config.tier.is_on,
-        "a store that gets KV": config.store.saves,
         "several workers": config.store.workers > 1,
+        "a Mooncake store": config.mooncake.is_on,
         "a load that fails within the step": store_len
         and bool(recorded["FAILED_LOADS"])
         and not config.store.late_loads,
-        "streamed input": config.streaming.is_on and Turn in ops,
     }
 
 
@@ -92,7 +80,8 @@ class _Recorder:
         engine: Any = system.port
         core, device = engine.built.core, engine.runner.device
         self.settings = engine.built.scheduler.vllm_config
-        self._number_of, self._rids = engine.built.number_of, list[str]()
+        self._number_of, self._lens = engine.built.number_of, dict[str, int]()
+        self._streams, self._sampled = set[str](), defaultdict[str, dict[int, int]](dict)
         record, scheduler = self._recorded.record, core.scheduler
         record(core, "step" if core.batch_queue is None else "step_with_batch_queue", lambda: {"name": STEP})
         record(scheduler, "add_request", self._added)
@@ -102,6 +91,7 @@ class _Recorder:
         record(device.memory, "clear", lambda: {"name": "sleep"})
         intercept(engine.faults, "fires", self._crossed)
         intercept(device.script, "next", self._proposed)
+        intercept(engine.runner, "_output", self._computed)
 
     @property
     def calls(self) -> list[Call]:
@@ -109,22 +99,33 @@ class _Recorder:
 
     @property
     def constants(self) -> Mapping[str, Any]:
-        expectations = {rid: self._reference.expectations[self._number_of(rid)] for rid in self._rids}
-        answers = {rid: list(expected.tokens[expected.prompt_len :]) for rid, expected in expectations.items()}
+        answers = dict[str, list[int]]()
+        for rid, prompt_len in self._lens.items():
+            expected = self._reference.expectations[self._number_of(rid)]
+            answers[rid] = list(expected.tokens[expected.prompt_len :])
+            if rid in self._streams:  # by the position in all turns
+                sampled = self._sampled[rid]
+                answers[rid] = [sampled.get(position, 0) for position in range(prompt_len, max(sampled, default=0) + 1)]
         return {
             "ANSWERS": {rid: tokens for rid, tokens in answers.items() if tokens},
             "RIGHT": [right or 0 for right in self._right],
             "HAS_PAUSE": any(call["name"] in ("pause", "resume") for call in self.calls),
+            "HAS_STREAMS": bool(self._streams),
             "FAILED_LOADS": self._fired(LOAD_FAILS, LINK_FAILS),
             "LATE_LOADS": self._fired(LOAD_LATE, LINK_DELAY),
         }
 
     def _added(self, request: Any) -> Call:
-        self._rids.append(request.request_id)
+        self._lens.setdefault(request.request_id, len(request.prompt_token_ids))
+        if getattr(request, "resumable", False):
+            self._streams.add(request.request_id)
         sampling, params = request.sampling_params, deepcopy(request.kv_transfer_params)
         more = {
+            "priority": request.priority,
+            "cache_salt": request.cache_salt,
             "stop_token_ids": list(sampling.stop_token_ids or ()),
             "prompt_logprobs": sampling.prompt_logprobs,
+            "resumable": getattr(request, "resumable", False),
             "extra_args": params and {"kv_transfer_params": params},
         }
         return {
@@ -132,8 +133,6 @@ class _Recorder:
             "request_id": request.request_id,
             "prompt": list(request.prompt_token_ids),
             "max_tokens": request.max_tokens,
-            "priority": request.priority,
-            "cache_salt": request.cache_salt,
             **{name: value for name, value in more.items() if value},
         }
 
@@ -144,6 +143,11 @@ class _Recorder:
     def _proposed(self, original: Callable[[], int | None]) -> int | None:
         self._right.append(original())
         return self._right[-1]
+
+    def _computed(self, original: Callable[..., Any], one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
+        for rid, entry, tokens in zip(one.rids, one.entries, sampled, strict=True):
+            self._sampled[rid].update(enumerate(tokens, entry.end - len(entry.drafts)))
+        return original(one, sampled)
 
     def _fired(self, *faults: str) -> list[int]:
         """The numbers of the loads at which one of these faults fired."""
@@ -163,8 +167,11 @@ def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
         "MODEL": {"max_model_len": config.max_context_len},
         "SCHEDULER": _values(settings.scheduler_config, SCHEDULER),
         "CACHE": {**_values(settings.cache_config, CACHE), "block_size": config.block_size},
+        "RETENTION": {} if config.retention_interval is None else {RETENTION: config.retention_interval},
         "CONNECTOR": _values(transfer, CONNECTOR if name == store.NAME else (*NAMES, *CONNECTOR)),
         "ASYNCHRONOUS": config.asynchronous,
+        "SAVES": config.store.saves,
+        "CHUNK_BLOCKS": config.offload.chunk_blocks,
         "EXTERNAL_LEN": config.store.external_len * (name == store.NAME),
         "IN_BACKGROUND": config.store.late_loads or config.pair.is_on,
         "LOADS": name == store.NAME or config.pair.is_on,
@@ -182,6 +189,7 @@ def _values(settings: Any, names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+RETENTION = "prefix_cache_retention_interval"
 SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "policy", "watermark")
 CACHE = ("block_size", "enable_prefix_caching", "mamba_cache_mode", "mamba_block_size")
 CONNECTOR, NAMES = ("kv_role", "kv_load_failure_policy"), ("kv_connector", "engine_id", "kv_connector_extra_config")

@@ -2,27 +2,13 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
-import msgspec
 import pytest
 
-from docs.make.pages import ENGINES, ROOT, own_bugs
-from swarden.harness.core.admission import parse_log
-from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Submit
-from swarden.harness.core.program import NoProgram, Program
+from docs.make.pages import ENGINES, own_bugs
 from swarden.harness.core.registry import target_of
-from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.options import flags_of
-from swarden.harness.engines.sglang.program import SOURCE, program_of
 from swarden.harness.report.known_bug import CASE, issue
-from swarden.harness.report.program import program_text
 from swarden.harness.report.vulnerability import WARNING
 from tests.harness.some_bugs import (
     BUG,
@@ -38,7 +24,6 @@ from tests.harness.some_bugs import (
 from tests.harness.some_commands import swarden
 
 OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
-FIELDS = "class ServerArgs:\n    page_size: int\n    max_total_tokens: int\n    disable_overlap_schedule: bool\n"
 
 
 @pytest.mark.parametrize(
@@ -69,21 +54,6 @@ def test_test_of_our_own_engine_fails_with_the_bug(tmp_path):
     assert (run.returncode, run.stdout) == (0, "")
     assert tested.returncode == 1
     assert b"assert not story" in tested.stdout
-
-
-def test_server_gets_only_options_that_the_release_has(tmp_path):
-    (tmp_path / "srt").mkdir()
-    (tmp_path / "srt/server_args.py").write_text(FIELDS)
-    config = SglangConfig(page_size=16, chunk_len=16, overlap=False)
-
-    assert flags_of(config, tmp_path) == ["--page-size 16", "--max-total-tokens 1024", "--disable-overlap-schedule"]
-    assert flags_of(msgspec.structs.replace(config, overlap=True), tmp_path) == [
-        "--page-size 16",
-        "--max-total-tokens 1024",
-    ]
-
-
-SGLANG_LOGS = ROOT / "harness/engines/sglang/findings"
 
 
 @pytest.mark.parametrize(
@@ -181,22 +151,6 @@ def test_bug_of_no_installed_release_is_an_issue_without_its_program(tmp_path):
     assert run.stdout == issue(bug, target_of("server"), "")
 
 
-def test_program_of_a_log_with_fixes_is_refused():
-    path = SGLANG_LOGS / "prompt-never-admitted.oplog"
-    log = parse_log(path.read_bytes(), path).with_fixes(["second-chunked-request"])
-
-    with pytest.raises(NoProgram, match="fixes"):
-        program_of(log, [])
-
-
-def test_program_of_a_log_with_several_sequences_is_refused():
-    path = SGLANG_LOGS / "prompt-never-admitted.oplog"
-    log = parse_log(path.read_bytes(), path)
-
-    with pytest.raises(NoProgram, match="several sequences"):
-        program_of(OpLog(log.header, [*log.ops, Submit(sequences=2)]), [])
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_issue_has_all_that_a_maintainer_needs_in_order(engine):
     for bug in own_bugs(engine):
@@ -221,78 +175,3 @@ def test_issue_shows_a_short_fix_as_a_diff_and_says_what_a_long_one_does():
 
 
 SHORT_FIX, LONG_FIX = "deferred-chunk-is-counted", "cached-prefix-locks-two-windows"
-CALLS: list[dict[str, Any]] = [
-    {"name": "open_session"},
-    {
-        "name": "generate",
-        "input_ids": [1, 2, 3],
-        "max_new_tokens": 1,
-        "stop_token_ids": [5],
-        "priority": 1,
-        "session": 1,
-        "offset": 0,
-    },
-    *[{"name": name} for name in ("flush", "pause", "resume")],
-    {"name": "step", "count": 1},
-    {"name": "abort", "number": 1},
-    {"name": "close_session", "session": 1},
-]
-
-
-class Healthy(BaseHTTPRequestHandler):
-    """Answers every request."""
-
-    def do_GET(self) -> None:
-        self.do_POST()
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b'"id"')
-
-    def log_message(self, *args: object) -> None: ...
-
-
-class Dying(Healthy):
-    """Closes the connection of each prompt, as a server whose scheduler has died."""
-
-    def do_POST(self) -> None:
-        if self.path != "/generate":
-            super().do_POST()
-
-
-class Refusing(Healthy):
-    """Refuses sessions, as a server without them."""
-
-    def do_POST(self) -> None:
-        if self.path == "/open_session":
-            self.send_error(400)
-        else:
-            super().do_POST()
-
-
-@contextmanager
-def serving(kind: type[Healthy]) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("kind", "code", "line"),
-    [(Healthy, 0, "no bug"), (Dying, 1, "BUG: request-1: "), (Refusing, 2, "not run to the end: HTTPError: ")],
-)
-def test_client_of_a_server_says_whether_the_server_lives(kind, code, line, tmp_path):
-    path = tmp_path / "client.py"
-    path.write_text(program_text(Program(SOURCE, {"LAUNCH": "serve"}, CALLS), "", "sglang"))
-
-    with serving(kind) as address:
-        ran = subprocess.run([sys.executable, path, address], capture_output=True, text=True)
-    without = subprocess.run([sys.executable, path, address], capture_output=True, text=True)
-
-    assert (ran.returncode, ran.stderr) == (code, "")
-    assert ran.stdout.splitlines()[-1].startswith(line)
-    assert without.returncode == 2
-    assert without.stdout.startswith(f"no server at {address}: ")

@@ -1,10 +1,13 @@
 """Programs from templates: a value is a literal, whatever it holds."""
 
 import ast
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
+from docs.make.pages import ROOT
 from swarden.harness.core.program import Program
 from swarden.harness.report.program import literal, program_text
 
@@ -17,6 +20,11 @@ HOSTILE = [
     "\ud800",
 ]
 
+STAND_INS = [
+    ROOT / "harness/engines/sglang/standalone/device.py",
+    ROOT / "harness/engines/vllm/standalone/worker.py",
+]
+MYPY = ["mypy", "--allow-subclassing-any", "--explicit-package-bases"]
 
 SOURCE = """\
 \"\"\"What it needs.\"\"\"
@@ -49,8 +57,8 @@ class Engine:
         # why
         if HAS_PARTS:
             torch.load(text)
-        elif VALUES:
-            json.dumps(text)
+        elif count:
+            json.dumps(VALUES)
 
     def left_out(self):
         unused()
@@ -74,7 +82,7 @@ def test_text_that_looks_like_code_stays_a_string(text, tmp_path):
     assert [ast.literal_eval(one) for one in case.body[0].value.args] == [text]
 
 
-@pytest.mark.parametrize(("has_parts", "left"), [(True, "torch.load(text)"), (False, "if VALUES:")])
+@pytest.mark.parametrize(("has_parts", "left"), [(True, "torch.load(text)"), (False, "if count:")])
 def test_program_has_what_its_case_reaches_in_the_branches_that_are_taken(has_parts, left, tmp_path):
     source = tmp_path / "source.py"
     source.write_text(SOURCE)
@@ -108,3 +116,21 @@ def test_literal_has_the_value(value):
 def test_value_that_is_no_plain_data_is_refused(value):
     with pytest.raises(TypeError, match="no plain data"):
         literal(value)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_program_is_formatted_and_has_its_types(value, tmp_path):
+    """With all parts of its source, and with as few as there can be."""
+    programs = []
+    for path in sorted(ROOT.glob("harness/engines/*/standalone/[a-z]*.py")):
+        nodes = [node for source in (path, *STAND_INS) for node in ast.parse(source.read_text()).body]
+        flags = [node for node in nodes if isinstance(node, ast.Assign) and "False" in ast.unparse(node.value)]
+        constants = {target.id: value for node in flags for target in node.targets if isinstance(target, ast.Name)}
+        constants |= dict.fromkeys(("DRAFT_LEN", "EXTERNAL_LEN", "STATE_CHUNK_LEN"), int(value))
+        further = {"ERROR": ["", "f"] * value, "SYMPTOMS": ["read"]}
+        programs.append(tmp_path / f"of_{path.parents[1].name}_{path.stem}.py")
+        programs[-1].write_text(program_text(Program(path, constants | further), "It fails", "1.0"))
+
+    for command in (["ruff", "format", "--check", "--isolated", "--line-length", "120"], MYPY):
+        ran = subprocess.run([sys.executable, "-m", *command, *programs], cwd=ROOT, capture_output=True, text=True)
+        assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout

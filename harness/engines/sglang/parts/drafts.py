@@ -64,10 +64,9 @@ class Drafts(SglangCapability, frozen=True):
     def terms(self, config: Any) -> Terms:
         """The further entries of a row are as in get_req_to_token_extra_context_len."""
         count, page = self.length + 1, config.shape.page_size
-        flags = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": count}
+        args = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": count}
         return Terms(
-            server_args={**flags, "speculative_eagle_topk": 1},  # drafts are a chain
-            flags=flags,
+            server_args={**args, "speculative_eagle_topk": 1},  # drafts are a chain
             row_len=max(SPARE + count, 2 * count + page - 1 if page > 1 else 0),
         )
 

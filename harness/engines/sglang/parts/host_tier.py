@@ -79,7 +79,7 @@ class HostTier(SglangCapability, frozen=True):
             "hicache_ratio": self.host_ratio,
             "hicache_write_policy": self.write_policy,
         }
-        return Terms(server_args=args, flags=args, attributes={"enable_hierarchical_cache": True})
+        return Terms(server_args=args, attributes={"enable_hierarchical_cache": True})
 
     def faults(self, config: Any) -> Mapping[str, str]:
         return FAULTS

@@ -70,8 +70,7 @@ class Sessions(SglangCapability, frozen=True):
         }
 
     def terms(self, config: Any) -> Terms:
-        args = {"enable_streaming_session": True}
-        return Terms(args, flags=args)
+        return Terms({"enable_streaming_session": True})
 
     def limits(self, config: Any) -> Mapping[str, Any]:
         return {"closes_idle_sessions": self.session_timeout_s is not None}

@@ -13,7 +13,6 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import (
-    NOT_LIKE_IT,
     ONE_TREE,
     SglangCapability,
     Table,
@@ -56,7 +55,6 @@ class States(SglangCapability, frozen=True):
     server_need = "recurrent states"
     tree = "MambaRadixCache"
     component = "MAMBA"
-    no_program = NOT_LIKE_IT
 
     @property
     def have_buffers(self) -> bool:
@@ -110,10 +108,8 @@ class States(SglangCapability, frozen=True):
 
     def terms(self, config: Any) -> Terms:
         args = {"mamba_radix_cache_strategy": self.state_strategy, "mamba_track_interval": self.state_interval}
-        interval = self.state_interval if self.have_buffers else None
         return Terms(
             server_args=args,
-            flags={"max_mamba_cache_size": self.state_slots, **args, "mamba_track_interval": interval},
             cache_params=self._buffers,
             attributes={"is_hybrid_ssm": True},
         )

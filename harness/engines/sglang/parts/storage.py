@@ -96,13 +96,8 @@ class Storage(SglangCapability, frozen=True):
         return FAULTS
 
     def terms(self, config: Any) -> Terms:
-        flags = {
-            "hicache_storage_backend": "file",
-            "hicache_storage_prefetch_policy": self.storage_policy,
-            "hicache_storage_backend_extra_config": json.dumps({"prefetch_threshold": self.prefetch_threshold}),
-        }
         args = storage_args(self.storage_policy, self.prefetch_threshold)
-        return Terms(server_args=args, flags=flags, attributes={"enable_hicache_storage": True})
+        return Terms(server_args=args, attributes={"enable_hicache_storage": True})
 
     def prepare(self, release: SglangRelease, server_args: Any) -> None:
         """Ends the threads of the engine before this one; for a pair, those have ended before its first side."""

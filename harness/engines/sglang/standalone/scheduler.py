@@ -2,7 +2,8 @@
 
 From the package: the scheduler with its event loop and policies, the allocators, the pools and the prefix tree.
 Replaced: the model, which answers as ANSWERS says; streams and copies, which end at once; the two triton kernels that
-compute the slots of new tokens; metrics; and the packages of ABSENT that are not installed.
+compute the slots of new tokens; metrics; the packages of ABSENT that are not installed; and Scheduler.__init__, which
+starts sockets, a tokenizer and the worker with its model: the scheduler gets the attributes that its methods read.
 """
 
 import atexit
@@ -13,16 +14,27 @@ import os
 import sys
 import warnings
 from array import array
-from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-from swarden.harness.kit.clock import EngineClock
+from swarden.harness.engines.sglang.standalone.device import (
+    CLOCK,
+    IS_HYBRID,
+    PAGE_SIZE,
+    STATE_CHUNK_LEN,
+    TREE,
+    States,
+    Stream,
+    answer,
+    replace_device,
+    rows_with_states,
+    silent,
+)
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.harness.kit.standalone import Bug, as_bug, end
 
@@ -66,6 +78,7 @@ logging.disable(logging.CRITICAL)
 
 import torch
 from sglang.srt import server_args
+from sglang.srt.disaggregation.kv_events import StorageMedium
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.managers import schedule_batch, scheduler
 from sglang.srt.managers.schedule_policy import SchedulePolicy
@@ -75,8 +88,9 @@ from sglang.srt.mem_cache import memory_pool
 from sglang.srt.mem_cache.allocator import paged
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
-from sglang.srt.mem_cache.base_prefix_cache import EvictParams
+from sglang.srt.mem_cache.base_prefix_cache import EvictParams, MatchPrefixParams
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
@@ -88,10 +102,9 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 SETTINGS: dict[str, Any] = {}  # attributes that Scheduler.__init__ sets beside what it starts
 SERVER_ARGS: dict[str, Any] = {}
 MAX_CONTEXT_LEN = 64
-IS_HYBRID = HAS_HOST = HAS_RESETS = HAS_UNCACHED = TOKENS = False
-PAGE_SIZE = 1
+HAS_HOST = HAS_RESETS = HAS_UNCACHED = HAS_STATES = HAS_EVENTS = TOKENS = COMPUTED = CACHED = False
+NOT_SET: list[str] = []  # attributes that Scheduler.__init__ sets for what is replaced, and that are None
 LOAD_BACK_THRESHOLD = 0
-ANSWERS: dict[str, list[int]] = {}  # of the model, by request
 MAX_STEPS = 200
 STEP_S = 0.4
 
@@ -115,58 +128,12 @@ class Ended(BaseException):
     """Ends the event loop."""
 
 
-class Stream(Silent):
-    """A stream or an event of a device on which each copy has ended at once."""
+class Scheduler(scheduler.Scheduler):
+    """The scheduler without its sockets and its model, which __init__ starts: it gets the attributes that are read."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(query=lambda: True, elapsed_time=lambda other: 0.0)
-
-
-CLOCK = EngineClock()
-DEVICE = SimpleNamespace(Stream=Stream, Event=Stream, stream=lambda stream: nullcontext(), current_stream=Stream)
-
-
-def extend_slots(*arguments: Any) -> None:
-    before, after, last, free, out, _, page_size = arguments[:7]
-    paged.alloc_extend_naive(before, after, last, free, out, page_size, "cpu")
-
-
-def decode_slots(*arguments: Any) -> None:
-    after, last, free, out, _, page_size = arguments[:6]
-    pages = (after + page_size - 1) // page_size - (after + page_size - 2) // page_size
-    first = pages.cumsum(0) - pages
-    for index in range(len(after)):
-        if not pages[index]:
-            out[index] = last[index] + 1
-        elif first[index] < len(free):
-            out[index] = free[first[index]] * page_size
-
-
-def unpinned(dims: Any, dtype: Any, device: Any, *, allocator: Any, **_: Any) -> Any:
-    return allocator.allocate(dims, dtype=dtype, device=device)
-
-
-def replace_device() -> None:
-    CLOCK.serve([session_controller])
-    for names in [vars(module) for name, module in sys.modules.items() if name.startswith("sglang.srt.")]:
-        for name, value in (
-            ("device_module", DEVICE),
-            ("alloc_extend_kernel", defaultdict(lambda: extend_slots)),  # called as kernel[grid](...)
-            ("alloc_decode_kernel", defaultdict(lambda: decode_slots)),
-            ("HICACHE_HOST_MEMORY_RESERVE_BYTES", 0),
-        ):
-            if name in names:
-                names[name] = value
-        if "ALLOC_MEMORY_FUNCS" in names:
-            names["ALLOC_MEMORY_FUNCS"]["cpu"] = unpinned
-
-
-def silent(*args: Any, **kwargs: Any) -> None:
-    """Measures and informs nobody."""
-
-
-class Scheduler(Missing, scheduler.Scheduler):
-    """The scheduler without its sockets and its model: what __init__ sets for these is None."""
+    def __init__(self, **attributes: Any) -> None:
+        of_clients: dict[str, Any] = {"aborted": set(), "requests": {}, "waiting_queue": []}
+        self.__dict__.update({**dict.fromkeys(NOT_SET), **of_clients, **attributes})
 
     _record_step_counters = _record_scheduler_state_for_paused_engine = silent
 
@@ -177,6 +144,12 @@ class Scheduler(Missing, scheduler.Scheduler):
             ends = [start + count for start, count in zip(batch.prefix_lens, batch.extend_lens, strict=True)]
         else:
             ends = batch.seq_lens.tolist()
+        if COMPUTED:
+            for req in batch.reqs if batch.forward_mode.is_extend() else ():
+                if req.rid in self.aborted:
+                    raise Bug("computed", f"the prompt of {req.rid} is computed, whose client has aborted it")
+        if HAS_STATES:
+            self.states.compute(batch, ends)
         places = [end - len(req.origin_input_ids) for req, end in zip(batch.reqs, ends, strict=True)]
         tokens = [answer(req.rid, place) for req, place in zip(batch.reqs, places, strict=True)]
         batch.output_ids = torch.tensor(tokens, dtype=torch.int64)
@@ -195,12 +168,6 @@ def name_of(number: int) -> str:
     return f"request-{number:04d}"
 
 
-def answer(rid: str, place: int) -> int:
-    """The token that the model samples for a request at a place of its output."""
-    tokens = ANSWERS.get(rid, [])
-    return tokens[place] if 0 <= place < len(tokens) else 7 + max(0, place)
-
-
 class Engine:
     """The scheduler with its memory, and its clients."""
 
@@ -209,17 +176,22 @@ class Engine:
         args = server_args.ServerArgs(**SERVER_ARGS)
         server_args.set_global_server_args_for_scheduler(args)
         get_parallel()._overrides.update(pp_rank=0, tp_rank=0, attn_tp_rank=0)
-        one: Any = Scheduler(**SETTINGS, requests={}, waiting_queue=[], server_args=args)
+        one: Any = Scheduler(**SETTINGS, server_args=args)
         self.scheduler = one
-        rows = memory_pool.ReqToTokenPool(
-            size=one.max_running_requests, max_context_len=MAX_CONTEXT_LEN, device="cpu", enable_memory_saver=False
-        )
+        of_rows = {"size": one.max_running_requests, "max_context_len": MAX_CONTEXT_LEN, "device": "cpu"}
+        if HAS_STATES:
+            rows: Any = rows_with_states(args, **of_rows)
+            one.states = States(rows)
+        else:
+            rows = memory_pool.ReqToTokenPool(**of_rows, enable_memory_saver=False)
         self.pools: dict[str, Any] = {}
-        memory = {"req_to_token_pool": rows, "token_to_kv_pool_allocator": self._allocator()}
+        memory = {"req_to_token_pool": rows, "token_to_kv_pool_allocator": self._allocator(rows)}
         self.tokens = {name: pool.available_size() for name, pool in self.pools.items()}
         components = [ComponentType.FULL]
         if IS_HYBRID:
             components.append(ComponentType.SWA)
+        if HAS_STATES:
+            components.append(ComponentType.MAMBA)
         params = CacheInitParams(
             disable=args.disable_radix_cache,
             **memory,
@@ -228,6 +200,7 @@ class Engine:
             chunked_prefill_size=one.chunked_prefill_size,
             tree_components=tuple(components),
             tree_core_backend="python",
+            **TREE,
         )
         self.tree = UnifiedRadixCache(params=params)
         self.tree.pretty_print = silent
@@ -239,10 +212,11 @@ class Engine:
                 entry.host_pool.load_to_device_per_layer = silent
         self.sessions = session_controller.SessionController(self.tree)
         vars(one).update(memory, tree_cache=self.tree, session_controller=self.sessions)
-        self.aborted: set[str] = set()
+        self.ended: set[str] = set()
+        self.on_host: set[int] = set()  # the hashes of the pages on the host, by the events
         self._set_up()
 
-    def _allocator(self) -> Any:
+    def _allocator(self, rows: Any) -> Any:
         """The allocator over the pools of KV, which it fills in."""
         num_tokens = self.scheduler.full_tokens_per_layer
         of_pool = {"dtype": torch.float32, "head_num": 1, "head_dim": 2, "device": "cpu"}
@@ -250,12 +224,16 @@ class Engine:
         if IS_HYBRID:
             of_window = {"size_swa": self.scheduler.swa_tokens_per_layer, "page_size": PAGE_SIZE}
             layers = {"swa_attention_layer_ids": [0], "full_attention_layer_ids": [1]}
-            pool = SWAKVPool(size=num_tokens, **of_window, **layers, **of_pool)
+            pool: Any = SWAKVPool(size=num_tokens, **of_window, **layers, **of_pool)
             allocator = SWATokenToKVPoolAllocator(kvcache=pool, **of_window, **sizes)
             self.pools = {"full ": allocator.full_attn_allocator, "SWA ": allocator.swa_attn_allocator}
         else:
-            sized = {"page_size": PAGE_SIZE, "layer_num": 1, "enable_memory_saver": False}
-            pool = memory_pool.MHATokenToKVPool(num_tokens, **sized, **of_pool)
+            sized: dict[str, Any] = {"page_size": PAGE_SIZE, "enable_memory_saver": False}
+            if HAS_STATES:
+                sized |= {"full_attention_layer_ids": [1], "mamba_pool": rows.mamba_pool}
+                pool = memory_pool.HybridLinearKVPool(num_tokens, **sized, **of_pool)
+            else:
+                pool = memory_pool.MHATokenToKVPool(num_tokens, **sized, layer_num=1, **of_pool)
             if PAGE_SIZE == 1:
                 allocator = TokenToKVPoolAllocator(kvcache=pool, **sizes)
             else:
@@ -274,11 +252,10 @@ class Engine:
             vocab_size=1 << 30,
             swa_max_total_num_tokens=one.swa_tokens_per_layer,
             effective_logical_max_total_num_tokens=one.max_total_num_tokens,
+            hf_text_config=Missing(mamba_chunk_size=STATE_CHUNK_LEN),
         )
         informing = Silent(
-            **dict.fromkeys(
-                ("has_waiting_grammars", "pending_member_rows", "_get_num_pending_tokens"), lambda *_, **__: 0
-            ),
+            **dict.fromkeys(COUNTING, lambda *_, **__: 0),
             **dict.fromkeys(SAME, lambda batch=None, *_, **__: batch),
             **dict.fromkeys(("enable_metrics", "num_retracted_reqs", "current_scheduler_metrics_enabled"), 0),
             **dict.fromkeys(("is_stats_logging_rank", "num_generated_tokens", "forward_ct_decode"), 0),
@@ -314,7 +291,7 @@ class Engine:
     def _take(self, message: Any, req: Any = None) -> None:
         """Only a request that is aborted is sent like this."""
         if req is not None:
-            self.aborted.add(req.rid)
+            self.scheduler.aborted.add(req.rid)
 
     def loop(self, calls: Iterator[None]) -> None:
         """The event loop of the scheduler; before each of its iterations it makes the calls up to the next `yield`."""
@@ -324,6 +301,7 @@ class Engine:
                 raise Ended
             CLOCK.now_s += STEP_S
             self.sessions.maybe_reap(CLOCK.now_s)
+            self._look()
             return []
 
         self.scheduler.ingest_requests = ingest
@@ -354,7 +332,34 @@ class Engine:
                 if uncached and req.rid == name_of(number):
                     req.skip_radix_cache_insert = True  # as `Req` does with positional_embed_overrides
 
+    def _look(self) -> None:
+        """At what an iteration has left."""
+        if CACHED:
+            for rid, req in self.scheduler.requests.items():
+                if req.finished() and rid not in self.ended | self.scheduler.aborted:
+                    self.ended.add(rid)
+                    tokens = [*req.origin_input_ids, *req.output_ids[:-1]]
+                    key = RadixKey(array("q", tokens), req.extra_key)
+                    cached = self.tree.match_prefix(MatchPrefixParams(key=key)).device_prefix_len
+                    if cached < len(tokens) // PAGE_SIZE * PAGE_SIZE:
+                        what = f"of its {len(tokens)} tokens with KV only the first {cached} are cached"
+                        raise Bug("cached", f"{rid} has ended, and {what}")
+        if HAS_EVENTS:
+            for event in self.tree.take_events():
+                if getattr(event, "medium", None) == StorageMedium.CPU:
+                    stores = hasattr(event, "token_ids")
+                    (self.on_host.update if stores else self.on_host.difference_update)(event.block_hashes)
+            nodes, held = [self.tree.root_node], 0
+            for node in nodes:
+                nodes += node.children.values()
+                if node.component_data[ComponentType.FULL].host_value is not None:
+                    held += len(node.key) // PAGE_SIZE
+            if len(self.on_host) > held:
+                raise Bug("events", f"the events report {len(self.on_host)} pages on the host, which has {held}")
+
     def abort(self, number: int) -> None:
+        if COMPUTED:
+            self.scheduler.aborted.add(name_of(number))
         self.scheduler.abort_request(Missing(rid=name_of(number), abort_all=False))
 
     def abort_all(self) -> None:
@@ -383,7 +388,7 @@ class Engine:
 
     def _unfinished(self) -> list[str]:
         requests = self.scheduler.requests.items()
-        return [rid for rid, req in requests if rid not in self.aborted and not req.finished()]
+        return [rid for rid, req in requests if rid not in self.scheduler.aborted and not req.finished()]
 
     def finish(self) -> Iterator[None]:
         """All requests end, and when the sessions are closed, all memory becomes free."""

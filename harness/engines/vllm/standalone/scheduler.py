@@ -6,14 +6,15 @@ which needs weights, and samples what ANSWERS says; and what copies KV, which ne
 
 import json
 import os
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
+    KVEventsConfig,
     KVTransferConfig,
     ModelConfig,
     ParallelConfig,
@@ -21,12 +22,18 @@ from vllm.config import (
     SpeculativeConfig,
     VllmConfig,
 )
+from vllm.distributed.kv_events import BlockRemoved, BlockStored
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, SupportsHMA
 from vllm.model_executor.models import ModelRegistry
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash, resolve_kv_cache_block_sizes
+from vllm.v1.core.kv_cache_utils import (
+    get_request_block_hasher,
+    init_none_hash,
+    maybe_convert_block_hash,
+    resolve_kv_cache_block_sizes,
+)
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
@@ -57,12 +64,14 @@ NUM_BLOCKS = 97  # with the null block
 MODEL: dict[str, Any] = {"max_model_len": 512}
 SCHEDULER: dict[str, Any] = {"max_num_seqs": 4, "max_num_batched_tokens": 64, "policy": "fcfs"}
 CACHE: dict[str, Any] = {"block_size": 16, "enable_prefix_caching": True}
+RETENTION: dict[str, Any] = {}  # of KVCacheConfig
 ASYNCHRONOUS = False
 RUNNER_V2 = ""  # VLLM_USE_V2_MODEL_RUNNER
 CONNECTOR: dict[str, Any] = {}  # of KVTransferConfig
 EXTERNAL_LEN = 0  # so many tokens of each prompt are in the store of the connector
 DRAFTER = ""
-LOADS = COPIES = HAS_WINDOWS = HAS_STATES = HAS_HASHES = HAS_PAUSE = WAITS_FOR_EMPTY = False
+LOADS = SAVES = COPIES = HAS_WINDOWS = HAS_STATES = HAS_HASHES = HAS_PAUSE = HAS_STREAMS = HAS_EVENTS = False
+WAITS_FOR_EMPTY = False
 MAX_STEPS = 200
 
 
@@ -108,9 +117,9 @@ def vllm_config() -> Any:
     config: dict[str, Any] = {"architectures": ["TinyModel"], "model_type": "llama", "torch_dtype": "float32"}
     config |= {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2}
     config |= {"num_hidden_layers": 2, "vocab_size": 1 << 20, "max_position_embeddings": 1 << 20}
-    folder = tempfile.mkdtemp()
-    Path(folder, "config.json").write_text(json.dumps(config))
-    model = ModelConfig(model=folder, dtype="float32", skip_tokenizer_init=True, **MODEL)
+    with TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(config))
+        model = ModelConfig(model=folder, dtype="float32", skip_tokenizer_init=True, **MODEL)
     parts: dict[str, Any] = {}
     if DRAFT_LEN:
         parts["speculative_config"] = SpeculativeConfig(
@@ -125,6 +134,8 @@ def vllm_config() -> Any:
         CONNECTOR.update(kv_connector=StoreConnector.__name__, kv_connector_module_path=__name__)
     if CONNECTOR:
         parts["kv_transfer_config"] = KVTransferConfig(**CONNECTOR)
+    if HAS_EVENTS:
+        parts["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
     whole = VllmConfig(
         model_config=model,
         scheduler_config=SchedulerConfig(enable_chunked_prefill=True, is_encoder_decoder=False, **MODEL, **SCHEDULER),
@@ -140,11 +151,11 @@ def vllm_config() -> Any:
 
 def kv_cache_config() -> Any:
     groups = [KVCacheGroupSpec([str(number)], spec(*group)) for number, group in enumerate(GROUPS)]
-    tensors = []
+    tensors: list[Any] = []
     if COPIES:
         layers = [str(number) for number in range(len(GROUPS))]
         tensors = [KVCacheTensor(size=4096 * NUM_BLOCKS, layers=layers, layer_stride=0, block_stride=0)]
-    return KVCacheConfig(num_blocks=NUM_BLOCKS, kv_cache_tensors=tensors, kv_cache_groups=groups)
+    return KVCacheConfig(num_blocks=NUM_BLOCKS, kv_cache_tensors=tensors, kv_cache_groups=groups, **RETENTION)
 
 
 def spec(window: int | None, size: int) -> Any:
@@ -166,6 +177,7 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):
         super().__init__(vllm_config, role, kv_cache_config)
         self.loads: list[Load] = []
         self.starts: dict[str, int] = {}
+        self.saves: list[str] = []
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         prompt_len, size = request.num_prompt_tokens, max(size for _, size in GROUPS)
@@ -182,12 +194,16 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):
             tables = [list(group) for group in blocks.get_block_ids()]
             self.loads.append(Load(request, range(start, start + num_external_tokens), tables))
 
-    def build_connector_meta(self, scheduler_output: Any) -> list[Load]:
-        loads, self.loads = self.loads, []
-        return loads
+    def build_connector_meta(self, scheduler_output: Any) -> list[Load | str]:
+        """The loads that begin, and the requests whose KV is sent to the store."""
+        begun: list[Load | str] = [*self.loads, *self.saves]
+        self.loads, self.saves = [], []
+        return begun
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
-        return False, None
+        if SAVES:
+            self.saves += [request.request_id] * any(block_ids)
+        return SAVES and any(block_ids), None
 
     request_finished_all_groups = request_finished
 
@@ -197,6 +213,34 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):
     def start_load_kv(self, *args: Any, **kwargs: Any) -> None: ...
 
     wait_for_layer_load = save_kv_layer = wait_for_save = start_load_kv
+
+
+class Router:
+    """Follows the events of the scheduler, which say which blocks of full attention are cached."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.requests: list[Any] = []
+        self.hashes: set[Any] = set()
+        scheduler.kv_event_publisher.publish = self.publish
+
+    def publish(self, batch: Any) -> None:
+        for event in batch.events:
+            if isinstance(event, BlockStored):
+                self.hashes.update(event.block_hashes)
+            elif isinstance(event, BlockRemoved):
+                self.hashes.difference_update(event.block_hashes)
+            else:
+                self.hashes.clear()
+
+    def check(self) -> None:
+        """The cached blocks of each request are known."""
+        for request in self.requests:
+            cached = self.scheduler.kv_cache_manager.get_computed_blocks(request)[1] // CACHE["block_size"]
+            for number, key in enumerate(request.block_hashes[:cached]):
+                if maybe_convert_block_hash(key) not in self.hashes:
+                    what = f"block {number} of the prompt of request {request.request_id}"
+                    raise Bug("events", f"{what} is cached, and by the events it is not")
 
 
 class Engine:
@@ -216,29 +260,34 @@ class Engine:
         self.clients: dict[str, list[int]] = {}
         init_none_hash(sha256)
         self.hasher: Any = None
+        if HAS_EVENTS:
+            self.router = Router(self.scheduler)
         if HAS_HASHES:
             self.hasher = get_request_block_hasher(hash_size, sha256)
         if LOADS:
             self.loads = Loads(self.runner.memory)
         if COPIES:
             self.connector = KVConnectorFactory.create_connector(config, KVConnectorRole.WORKER, cache)
-            self.copier = self.connector.connector_worker.worker = Copier()
+            self.copier = self.connector.connector_worker.worker = Copier(self.runner.memory)
 
-    def add(
-        self, request_id: str, prompt: list[int], priority: int = 0, cache_salt: str | None = None, **sampling: Any
-    ) -> None:
+    def add(self, request_id: str, prompt: list[int], **further: Any) -> None:
+        """A request, or further input for one that is resumable; what is further is of its sampling, too."""
+        names = ("priority", "cache_salt", "resumable")
+        of_request = {name: further.pop(name) for name in names if name in further}
         lens = self.runner.prompt_lens
         request = Request(
             request_id=request_id,
             prompt_token_ids=prompt,
-            sampling_params=SamplingParams(**sampling, ignore_eos=True, temperature=0.0, detokenize=False),
+            sampling_params=SamplingParams(**further, ignore_eos=True, temperature=0.0, detokenize=False),
             pooling_params=None,
             arrival_time=float(len(lens)),
-            priority=priority,
-            cache_salt=cache_salt,
             block_hasher=self.hasher,
+            **of_request,
         )
-        lens[request_id], self.runner.memory.salts[request_id] = len(prompt), cache_salt
+        lens.setdefault(request_id, len(prompt))
+        self.runner.memory.salts[request_id] = request.cache_salt
+        if HAS_EVENTS:
+            self.router.requests.append(request)
         self.scheduler.add_request(request)
 
     def abort(self, request_ids: list[str]) -> None:
@@ -273,12 +322,11 @@ class Engine:
         in_flight = {entry.request_id for batch in self.batches for entry in batch.entries}
         entries, report = self.runner.entries(output, in_flight), None
         if COPIES:
-            self.copier.launched += 1
             report = self.copied(output)
         if LOADS:
             if EXTERNAL_LEN:
-                for load in output.kv_connector_metadata:
-                    self.loads.begin(load)
+                for one in output.kv_connector_metadata:
+                    self.loads.begin(one)
             else:  # as NixlConnector
                 report = self.loads.pass_batch() or KVConnectorOutput()
                 for rid, meta in output.kv_connector_metadata.reqs_to_recv.items():
@@ -291,7 +339,13 @@ class Engine:
         connector = self.connector
         connector.handle_preemptions(output.kv_connector_metadata)
         connector.bind_connector_metadata(output.kv_connector_metadata)
-        connector.start_load_kv(None)
+        loads_first = getattr(output, "has_sync_kv_loads", True)
+        self.copier.launched += 1  # behind the copies of states
+        if loads_first:
+            connector.start_load_kv(None)
+        self.copier.launched += 1
+        if not loads_first:
+            connector.start_load_kv(None)
         connector.wait_for_save()
         sent, received = connector.get_finished(output.finished_req_ids)
         meta = connector.build_connector_worker_meta()
@@ -301,9 +355,17 @@ class Engine:
     def complete(self) -> None:
         """The oldest batch has been computed: its tokens go to the scheduler, and from there to the clients."""
         output, entries, report = self.batches.pop(0)
+        for copy in getattr(output, "kv_cache_block_copies", None) or ():
+            self.runner.memory.copy(copy.src_block_id, copy.dst_block_id)
+        if HAS_STATES:
+            if not DRAFT_LEN:
+                self.runner.move_states(entries)
         if COPIES:
             self.copier.computed += 1
+            self.copier.make()
         sampled = [self.runner.compute(entry) for entry in entries]
+        if COPIES:
+            self.copier.computed += 1
         if EXTERNAL_LEN:
             report = self.loads.pass_batch()
         ids = [entry.request_id for entry in entries]
@@ -318,27 +380,38 @@ class Engine:
         )
         for of_client in self.scheduler.update_from_output(output, result).values():
             for one in of_client.outputs:
+                if HAS_STREAMS:
+                    continue
                 tokens = self.clients.setdefault(one.request_id, [])
                 tokens += one.new_token_ids
                 expected = [answer(one.request_id, place) for place in range(len(tokens))]
                 if tokens != expected:
                     what = f"gets {tokens}, the model has sampled {expected}"
                     raise Bug("tokens", f"the client of request {one.request_id} {what}")
+        if HAS_EVENTS:
+            self.router.check()
         if DRAFT_LEN and not ASYNCHRONOUS:
             going_on = [request_id for request_id, tokens in zip(ids, sampled, strict=True) if tokens]
             drafts = [self.runner.drafts[request_id] for request_id in going_on]
             if entries:
                 self.scheduler.update_draft_token_ids(DraftTokenIds(going_on, drafts))
 
+    def unfinished(self) -> bool:
+        """Whether a request waits for anything but its client."""
+        if HAS_STREAMS:
+            waits = RequestStatus.WAITING_FOR_STREAMING_REQ
+            return any(one.status != waits and not one.is_finished() for one in self.scheduler.requests.values())
+        return bool(self.scheduler.has_unfinished_requests())
+
     def finish(self) -> None:
         """All requests end, and all blocks become free."""
         if HAS_PAUSE:
             self.resume()
         steps = 0
-        while self.scheduler.has_unfinished_requests() and steps < MAX_STEPS:
+        while self.unfinished() and steps < MAX_STEPS:
             self.step(1)
             steps += 1
-        if self.scheduler.has_unfinished_requests():
+        if self.unfinished():
             stuck = [
                 f"request {one.request_id}: {one.status.name}, {one.num_computed_tokens} tokens computed"
                 for one in self.scheduler.requests.values()
@@ -346,6 +419,9 @@ class Engine:
             free = f"with {self.pool.get_num_free_blocks()} of {NUM_BLOCKS - 1} blocks free"
             what = f"after {MAX_STEPS} more steps requests are unfinished, {free}: {'; '.join(stuck)}"
             raise Bug("unfinished", what)
+        if HAS_STREAMS:  # they end with their input
+            for request_id in list(self.scheduler.requests):
+                self.add(request_id, [0], max_tokens=1)
         for _ in range(MAX_STEPS):
             if self.scheduler.has_requests() or self.batches:
                 self.step(1)

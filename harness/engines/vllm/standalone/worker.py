@@ -10,6 +10,7 @@ from vllm.v1.outputs import KVConnectorOutput
 from swarden.harness.kit.standalone import Bug
 
 GROUPS: list[tuple[int | None, int]] = [(None, 16)]  # of layers: window (None: full attention, 0: Mamba), block size
+SAVES = False
 IN_BACKGROUND = False  # loads are made while other requests run
 FAILED_LOADS: list[int] = []  # the numbers of the loads, from 1 on
 LATE_LOADS: list[int] = []
@@ -17,6 +18,7 @@ DRAFT_LEN = 0
 RIGHT: list[int] = []  # how many drafts of each proposal are right, in order; then none
 ANSWERS: dict[str, list[int]] = {}  # of the model, by request
 READS = False
+CHUNK_BLOCKS = 1  # of the device, in a chunk of CPU memory
 KV = tuple[int, str | None, tuple[int, ...]]  # in place of the KV of a token: its group, the salt, all tokens up to it
 
 
@@ -52,21 +54,32 @@ class Memory:
         for position in positions:
             for group, (window, size) in enumerate(GROUPS):
                 index = position // size
-                if window != 0 and index < len(tables[group]) and tables[group][index]:
+                if index < len(tables[group]) and tables[group][index]:
                     kv = (group, self.salts[request_id], tuple(tokens[: position + 1]))
-                    self.kv[tables[group][index], position % size] = kv
+                    self.kv[tables[group][index], position % size if window != 0 else 0] = kv  # one state a block
 
-    def read(self, entry: Entry, start: int, tokens: list[int]) -> None:
-        """Read what an entry sees in each group, which must be the KV of its own tokens, in blocks of its own."""
+    def copy(self, source: int, target: int) -> None:
+        self.kv.update({(target, offset): kv for (block, offset), kv in self.kv.items() if block == source})
+
+    def read(self, entry: Entry, start: int, tokens: list[int], moved: bool | None = None) -> None:
+        """Read what an entry sees in each group, which must be the KV of its own tokens, in blocks of its own.
+
+        Of states, that behind the token before it, which is overwritten, or moved to another block before all loads.
+        """
         rid, end = entry.request_id, start + entry.num_tokens
         for group, (window, size) in enumerate(GROUPS):
             table, first = entry.tables[group], max(0, start - window + 1) if window else 0
-            for position in range(first, end if window != 0 else 0):
+            if window == 0:
+                is_read = moved == ((start - 1) // size != (end - 1) // size)
+                positions = range(max(0, start - 1), start if is_read else 0)
+            else:
+                positions = range(first, end if moved is None else 0)
+            for position in positions:
                 block = table[position // size] if position // size < len(table) else None
                 where = "the null block" if block == 0 else f"block {block}"
                 place = f"token {position} of group {group} is read from {where}"
                 reads = f"request {rid} computes tokens {start} to {end}: {place}"
-                kv = self.kv.get((block or 0, position % size))
+                kv = self.kv.get((block or 0, position % size if window != 0 else 0))
                 if kv != (group, self.salts[rid], tuple(tokens[: position + 1])):
                     what = "nothing" if kv is None else f"KV of {len(kv[2])} tokens of group {kv[0]}"
                     raise Bug("read", f"{reads}, which holds {what}")
@@ -113,12 +126,20 @@ class Runner:
             entries.append(Entry(rid, start, count, num_drafts, tables[rid], held))
         return entries
 
+    def move_states(self, entries: Sequence[Entry]) -> None:
+        if READS:
+            for entry in entries:
+                start = self.ends[entry.request_id] if entry.start is None else entry.start
+                self.memory.read(entry, start, self.tokens[entry.request_id], moved=True)
+
     def compute(self, entry: Entry) -> list[int]:
         """The tokens that are sampled for an entry of a batch."""
         rid, tokens = entry.request_id, self.tokens[entry.request_id]
         start = self.ends[rid] if entry.start is None else entry.start
         end, drafts = start + entry.num_tokens, [*self.drafts.get(rid, []), *[0] * entry.num_drafts][: entry.num_drafts]
         if READS:
+            if not DRAFT_LEN:
+                self.memory.read(entry, start, tokens, moved=False)
             self.memory.write(rid, entry.tables, tokens + drafts, range(start, end))
             self.memory.read(entry, start, tokens + drafts)
         self.ends[rid] = end
@@ -151,8 +172,12 @@ class Loads:
     def __init__(self, memory: Memory) -> None:
         self.memory, self.num_begun = memory, 0
         self.under_way: list[Load] = []
+        self.saves: dict[str, int] = {}  # the batches until each ends
 
-    def begin(self, load: Load) -> None:
+    def begin(self, load: Load | str) -> None:
+        if isinstance(load, str):
+            self.saves[load] = 2
+            return
         self.num_begun += 1
         load.fails = self.num_begun in FAILED_LOADS
         load.batches = 6 if self.num_begun in LATE_LOADS else 2
@@ -175,29 +200,66 @@ class Loads:
                     self.write(load)
         ended = [load for load in self.under_way if load.batches <= 0]
         self.under_way = [load for load in self.under_way if load.batches > 0]
+        self.saves = {rid: batches - 1 for rid, batches in self.saves.items()}
+        sent = {rid for rid, batches in self.saves.items() if not batches}
         reports: dict[str, Any] = {"finished_recving": {load.request.request_id for load in ended}}
+        if SAVES:
+            reports["finished_sending"] = sent
         if FAILED_LOADS:
             reports["failed_recving"] = {load.request.request_id for load in ended if load.fails}
-        return KVConnectorOutput(**reports) if ended else None
+        return KVConnectorOutput(**reports) if ended or sent else None
+
+
+class Copy(NamedTuple):
+    number: int
+    after: int  # of the batches launched
+    device: Any
+    host: Any
+    to_host: bool
 
 
 class Copier(OffloadingWorker):
     """A copy to or from CPU memory ends behind the batches that were launched before it."""
 
-    def __init__(self) -> None:
-        self.jobs: list[tuple[int, int]] = []
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.jobs: list[Copy] = []
+        self.made: list[Copy] = []
         self.launched = self.computed = 0
+        self.host: dict[tuple[int, int], dict[int, KV]] = {}  # the KV of the blocks of each chunk
 
-    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False) -> bool:
-        self.jobs.append((job_id, self.launched))
+    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        self.jobs.append(Copy(job_id, self.launched, src_spec, dst_spec, to_host=True))
         return True
 
-    submit_load = submit_store
+    def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False) -> bool:
+        self.jobs.append(Copy(job_id, self.launched, dst_spec, src_spec, to_host=False))
+        return True
 
     def get_finished(self) -> list[Any]:
-        ended = [job for job, after in self.jobs if after <= self.computed]
+        self.make()
+        ended = [job for job in self.jobs if job.after <= self.computed]
         self.jobs = self.jobs[len(ended) :]
-        return [TransferResult(job_id=job, success=True) for job in ended]
+        return [TransferResult(job_id=job.number, success=True) for job in ended]
+
+    def make(self) -> None:
+        """Make the copies behind what has been computed."""
+        if READS:
+            for job in [one for one in self.jobs if one.after <= self.computed and one not in self.made]:
+                self.made.append(job)
+                self.copy(job)
+
+    def copy(self, job: Copy) -> None:
+        chunks, blocks = job.host.block_ids.tolist(), iter(job.device.block_ids.tolist())
+        for count, first in zip(job.device.group_sizes, job.device.block_indices, strict=True):
+            skipped = first % CHUNK_BLOCKS
+            for number in range(skipped, skipped + count):
+                block, place = next(blocks), (chunks[number // CHUNK_BLOCKS], number % CHUNK_BLOCKS)
+                if job.to_host:
+                    self.host[place] = {key[1]: kv for key, kv in self.memory.kv.items() if key[0] == block}
+                else:
+                    self.memory.kv.update({(block, offset): kv for offset, kv in self.host.get(place, {}).items()})
+            chunks = chunks[-(-(skipped + count) // CHUNK_BLOCKS) if count else 0 :]
 
     def wait(self, job_ids: Any) -> None: ...
 
