@@ -107,11 +107,12 @@ class Expectation:
 class Computed:
     """The blocks that a request has had since its first pass began at `start`: by component and index its unit.
 
-    The unit is 0 if the cache has lost the block since.
+    The unit is 0 if the cache has lost the block since.  `units` are all that were ever there.
     """
 
     start: int
     blocks: dict[tuple[int, int], int] = field(default_factory=dict)
+    units: set[int] = field(default_factory=set)
 
 
 @dataclass

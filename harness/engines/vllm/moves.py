@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
+from operator import attrgetter, ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.kit.locks import LockMove, watch_locks
-from swarden.harness.kit.owners import Owners, UnitFacts, Worker, pool_view
+from swarden.harness.kit.owners import CountedUnits, Owners, UnitFacts, Worker
 from swarden.invariants.events import (
     BACKUP_KIND,
     HANDOVER_KIND,
@@ -46,11 +48,30 @@ class CountedPool(NamedTuple):
     num_free: int
 
 
+class Table(NamedTuple):
+    """A table of blocks as it was read: its owner, and what each block says of itself, from its id on."""
+
+    owner: Owner = FREE
+    blocks: Sequence[tuple[Any, ...]] = ()
+
+    def differing(self, other: "Table") -> Iterator[tuple[Any, ...]]:
+        """The blocks that are not in both tables, at the same place, with the same owner."""
+        differ = [*map(ne, self.blocks, other.blocks)] if self.owner == other.owner else []
+        for blocks in (self.blocks, other.blocks):
+            yield from compress(blocks, differ)
+            yield from blocks[len(differ) :]
+
+
+NO_TABLE = Table()
+
+
 class Moves:
     """The owner of each block by the moves so far, all of which are reported.
 
     A block belongs to the request that took it until it is hashed, then to the cache.  Hashes are given when a pass is
     scheduled, before it writes: the change of hands is reported by `settle`, after the writes.
+
+    A look reads the tables, and the blocks that the calls of the pool have marked; an audit reads all blocks.
     """
 
     def __init__(
@@ -64,7 +85,18 @@ class Moves:
         self._built, self._report, self._owner, self._held = built, report, owner, held
         self._beside: Moves | None = None
         self._name = POOL if built.manager is not None else HOST_POOL
-        self._owners = Owners(self._name, {block.block_id: FREE for block in built.pool.blocks[1:]})
+        units = range(1, len(built.pool.blocks))
+        self._owners, self._counted = Owners(self._name, dict.fromkeys(units, FREE)), CountedUnits(self._name, "block")
+        self._facts, self._marked = (
+            dict[int, UnitFacts](),
+            set(units),
+        )  # blocks that may have changed since the last look
+        self._unsettled, self._unseen = set[int](), set[int]()
+        self._copied = set[int]()  # the blocks of copies and deferred frees, at the last look
+        self.tables: Mapping[tuple[int, str], Table] = {}  # at the last look, by group and request
+        self.missed = set[int]()  # blocks that an audit has found to have changed without a mark
+        tokens = ["_block_hash_num_tokens"] if hasattr(built.pool.blocks[0], "_block_hash_num_tokens") else []
+        self._read = attrgetter("block_id", "ref_cnt", "_block_hash", *tokens)
         self._worker = Worker(report, kept=KEPT)
         self.outside: list[Any] = []  # blocks that no part of the engine holds
         pool, manager = built.pool, built.manager
@@ -72,8 +104,12 @@ class Moves:
             ("get_new_blocks", self._take),
             ("free_blocks", self._free),
             ("_maybe_evict_cached_block", self._evict),
+            ("touch", self._mark),
+            ("unpin_blocks", self._mark),
+            ("reset_prefix_cache", self._mark_all),
         ):
-            built.wrap(pool, name, wrapper)
+            if hasattr(pool, name):
+                built.wrap(pool, name, wrapper)
         for name in ("allocate_slots", "free") if manager is not None else ():
             built.wrap(manager, name, self._for_a_request)
         if hasattr(manager, "pop_blocks_for_free"):
@@ -124,8 +160,10 @@ class Moves:
     @property
     def pools(self) -> tuple[CountedPool, ...]:
         """The pool, and that of the CPU memory."""
+        self._look()
+        changed, self._unseen = self._unseen, set()
         queue = self._free_queue()
-        view = pool_view(self._name, "block", self.facts(), queue, self._fences())
+        view = self._counted.view(self._facts, changed, queue, self._fences())
         view = replace(view, outlasts_drains=self._built.manager is None)
         num_free = self._built.pool.get_num_free_blocks() - (len(queue) - len(view.free))
         return (CountedPool(view, num_free), *(() if self._beside is None else self._beside.pools))
@@ -155,39 +193,64 @@ class Moves:
 
     def settle(self) -> Iterator[NamedTuple]:
         """The events of the blocks that changed hands without a take or a free."""
-        now = {unit: owner for unit, facts in self.facts().items() if (owner := facts.owner) is not None}
-        yield from self._owners.settle(now)
+        self._look()
+        changed, self._unsettled = self._unsettled, set()
+        owners = [(unit, self._facts[unit].owner) for unit in sorted(changed)]
+        yield from self._owners.settle({unit: owner for unit, owner in owners if owner is not None})
         if self._beside is not None:
             yield from self._beside.settle()
 
-    def facts(self) -> Mapping[int, UnitFacts]:
-        """The facts of each block, from the tables and the pool; a block has a holder for each place in a table.
+    def audit(self) -> None:
+        """Look at all blocks, and keep those in `missed` that have changed without a mark."""
+        self._look()
+        before, marked = dict(self._facts), set(self._facts)
+        self._marked.update(marked)
+        self._look()
+        self.missed.update([unit for unit in marked if self._facts[unit] != before[unit]])
 
-        The readers that a connector counts are those of its copies, which are left out.
+    def _look(self) -> None:
+        """Find the facts of the marked blocks, of those in copies, and of those that a table has or had in another way.
+
+        A block has a holder for each place in a table.  The readers that a connector counts are those of its copies,
+        which are left out.
         """
+        before, self.tables = self.tables, self._walk()
+        marked, self._marked = self._marked, set()
+        for key in before.keys() | self.tables.keys():
+            was, now = before.get(key, NO_TABLE), self.tables.get(key, NO_TABLE)
+            if was != now:
+                marked.update([block[0] for block in was.differing(now)])
+        copies, copied_before = list(self._held()), self._copied
+        deferred = [block for _, blocks in self._deferred for block in blocks]
+        self._copied = {*[block for block, _ in copies], *[block.block_id for block in deferred]}
+        marked.update(copied_before, self._copied, self._facts if self._built.manager is None else ())
+        marked.discard(0)
         holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
         begun = set[int]()  # blocks that are cached by their first tokens, so that a request still writes them
-        for table in self._built.tables:
-            for rid, blocks in table.req_to_blocks.items():
-                owner = self._owner(self._built.number_of(rid)) if blocks else FREE
-                for block in blocks:
-                    if not block.is_null:
-                        holders.setdefault(block.block_id, []).append(owner)
-                        if (getattr(block, "block_hash_num_tokens", None) or 0) % table.block_size:
-                            begun.add(block.block_id)
+        for (group, _), table in self.tables.items() if marked else ():
+            for unit, _, _, *tokens in [block for block in table.blocks if block[0] in marked]:
+                holders.setdefault(unit, []).append(table.owner)
+                if any((count or 0) % self._built.tables[group].block_size for count in tokens):
+                    begun.add(unit)
         held = Counter[int]()
-        for block_id, owner in self._held():
-            held[block_id] += 1
-            holders.setdefault(block_id, [owner])
-        for _, blocks in self._deferred:  # a copy of a block that is written on
-            held.update([one.block_id for one in blocks if one.block_hash is None and one.block_id in holders])
+        for unit, owner in copies:
+            held[unit] += 1
+            holders.setdefault(unit, [owner])
+        # a copy of a block that is written on
+        held.update([one.block_id for one in deferred if one.block_hash is None and one.block_id in holders])
+        for unit in sorted(marked):
+            block, of_block = self._built.pool.blocks[unit], holders.get(unit, ())
+            num_readers = len(of_block) if unit in begun else block.ref_cnt - held[unit]
+            self._facts[unit] = UnitFacts(of_block, num_readers, block.block_hash is not None and unit not in begun)
+        self._unsettled |= marked
+        self._unseen |= marked
+
+    def _walk(self) -> Mapping[tuple[int, str], Table]:
         return {
-            block.block_id: UnitFacts(
-                of_block := holders.get(block.block_id, ()),
-                len(of_block) if block.block_id in begun else block.ref_cnt - held[block.block_id],
-                block.block_hash is not None and block.block_id not in begun,
-            )
-            for block in self._built.pool.blocks[1:]
+            (group, rid): Table(self._owner(self._built.number_of(rid)), [*map(self._read, blocks)])
+            for group, table in enumerate(self._built.tables)
+            for rid, blocks in table.req_to_blocks.items()
+            if blocks
         }
 
     @property
@@ -208,14 +271,25 @@ class Moves:
         self._report(self._owners.free(units, cause="deferred", launch=self._built.scheduler.sched_step_seq))
         return blocks
 
+    def _mark(self, original: Callable[..., Any], blocks: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        marked = list(blocks)
+        self._marked.update([block.block_id for block in marked])
+        return original(marked, *args, **kwargs)
+
+    def _mark_all(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._marked.update(self._facts)
+        return original(*args, **kwargs)
+
     def _take(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         blocks = original(*args, **kwargs)
+        self._marked.update([block.block_id for block in blocks])
         otherwise = Owner(REQUEST_KIND if self._built.manager is not None else BACKUP_KIND)
         self._worker.take(self._owners, [block.block_id for block in blocks], otherwise)
         return blocks
 
     def _free(self, original: Callable[..., Any], ordered_blocks: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
         blocks = list(ordered_blocks)
+        self._marked.update([block.block_id for block in blocks])
         result = original(blocks, *args, **kwargs)
         freed, owner_of = list[int](), self._owners.owner_of
         for block in blocks:
@@ -233,6 +307,7 @@ class Moves:
         return result
 
     def _evict(self, original: Callable[..., Any], block: Any, *args: Any, **kwargs: Any) -> Any:
+        self._marked.add(block.block_id)
         is_evicted = original(block, *args, **kwargs)
         if is_evicted and block.ref_cnt == 0:
             self._report(self._owners.free([block.block_id]))
