@@ -159,8 +159,7 @@ class Moves:
 
     @property
     def pools(self) -> tuple[CountedPool, ...]:
-        """The pool, and that of the CPU memory."""
-        self._look()
+        """The pool, and that of the CPU memory, as the last look found their blocks."""
         changed, self._unseen = self._unseen, set()
         queue = self._free_queue()
         view = self._counted.view(self._facts, changed, queue, self._fences())
@@ -193,7 +192,7 @@ class Moves:
 
     def settle(self) -> Iterator[NamedTuple]:
         """The events of the blocks that changed hands without a take or a free."""
-        self._look()
+        self.look()
         changed, self._unsettled = self._unsettled, set()
         owners = [(unit, self._facts[unit].owner) for unit in sorted(changed)]
         yield from self._owners.settle({unit: owner for unit, owner in owners if owner is not None})
@@ -202,13 +201,13 @@ class Moves:
 
     def audit(self) -> None:
         """Look at all blocks, and keep those in `missed` that have changed without a mark."""
-        self._look()
+        self.look()
         before, marked = dict(self._facts), set(self._facts)
         self._marked.update(marked)
-        self._look()
+        self.look()
         self.missed.update([unit for unit in marked if self._facts[unit] != before[unit]])
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Find the facts of the marked blocks, of those in copies, and of those that a table has or had in another way.
 
         A block has a holder for each place in a table.  The readers that a connector counts are those of its copies,
