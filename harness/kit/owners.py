@@ -10,7 +10,6 @@ from swarden.invariants.events import REQUEST_KIND, TREE, TREE_KIND, Owner
 from swarden.invariants.view import FENCE, FREE, Fence, Holding, PoolView
 
 UNKNOWN = Owner(REQUEST_KIND, 0)  # of a unit that moved and had no owner
-Kind = tuple[Owner, bool, int] | None  # of a unit: its owner, whether it is cached, and then its readers
 
 
 class Owners:
@@ -125,60 +124,38 @@ class UnitFacts(NamedTuple):
             return TREE
         return self.holders[0] if self.holders else None if self.num_readers else FREE
 
-    @property
-    def is_in_use(self) -> bool:
-        return bool(self.holders or self.num_readers)
-
 
 def pool_view(
-    name: str, noun: str, facts: Mapping[int, UnitFacts], free: Sequence[int], fences: Sequence[Fence] = ()
+    name: str,
+    noun: str,
+    facts: Mapping[int, UnitFacts],
+    free: Sequence[int],
+    fences: Sequence[Fence] = (),
+    capacity: int | None = None,
 ) -> PoolView:
-    """A pool whose units are counted: `facts` of each unit, and its free queue in order."""
-    return CountedUnits(name, noun).view(facts, facts, free, fences)
+    """A pool whose units are counted: `facts` of each unit, and its free queue in order.
 
-
-class CountedUnits:
-    """The views of a pool whose units are counted; each costs O(changed units, queue).
+    With a `capacity`, units that nothing holds and counts may be left out of the facts.
 
     A cached unit in the queue is cached and not free, unless it has readers or is in a table.  A law compares the count
     of a unit of the tree with its places in tables; a unit without a place and a count has no owner, and is a leak.
     """
-
-    def __init__(self, name: str, noun: str) -> None:
-        self._name, self._noun = name, noun
-        self._kind_of: dict[int, Kind] = {}
-        self._units: dict[Kind, set[int]] = {}
-        self._holdings: dict[Kind, Holding] = {}
-        self._evictable, self._lost = set[int](), set[int]()
-
-    def view(
-        self, facts: Mapping[int, UnitFacts], changed: Iterable[int], free: Sequence[int], fences: Sequence[Fence] = ()
-    ) -> PoolView:
-        """The pool by the `facts` of each unit, of which only those that have `changed` differ from the last view."""
-        for unit in changed:
-            is_evictable = facts[unit].is_cached and not facts[unit].is_in_use
-            (self._evictable.add if is_evictable else self._evictable.discard)(unit)
-        lost_before, self._lost = self._lost, self._evictable.difference(free)
-        others = set[Kind]()
-        for unit in {*changed, *(self._lost ^ lost_before)}:
-            kind = None if unit in self._lost else _kind(facts[unit])
-            if kind != (before := self._kind_of.get(unit)):
-                self._kind_of[unit] = kind
-                self._units.get(before, set()).discard(unit)
-                self._units.setdefault(kind, set()).add(unit)
-                others |= {before, kind}
-        for one in filter(None, others):
-            if units := self._units[one]:
-                self._holdings[one] = Holding(one[0], sorted(units), one[1], one[2])
-            else:
-                del self._units[one], self._holdings[one]
-        holdings = sorted(self._holdings.values(), key=lambda holding: (not holding.cached, holding.units[0]))
-        queued = [unit for unit in free if unit not in self._evictable]
-        return PoolView(self._name, self._noun, len(facts), queued, fences, holdings)
-
-
-def _kind(facts: UnitFacts) -> Kind:
-    owner = facts.owner
-    if owner == TREE:
-        return TREE, True, facts.num_readers
-    return (owner, False, 0) if owner is not None and facts.holders else None
+    queued, evictable = set(free), set[int]()
+    owned: dict[Owner, list[int]] = {}
+    cached: dict[int, list[int]] = {}
+    for unit, of_unit in sorted(facts.items()):
+        owner, (holders, num_readers, _) = of_unit.owner, of_unit
+        is_in_use = bool(holders or num_readers)
+        if owner == TREE and (is_in_use or unit in queued):
+            cached.setdefault(num_readers, []).append(unit)
+            if not is_in_use:
+                evictable.add(unit)
+        elif owner is not None and holders:
+            owned.setdefault(owner, []).append(unit)
+    holdings = [
+        *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
+        *[Holding(owner, units, False) for owner, units in owned.items()],
+    ]
+    return PoolView(
+        name, noun, capacity or len(facts), [unit for unit in free if unit not in evictable], fences, holdings
+    )

@@ -116,8 +116,8 @@ class VllmFacts(Adapted):
 
     def records(self) -> Sequence[RecordView]:
         tables: dict[str, list[Sequence[tuple[Any, ...]]]] = {}
-        for (group, rid), table in self.moves.tables.items():
-            tables.setdefault(rid, [()] * len(self._groups))[group] = table.blocks
+        for (group, rid, _), blocks in self.moves.tables.items():
+            tables.setdefault(rid, [()] * len(self._groups))[group] = blocks
         return [self._record(rid, groups) for rid, groups in tables.items()]
 
     def _record(self, rid: str, groups: Sequence[Sequence[tuple[Any, ...]]]) -> RecordView:

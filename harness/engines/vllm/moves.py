@@ -1,15 +1,15 @@
 """The blocks that the release's pool hands out, takes back and evicts, with their owners."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import compress
-from operator import attrgetter, ne
+from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.kit.locks import LockMove, watch_locks
-from swarden.harness.kit.owners import CountedUnits, Owners, UnitFacts, Worker
+from swarden.harness.kit.owners import Owners, UnitFacts, Worker, pool_view
 from swarden.invariants.events import (
     BACKUP_KIND,
     HANDOVER_KIND,
@@ -32,6 +32,10 @@ HOST_POOL = "cpu_blocks"
 KEPT = (TREE_KIND, LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # kinds of owners of blocks that no request frees as its own
 
 PRESSURE = Owner(OUTSIDE_KIND)
+NOTHING = UnitFacts((), 0, False)
+Table = tuple[int, str, Owner]  # the group, the request and the owner of a table
+Block = tuple[Any, ...]  # of a table: its id, and what it says of itself
+NO_BLOCK: Block = (0,)
 
 
 class HeldBlock(NamedTuple):
@@ -46,23 +50,6 @@ class CountedPool(NamedTuple):
 
     view: PoolView
     num_free: int
-
-
-class Table(NamedTuple):
-    """A table of blocks as it was read: its owner, and what each block says of itself, from its id on."""
-
-    owner: Owner = FREE
-    blocks: Sequence[tuple[Any, ...]] = ()
-
-    def differing(self, other: "Table") -> Iterator[tuple[Any, ...]]:
-        """The blocks that are not in both tables, at the same place, with the same owner."""
-        differ = [*map(ne, self.blocks, other.blocks)] if self.owner == other.owner else []
-        for blocks in (self.blocks, other.blocks):
-            yield from compress(blocks, differ)
-            yield from blocks[len(differ) :]
-
-
-NO_TABLE = Table()
 
 
 class Moves:
@@ -85,16 +72,15 @@ class Moves:
         self._built, self._report, self._owner, self._held = built, report, owner, held
         self._beside: Moves | None = None
         self._name = POOL if built.manager is not None else HOST_POOL
-        units = range(1, len(built.pool.blocks))
-        self._owners, self._counted = Owners(self._name, dict.fromkeys(units, FREE)), CountedUnits(self._name, "block")
-        self._facts, self._marked = (
-            dict[int, UnitFacts](),
-            set(units),
-        )  # blocks that may have changed since the last look
-        self._unsettled, self._unseen = set[int](), set[int]()
-        self._copied = set[int]()  # the blocks of copies and deferred frees, at the last look
-        self.tables: Mapping[tuple[int, str], Table] = {}  # at the last look, by group and request
-        self.missed = set[int]()  # blocks that an audit has found to have changed without a mark
+        self._all = range(1, len(built.pool.blocks))
+        self._owners, self._facts = Owners(self._name, dict.fromkeys(self._all, FREE)), dict[int, UnitFacts]()
+        self._marked, self._unsettled = (
+            set(self._all),
+            set[int](),
+        )  # blocks that may have changed since a look, a settle
+        self._copied = set[int]()  # the blocks of copies and deferred frees at the last look
+        self.tables: dict[Table, Sequence[Block]] = {}  # at the last look
+        self.missed = set[int]()  # blocks that have changed without a mark, as an audit has found
         tokens = ["_block_hash_num_tokens"] if hasattr(built.pool.blocks[0], "_block_hash_num_tokens") else []
         self._read = attrgetter("block_id", "ref_cnt", "_block_hash", *tokens)
         self._worker = Worker(report, kept=KEPT)
@@ -160,9 +146,8 @@ class Moves:
     @property
     def pools(self) -> tuple[CountedPool, ...]:
         """The pool, and that of the CPU memory, as the last look found their blocks."""
-        changed, self._unseen = self._unseen, set()
         queue = self._free_queue()
-        view = self._counted.view(self._facts, changed, queue, self._fences())
+        view = pool_view(self._name, "block", self._facts, queue, self._fences(), len(self._all))
         view = replace(view, outlasts_drains=self._built.manager is None)
         num_free = self._built.pool.get_num_free_blocks() - (len(queue) - len(view.free))
         return (CountedPool(view, num_free), *(() if self._beside is None else self._beside.pools))
@@ -193,64 +178,64 @@ class Moves:
     def settle(self) -> Iterator[NamedTuple]:
         """The events of the blocks that changed hands without a take or a free."""
         self.look()
-        changed, self._unsettled = self._unsettled, set()
-        owners = [(unit, self._facts[unit].owner) for unit in sorted(changed)]
-        yield from self._owners.settle({unit: owner for unit, owner in owners if owner is not None})
+        changed, self._unsettled = sorted(self._unsettled), set()
+        owners = [self._facts.get(unit, NOTHING).owner for unit in changed]
+        yield from self._owners.settle({unit: owner for unit, owner in zip(changed, owners, strict=True) if owner})
         if self._beside is not None:
             yield from self._beside.settle()
 
     def audit(self) -> None:
         """Look at all blocks, and keep those in `missed` that have changed without a mark."""
         self.look()
-        before, marked = dict(self._facts), set(self._facts)
-        self._marked.update(marked)
+        before = dict(self._facts)
+        self._marked.update(self._all)
         self.look()
-        self.missed.update([unit for unit in marked if self._facts[unit] != before[unit]])
+        self.missed.update([unit for unit in self._all if before.get(unit) != self._facts.get(unit)])
 
     def look(self) -> None:
-        """Find the facts of the marked blocks, of those in copies, and of those that a table has or had in another way.
+        """Find the facts of the blocks that are marked, in copies, or in another place of a table than before.
 
         A block has a holder for each place in a table.  The readers that a connector counts are those of its copies,
         which are left out.
         """
-        before, self.tables = self.tables, self._walk()
+        before, self.tables = (
+            self.tables,
+            {
+                (group, rid, self._owner(self._built.number_of(rid))): [*map(self._read, blocks)]
+                for group, table in enumerate(self._built.tables)
+                for rid, blocks in table.req_to_blocks.items()
+                if blocks
+            },
+        )
         marked, self._marked = self._marked, set()
         for key in before.keys() | self.tables.keys():
-            was, now = before.get(key, NO_TABLE), self.tables.get(key, NO_TABLE)
-            if was != now:
-                marked.update([block[0] for block in was.differing(now)])
-        copies, copied_before = list(self._held()), self._copied
-        deferred = [block for _, blocks in self._deferred for block in blocks]
+            for was, now in zip_longest(before.get(key, ()), self.tables.get(key, ()), fillvalue=NO_BLOCK):
+                if was != now:
+                    marked |= {was[0], now[0]}
+        copies, deferred = list(self._held()), [block for _, blocks in self._deferred for block in blocks]
+        marked |= self._copied
         self._copied = {*[block for block, _ in copies], *[block.block_id for block in deferred]}
-        marked.update(copied_before, self._copied, self._facts if self._built.manager is None else ())
+        marked.update(self._copied, self._all if self._built.manager is None else ())
         marked.discard(0)
         holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
         begun = set[int]()  # blocks that are cached by their first tokens, so that a request still writes them
-        for (group, _), table in self.tables.items() if marked else ():
-            for unit, _, _, *tokens in [block for block in table.blocks if block[0] in marked]:
-                holders.setdefault(unit, []).append(table.owner)
+        for (group, _, owner), blocks in self.tables.items():
+            for unit, _, _, *tokens in [block for block in blocks if block[0] in marked]:
+                holders.setdefault(unit, []).append(owner)
                 if any((count or 0) % self._built.tables[group].block_size for count in tokens):
                     begun.add(unit)
-        held = Counter[int]()
+        held = Counter([unit for unit, _ in copies])
         for unit, owner in copies:
-            held[unit] += 1
             holders.setdefault(unit, [owner])
         # a copy of a block that is written on
         held.update([one.block_id for one in deferred if one.block_hash is None and one.block_id in holders])
-        for unit in sorted(marked):
+        for unit in marked:
             block, of_block = self._built.pool.blocks[unit], holders.get(unit, ())
             num_readers = len(of_block) if unit in begun else block.ref_cnt - held[unit]
             self._facts[unit] = UnitFacts(of_block, num_readers, block.block_hash is not None and unit not in begun)
+            if self._facts[unit] == NOTHING:
+                del self._facts[unit]
         self._unsettled |= marked
-        self._unseen |= marked
-
-    def _walk(self) -> Mapping[tuple[int, str], Table]:
-        return {
-            (group, rid): Table(self._owner(self._built.number_of(rid)), [*map(self._read, blocks)])
-            for group, table in enumerate(self._built.tables)
-            for rid, blocks in table.req_to_blocks.items()
-            if blocks
-        }
 
     @property
     def _deferred(self) -> Iterable[tuple[int, Sequence[Any]]]:
@@ -276,7 +261,7 @@ class Moves:
         return original(marked, *args, **kwargs)
 
     def _mark_all(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._marked.update(self._facts)
+        self._marked.update(self._all)
         return original(*args, **kwargs)
 
     def _take(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ MARKS = {
     "_free": (OF_BLOCKS, lambda built, *_: built.pressure(POOL, 0)),
     "_evict": ("self._marked.add(block.block_id)", lambda _, pool, block: pool.evict_blocks({block.block_id})),
     "_mark": (OF_BLOCKS.replace("blocks", "marked"), lambda _, pool, block: pool.touch([block])),
-    "_mark_all": ("self._marked.update(self._facts)", lambda _, pool, __: pool.reset_prefix_cache()),
+    "_mark_all": ("self._marked.update(self._all)", lambda _, pool, __: pool.reset_prefix_cache()),
 }
 BYPASSES = {
     "hash dropped": lambda _, block: block.reset_hash(),
