@@ -74,10 +74,8 @@ class Moves:
         self._name = POOL if built.manager is not None else HOST_POOL
         self._all = range(1, len(built.pool.blocks))
         self._owners, self._facts = Owners(self._name, dict.fromkeys(self._all, FREE)), dict[int, UnitFacts]()
-        self._marked, self._unsettled = (
-            set(self._all),
-            set[int](),
-        )  # blocks that may have changed since a look, a settle
+        self._marked = set(self._all)  # blocks that may have changed since the last look
+        self._unsettled = set[int]()  # blocks that may have changed hands since the last settle
         self._copied = set[int]()  # the blocks of copies and deferred frees at the last look
         self.tables: dict[Table, Sequence[Block]] = {}  # at the last look
         self.missed = set[int]()  # blocks that have changed without a mark, as an audit has found
@@ -198,16 +196,13 @@ class Moves:
         A block has a holder for each place in a table.  The readers that a connector counts are those of its copies,
         which are left out.
         """
-        before, self.tables = (
-            self.tables,
-            {
-                (group, rid, self._owner(self._built.number_of(rid))): [*map(self._read, blocks)]
-                for group, table in enumerate(self._built.tables)
-                for rid, blocks in table.req_to_blocks.items()
-                if blocks
-            },
-        )
-        marked, self._marked = self._marked, set()
+        before, marked, self._marked = self.tables, self._marked, set()
+        self.tables = {
+            (group, rid, self._owner(self._built.number_of(rid))): [*map(self._read, blocks)]
+            for group, table in enumerate(self._built.tables)
+            for rid, blocks in table.req_to_blocks.items()
+            if blocks
+        }
         for key in before.keys() | self.tables.keys():
             for was, now in zip_longest(before.get(key, ()), self.tables.get(key, ()), fillvalue=NO_BLOCK):
                 if was != now:
