@@ -1,6 +1,7 @@
 """The prefixes that an engine has served which finds blocks by hashes: by request, from its passes and its blocks."""
 
 from collections.abc import Mapping
+from itertools import count, repeat
 from math import lcm
 
 from swarden.invariants.events import REQUEST_KIND, TREE, Admitted, Freed, Given, Written
@@ -16,27 +17,25 @@ Lost = Mapping[tuple[str, int], int]
 def note_blocks(change: Transition) -> None:
     """Add the blocks of the requests to the past, and the prompts that passes have completed."""
     past, components, lost = change.reference.past, change.after.components, change.once(_lost)
-    gone = {unit for _, unit in lost}
     for known in past.computed.values() if lost else ():
-        if not gone.isdisjoint(known.units):
-            places = [at for at, unit in known.blocks.items() if (components[at[0]].pool, unit) in lost]
-            known.blocks.update(dict.fromkeys(places, 0))
+        for one in known.places.keys() & lost.keys():
+            known.blocks.update(dict.fromkeys([at for at in known.places.pop(one) if known.blocks[at] == one[1]], 0))
     for place, event in enumerate(change.in_order(*SEEN)):
         if isinstance(event, Admitted):
             past.computed[event.request_id] = Computed(event.start)
             past.served.pop(event.request_id, None)
         elif isinstance(event, Written) and event.request_id in past.computed:
             last = (event.end - 1) // components[event.component].page_size
-            past.computed[event.request_id].units.update(event.pages)
             for index, unit in enumerate(event.pages, start=last + 1 - len(event.pages)):
                 left = 0 if lost.get((event.pool, unit), -1) > place else unit
-                past.computed[event.request_id].blocks[event.component, index] = left
+                past.computed[event.request_id].put(event.pool, (event.component, index), left)
     for record in change.changes.records:
         if record.owner.kind == REQUEST_KIND and record.owner.id in past.computed:
+            known = past.computed[record.owner.id]
             for component, units in enumerate(record.units):
-                past.computed[record.owner.id].units.update(units)
-                of_record = {(component, index): unit for index, unit in enumerate(units) if unit}
-                past.computed[record.owner.id].blocks.update(of_record)
+                for at, unit in zip(zip(repeat(component), count()), units, strict=False):
+                    if unit and known.blocks.get(at) != unit:
+                        known.put(components[component].pool, at, unit)
     for landing in change.landings:
         request, begun = change.before.request_by_id.get(landing.request_id), past.computed.get(landing.request_id)
         if begun is None or request is None or request.session or request.id in past.served:

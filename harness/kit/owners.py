@@ -126,16 +126,9 @@ class UnitFacts(NamedTuple):
 
 
 def pool_view(
-    name: str,
-    noun: str,
-    facts: Mapping[int, UnitFacts],
-    free: Sequence[int],
-    fences: Sequence[Fence] = (),
-    capacity: int | None = None,
+    name: str, noun: str, facts: Mapping[int, UnitFacts], free: Sequence[int], fences: Sequence[Fence] = ()
 ) -> PoolView:
     """A pool whose units are counted: `facts` of each unit, and its free queue in order.
-
-    With a `capacity`, units that nothing holds and counts may be left out of the facts.
 
     A cached unit in the queue is cached and not free, unless it has readers or is in a table.  A law compares the count
     of a unit of the tree with its places in tables; a unit without a place and a count has no owner, and is a leak.
@@ -144,18 +137,15 @@ def pool_view(
     owned: dict[Owner, list[int]] = {}
     cached: dict[int, list[int]] = {}
     for unit, of_unit in sorted(facts.items()):
-        owner, (holders, num_readers, _) = of_unit.owner, of_unit
-        is_in_use = bool(holders or num_readers)
+        owner, is_in_use = of_unit.owner, bool(of_unit.holders or of_unit.num_readers)
         if owner == TREE and (is_in_use or unit in queued):
-            cached.setdefault(num_readers, []).append(unit)
+            cached.setdefault(of_unit.num_readers, []).append(unit)
             if not is_in_use:
                 evictable.add(unit)
-        elif owner is not None and holders:
+        elif owner is not None and of_unit.holders:
             owned.setdefault(owner, []).append(unit)
     holdings = [
         *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
         *[Holding(owner, units, False) for owner, units in owned.items()],
     ]
-    return PoolView(
-        name, noun, capacity or len(facts), [unit for unit in free if unit not in evictable], fences, holdings
-    )
+    return PoolView(name, noun, len(facts), [unit for unit in free if unit not in evictable], fences, holdings)

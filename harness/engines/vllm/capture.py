@@ -21,8 +21,6 @@ from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import ComponentView, PoolView, RecordView, RequestView, Snapshot
 
-HASHES = 1 << 14  # of blocks, whose keys are kept
-
 
 class LoadsWithinAStep:
     """Loads that begin and end between two walks: no walk sees them under way, and their requests wait for a step more.
@@ -51,7 +49,7 @@ class VllmFacts(Adapted):
     def walk(self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves) -> None:
         self.built, self.runner, self.moves = built, runner, moves
         self._groups, self._loads_within_a_step = config.groups, LoadsWithinAStep()
-        cache_key = lru_cache(HASHES)(runner.release.code("make_block_hash_with_group_id"))
+        cache_key = lru_cache(1 << 14)(runner.release.code("make_block_hash_with_group_id"))
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(self._groups))
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
         is_deferred = getattr(built.scheduler, "defer_block_free", False)

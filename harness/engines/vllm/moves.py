@@ -145,8 +145,8 @@ class Moves:
     def pools(self) -> tuple[CountedPool, ...]:
         """The pool, and that of the CPU memory, as the last look found their blocks."""
         queue = self._free_queue()
-        view = pool_view(self._name, "block", self._facts, queue, self._fences(), len(self._all))
-        view = replace(view, outlasts_drains=self._built.manager is None)
+        view = pool_view(self._name, "block", self._facts, queue, self._fences())
+        view = replace(view, capacity=len(self._all), outlasts_drains=self._built.manager is None)
         num_free = self._built.pool.get_num_free_blocks() - (len(queue) - len(view.free))
         return (CountedPool(view, num_free), *(() if self._beside is None else self._beside.pools))
 
