@@ -46,15 +46,6 @@ def note_blocks(change: Transition) -> None:
             past.served[request.id] = [*_ends(change, begun.start, request.prompt_len)]
 
 
-def replayable(change: Transition) -> dict[int, list[int]]:
-    """By request, the ends of its served prefixes of which the cache has lost no block, in this transition either."""
-    past = change.reference.past
-    return {
-        request_id: [end for end in ends if _is_whole(change, past.computed[request_id], end)]
-        for request_id, ends in past.served.items()
-    }
-
-
 def _lost(change: Transition) -> Lost:
     """The blocks that the cache has lost in this transition, each with the place of the event."""
     places: dict[tuple[str, int], int] = {}
@@ -75,12 +66,13 @@ def _ends(change: Transition, start: int, prompt_len: int) -> range:
     return range(-(-first // whole) * whole, last + 1, whole)
 
 
-def _is_whole(change: Transition, known: Computed, end: int) -> bool:
-    """Has the cache lost no block that a request needs to begin behind `end`?  Blocks that never were are not lost.
+def is_whole(change: Transition, request_id: int, end: int) -> bool:
+    """Has the cache lost no block of a request that an equal one needs to begin behind `end`?
 
-    Of blocks before the first pass that are not known, it is not known either whether they are lost.
+    Blocks that never were are not lost.  Of blocks before the first pass that are not known, it is not known either
+    whether they are lost.
     """
-    replays, lost = change.after.limits.replays, change.once(_lost)
+    known, replays, lost = change.reference.past.computed[request_id], change.after.limits.replays, change.once(_lost)
     assert replays is not None, "limits.replays is needed"
     for index, component in enumerate(change.after.components):
         size, window = component.page_size, component.window
