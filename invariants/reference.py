@@ -112,7 +112,7 @@ class Computed:
 
     start: int
     blocks: dict[tuple[int, int], int] = field(default_factory=dict)
-    places: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict)
+    places: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict, compare=False)
 
     def put(self, pool: str, at: tuple[int, int], unit: int) -> None:
         self.blocks[at] = unit
