@@ -72,7 +72,7 @@ class VllmFacts(Adapted):
         return self.requests.sessions.get(entry.request, 0)
 
     def audit(self) -> None:
-        self.moves.audit()
+        self.moves.blocks.audit()
 
     def settle(self) -> Iterator[NamedTuple]:
         return self.moves.settle()
@@ -114,7 +114,7 @@ class VllmFacts(Adapted):
 
     def records(self) -> Sequence[RecordView]:
         tables: dict[str, list[Sequence[tuple[Any, ...]]]] = {}
-        for (group, rid, _), blocks in self.moves.tables.items():
+        for (group, rid, _), blocks in self.moves.blocks.tables.items():
             tables.setdefault(rid, [()] * len(self._groups))[group] = blocks
         return [self._record(rid, groups) for rid, groups in tables.items()]
 
