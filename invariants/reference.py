@@ -107,11 +107,16 @@ class Expectation:
 class Computed:
     """The blocks that a request has had since its first pass began at `start`: by component and index its unit.
 
-    The unit is 0 if the cache has lost the block since.
+    The unit is 0 if the cache has lost the block since.  `places` has, by pool and unit, where the unit may be.
     """
 
     start: int
     blocks: dict[tuple[int, int], int] = field(default_factory=dict)
+    places: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict, compare=False)
+
+    def put(self, pool: str, at: tuple[int, int], unit: int) -> None:
+        self.blocks[at] = unit
+        self.places.setdefault((pool, unit), []).append(at)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """The prefixes that an engine has served which finds blocks by hashes: by request, from its passes and its blocks."""
 
 from collections.abc import Mapping
+from itertools import count, repeat
 from math import lcm
 
 from swarden.invariants.events import REQUEST_KIND, TREE, Admitted, Freed, Given, Written
@@ -17,8 +18,8 @@ def note_blocks(change: Transition) -> None:
     """Add the blocks of the requests to the past, and the prompts that passes have completed."""
     past, components, lost = change.reference.past, change.after.components, change.once(_lost)
     for known in past.computed.values() if lost else ():
-        gone = [at for at, unit in known.blocks.items() if (components[at[0]].pool, unit) in lost]
-        known.blocks.update(dict.fromkeys(gone, 0))
+        for one in known.places.keys() & lost.keys():
+            known.blocks.update(dict.fromkeys([at for at in known.places.pop(one) if known.blocks[at] == one[1]], 0))
     for place, event in enumerate(change.in_order(*SEEN)):
         if isinstance(event, Admitted):
             past.computed[event.request_id] = Computed(event.start)
@@ -27,12 +28,14 @@ def note_blocks(change: Transition) -> None:
             last = (event.end - 1) // components[event.component].page_size
             for index, unit in enumerate(event.pages, start=last + 1 - len(event.pages)):
                 left = 0 if lost.get((event.pool, unit), -1) > place else unit
-                past.computed[event.request_id].blocks[event.component, index] = left
+                past.computed[event.request_id].put(event.pool, (event.component, index), left)
     for record in change.changes.records:
         if record.owner.kind == REQUEST_KIND and record.owner.id in past.computed:
+            known = past.computed[record.owner.id]
             for component, units in enumerate(record.units):
-                of_record = {(component, index): unit for index, unit in enumerate(units) if unit}
-                past.computed[record.owner.id].blocks.update(of_record)
+                for at, unit in zip(zip(repeat(component), count()), units, strict=False):
+                    if unit and known.blocks.get(at) != unit:
+                        known.put(components[component].pool, at, unit)
     for landing in change.landings:
         request, begun = change.before.request_by_id.get(landing.request_id), past.computed.get(landing.request_id)
         if begun is None or request is None or request.session or request.id in past.served:
@@ -41,15 +44,6 @@ def note_blocks(change: Transition) -> None:
             continue
         if landing.counts and landing.end >= request.prompt_len:
             past.served[request.id] = [*_ends(change, begun.start, request.prompt_len)]
-
-
-def replayable(change: Transition) -> dict[int, list[int]]:
-    """By request, the ends of its served prefixes of which the cache has lost no block, in this transition either."""
-    past = change.reference.past
-    return {
-        request_id: [end for end in ends if _is_whole(change, past.computed[request_id], end)]
-        for request_id, ends in past.served.items()
-    }
 
 
 def _lost(change: Transition) -> Lost:
@@ -72,12 +66,13 @@ def _ends(change: Transition, start: int, prompt_len: int) -> range:
     return range(-(-first // whole) * whole, last + 1, whole)
 
 
-def _is_whole(change: Transition, known: Computed, end: int) -> bool:
-    """Has the cache lost no block that a request needs to begin behind `end`?  Blocks that never were are not lost.
+def is_whole(change: Transition, request_id: int, end: int) -> bool:
+    """Has the cache lost no block of a request that an equal one needs to begin behind `end`?
 
-    Of blocks before the first pass that are not known, it is not known either whether they are lost.
+    Blocks that never were are not lost.  Of blocks before the first pass that are not known, it is not known either
+    whether they are lost.
     """
-    replays, lost = change.after.limits.replays, change.once(_lost)
+    known, replays, lost = change.reference.past.computed[request_id], change.after.limits.replays, change.once(_lost)
     assert replays is not None, "limits.replays is needed"
     for index, component in enumerate(change.after.components):
         size, window = component.page_size, component.window

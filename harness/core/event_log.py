@@ -45,6 +45,8 @@ class EventLog:
     the events taken last, and `passed_over` are the requests left out since then; both are () if not traced.
     """
 
+    is_replayed = False  # the run is that of an op-log, so that an adapter audits each of its captures
+
     def __init__(self, *, code: EngineCode = UNKNOWN_CODE) -> None:
         self.origins: Sequence[str] = ()
         self.passed_over: Sequence[PassedOver] = ()

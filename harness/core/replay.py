@@ -199,8 +199,9 @@ def run_log(
 
     with Changes(header.mutant, header.fixes).planted(target), inside or nullcontext():
         driver: Driver = driver_of(header, keep=KeptParts(digests=keep_digests), observe=on_transition)
-        if tracer_of is not None:
-            for system in driver.systems:
+        for system in driver.systems:
+            system.log.is_replayed = True
+            if tracer_of is not None:
                 system.log.trace(tracer_of)
         for op in log.ops:
             driver.apply(op)

@@ -20,6 +20,8 @@ from swarden.invariants.reference import Reference
 from swarden.invariants.reuse import sharing
 from swarden.invariants.view import ComponentView, Counters, PoolView, RecordView, RequestView, Snapshot
 
+CAPTURES_PER_AUDIT = 16
+
 
 class Adapted(EnginePort):
     """An engine behind its port.  A subclass has its facts, from `pools` on, and its calls.
@@ -43,7 +45,7 @@ class Adapted(EnginePort):
         self.log = EventLog(code=self.code)
         self.faults = FaultPlan(faults, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self.passes = Passes[Any]()
-        self._steps = 0
+        self._steps = self._captures = 0
         self._last: Snapshot | None = None
 
     # --- the facts
@@ -71,6 +73,9 @@ class Adapted(EnginePort):
     def settle(self) -> Iterable[NamedTuple]:
         """The events of what has changed hands without a call."""
         return ()
+
+    def audit(self) -> None:
+        """Read all of what a capture else reads only where a call has marked it as changed."""
 
     def is_used(self, entry: Any) -> bool:
         """Will the result of a pass in flight for this entry be used?"""
@@ -101,17 +106,25 @@ class Adapted(EnginePort):
     def clear(self) -> None:
         for part in self.parts:
             part.clear()
+        self._captures = 0
         super().clear()
 
     def capture(self) -> Snapshot:
         for part in self.parts:
             part.settle()
+        self.audit_in_turn()
         self.report(self.settle())
         snapshot = self.snapshot()
         for part in self.parts:
             snapshot = part.views(snapshot)
         self._last = snapshot if self._last is None else sharing(self._last, snapshot)
         return self._last
+
+    def audit_in_turn(self) -> None:
+        """Audit before a capture: each in a replay, else the first, those at the end of a drain, and a share."""
+        if self.log.is_replayed or self._captures % CAPTURES_PER_AUDIT == 0:
+            self.audit()
+        self._captures += 1
 
     def snapshot(self) -> Snapshot:
         """The facts; a subclass that has more of them adds or finds them here."""

@@ -136,13 +136,13 @@ def pool_view(
     queued, evictable = set(free), set[int]()
     owned: dict[Owner, list[int]] = {}
     cached: dict[int, list[int]] = {}
-    for unit, (holders, num_readers, _) in facts.items():
-        owner, is_in_use = facts[unit].owner, bool(holders or num_readers)
+    for unit, of_unit in sorted(facts.items()):
+        owner, is_in_use = of_unit.owner, bool(of_unit.holders or of_unit.num_readers)
         if owner == TREE and (is_in_use or unit in queued):
-            cached.setdefault(num_readers, []).append(unit)
+            cached.setdefault(of_unit.num_readers, []).append(unit)
             if not is_in_use:
                 evictable.add(unit)
-        elif owner is not None and holders:
+        elif owner is not None and of_unit.holders:
             owned.setdefault(owner, []).append(unit)
     holdings = [
         *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],

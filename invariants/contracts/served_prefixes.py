@@ -4,13 +4,14 @@ On a server: A prompt that was just answered is computed again: the hit rate fal
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from swarden.invariants.events import Launched
 from swarden.invariants.invariant import invariant
 from swarden.invariants.kinds import Place
 from swarden.invariants.past import Served, still_served
 from swarden.invariants.reference import Expectation
-from swarden.invariants.served_blocks import replayable
+from swarden.invariants.served_blocks import is_whole
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, found, request_ref
 
@@ -39,7 +40,7 @@ def served_prefixes_are_hit(change: Transition) -> Evidence:
     answer.  At least the last token is computed.  Not checked: turns of sessions, requests that ask not to be cached,
     and those that have waited for a load.
     """
-    yield from _computed_again(change, still_served, 0) if change.reference.past.served else ()
+    yield from _computed_again(change, change.once(still_served), 0, lambda *_: True)
 
 
 @invariant(
@@ -56,11 +57,11 @@ def served_blocks_are_hit(change: Transition) -> Evidence:
     """
     replays = change.after.limits.replays
     assert replays is not None, "limits.replays is needed"
-    yield from _computed_again(change, replayable, replays.peek_len) if change.reference.past.served else ()
+    yield from _computed_again(change, change.reference.past.served, replays.peek_len, partial(is_whole, change))
 
 
-def _computed_again(change: Transition, served_in: Callable[[Transition], Served], peek_len: int) -> Evidence:
-    """The first passes that compute served tokens; a request must share `peek_len` tokens behind those of its hit."""
+def _computed_again(change: Transition, served: Served, peek_len: int, is_kept: Callable[[int, int], bool]) -> Evidence:
+    """The first passes that compute served tokens that are kept; a request shares `peek_len` tokens behind its hit."""
     reads = change.before.cached_columns
     for event in change.events_of(Launched):
         for request_id, start, _ in event.entries:
@@ -77,12 +78,13 @@ def _computed_again(change: Transition, served_in: Callable[[Transition], Served
             ):
                 most = request.prompt_len + request.num_outputs - 1 - peek_len
                 longest = (0, 0)
-                for other_id, lengths in change.once(served_in).items():
+                for other_id, lengths in served.items():
                     other = change.reference.expectations.get(other_id)
                     same = [
                         length
                         for length in lengths
-                        if length <= most and other is not None and _shares(other, expected, length + peek_len)
+                        if start < length <= most and other is not None and _shares(other, expected, length + peek_len)
+                        if is_kept(other_id, length)
                     ]
                     longest = max([longest, *[(length, other_id) for length in same]])
                 if longest[0] > start:

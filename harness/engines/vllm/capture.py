@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ class VllmFacts(Adapted):
     def walk(self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves) -> None:
         self.built, self.runner, self.moves = built, runner, moves
         self._groups, self._loads_within_a_step = config.groups, LoadsWithinAStep()
-        cache_key = runner.release.code("make_block_hash_with_group_id")
+        cache_key = lru_cache(1 << 14)(runner.release.code("make_block_hash_with_group_id"))
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(self._groups))
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
         is_deferred = getattr(built.scheduler, "defer_block_free", False)
@@ -61,15 +61,18 @@ class VllmFacts(Adapted):
 
     def snapshot(self) -> Snapshot:
         has_loaded = self._loads_within_a_step.note(self.built.scheduler)
-        self._pools = self.moves.pools
+        self._pools, self.places = self.moves.pools, self.built.places()
         return replace(
             super().snapshot(),
-            cached_columns=self._findable.of(self.requests, self.built.place_of),
+            cached_columns=self._findable.of(self.requests, self.places),
             is_loading=has_loaded or self.runner.loads.is_awaited,
         )
 
     def session_of(self, entry: VllmEntry) -> int:
         return self.requests.sessions.get(entry.request, 0)
+
+    def audit(self) -> None:
+        self.moves.blocks.audit()
 
     def settle(self) -> Iterator[NamedTuple]:
         return self.moves.settle()
@@ -110,19 +113,17 @@ class VllmFacts(Adapted):
                     yield seen.Written(flight.launch, request, POOL, new, end, pages, component)
 
     def records(self) -> Sequence[RecordView]:
-        tables: dict[str, list[Sequence[Any]]] = {}
-        for group, table in enumerate(self.built.tables):
-            for rid, blocks in table.req_to_blocks.items():
-                if blocks:
-                    tables.setdefault(rid, [()] * len(self._groups))[group] = blocks
+        tables: dict[str, list[Sequence[tuple[Any, ...]]]] = {}
+        for (group, rid, _), blocks in self.moves.blocks.tables.items():
+            tables.setdefault(rid, [()] * len(self._groups))[group] = blocks
         return [self._record(rid, groups) for rid, groups in tables.items()]
 
-    def _record(self, rid: str, groups: Sequence[Sequence[Any]]) -> RecordView:
+    def _record(self, rid: str, groups: Sequence[Sequence[tuple[Any, ...]]]) -> RecordView:
         """A record. The release counts the tokens of a pass as computed when it schedules the pass, and those of a
         load when the load begins.
         """
         number, req = self.built.number_of(rid), self.built.scheduler.requests.get(rid)
-        units = [[0 if block.is_null else block.block_id for block in blocks] for blocks in groups]
+        units = [[block[0] for block in blocks] for blocks in groups]
         sizes = list(zip(self._groups, units, strict=True))
         allocated = min(len(blocks) * group.block_len for group, blocks in sizes if not group.has_states)
         for group, blocks in sizes:
@@ -132,7 +133,7 @@ class VllmFacts(Adapted):
         load = self.runner.loads.loading.get(number)
         computed = load.end if load is not None else req.num_computed_tokens if req is not None else 0
         of_whole = next(blocks for group, blocks in zip(self._groups, groups, strict=True) if group.window is None)
-        hashed = next((index for index, block in enumerate(of_whole) if block.block_hash is None), len(of_whole))
+        hashed = next((index for index, block in enumerate(of_whole) if block[2] is None), len(of_whole))
         lens = {"shared_len": hashed * self.limits.page_size, "allocated_len": allocated}
         record = self.record(number, tuple(units), computed_len=computed, **lens)
         whole = math.lcm(*[group.block_len for group in self._groups])  # the tokens of whole blocks of all groups
@@ -159,7 +160,7 @@ class VllmFacts(Adapted):
             return RequestView(*waiting, priority=new.priority, session=request.session)
         return RequestView(
             id=request.id,
-            place=Place.LINKED if request.is_linked else self.built.place_of(req),
+            place=Place.LINKED if request.is_linked else self.places.get(id(req), Place.LOST),
             namespace=request.namespace,
             prompt_len=req.num_prompt_tokens,
             num_outputs=req.num_output_tokens,
@@ -180,10 +181,11 @@ class VllmFacts(Adapted):
         first = 0 if window is None else max(0, entry.start + 1 - window) // size
         return tuple(filter(None, entry.tables[index][first : -(-entry.end // size)]))
 
-    def _cached(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
-        """The block in the pool's map of hashes."""
-        block = self.built.pool.cached_block_hash_to_block.get_one_block(key_of(block_hash, group))
-        return 0 if block is None else int(block.block_id)
+    def _cached(self, key_of: Callable[[Any, int], Any], hashes: Sequence[Any], group: int) -> Sequence[int]:
+        """The blocks in the pool's map of hashes."""
+        find = self.built.pool.cached_block_hash_to_block.get_one_block
+        found = [find(key_of(one, group)) for one in hashes]
+        return [0 if block is None else block.block_id for block in found]
 
 
 def _without_given_up(table: Sequence[int], units: Sequence[int]) -> tuple[int, ...]:

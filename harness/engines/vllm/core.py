@@ -4,6 +4,7 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -42,15 +43,14 @@ class BuiltCore(msgspec.Struct, frozen=True):
         """The release's manager of each group of layers, which has the block tables."""
         return list(self.manager.coordinator.single_type_managers) if self.manager else []
 
-    def place_of(self, req: Any) -> Place:
-        """Where a request is."""
-        if any(req is one for one in self.scheduler.running):
-            return Place.RUNNING
+    def places(self) -> dict[int, Place]:
+        """Where each request is, by the identity of its object."""
         waiting = [getattr(self.scheduler, name) for name in QUEUES if hasattr(self.scheduler, name)]
-        if not any(req is one for queue in waiting for one in queue):
-            return Place.LOST
-        has_blocks = any(table.req_to_blocks.get(req.request_id) for table in self.tables)
-        return Place.LOADING if has_blocks else Place.WAITING
+        tables, places = self.tables, dict[int, Place]()
+        for req in chain.from_iterable(waiting):
+            has_blocks = any(table.req_to_blocks.get(req.request_id) for table in tables)
+            places[id(req)] = Place.LOADING if has_blocks else Place.WAITING
+        return places | dict.fromkeys(map(id, self.scheduler.running), Place.RUNNING)
 
 
 def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.boot import VllmRelease
 
 
+@lru_cache
 def number_of(rid: str) -> int:
     """The number of a request; the sequence INDEX_PARENT has one after that of its parent.  A suffix is ignored."""
     index, _, number = rid.partition("-")[0].rpartition("_")

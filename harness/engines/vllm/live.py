@@ -250,6 +250,8 @@ class VllmAttachment(Attachment):
         if before is None:
             self._runner = Runner(release, self._config, self._facts)
             self._facts.walk(self._config, self._built, self._runner, self._watched())
+        self._facts.audit_in_turn()
+        self._facts.moves.blocks.look()
         after = replace(self._facts.snapshot(), step=step)
         return after if before is None else sharing(before, after)
 

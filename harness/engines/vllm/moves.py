@@ -1,8 +1,10 @@
 """The blocks that the release's pool hands out, takes back and evicts, with their owners."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swarden.harness.engines.vllm.layers import POOL
@@ -30,6 +32,10 @@ HOST_POOL = "cpu_blocks"
 KEPT = (TREE_KIND, LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # kinds of owners of blocks that no request frees as its own
 
 PRESSURE = Owner(OUTSIDE_KIND)
+NOTHING = UnitFacts((), 0, False)
+Table = tuple[int, str, Owner]  # the group, the request and the owner of a table
+Block = tuple[Any, ...]  # of a table: its id, and what it says of itself
+NO_BLOCK: Block = (0,)
 
 
 class HeldBlock(NamedTuple):
@@ -44,6 +50,83 @@ class CountedPool(NamedTuple):
 
     view: PoolView
     num_free: int
+
+
+class BlockFacts:
+    """The facts of the blocks of a pool, of those that something holds or counts.
+
+    A look reads the tables, and the blocks that the calls of the pool have marked; an audit reads all blocks.
+    """
+
+    def __init__(
+        self, built: "BuiltCore", owner: Callable[[int], Owner], held: Callable[[], Iterable[HeldBlock]]
+    ) -> None:
+        self._built, self._owner, self.held = built, owner, held
+        self.all = range(1, len(built.pool.blocks))
+        self.facts: dict[int, UnitFacts] = {}
+        self.marked = set(self.all)  # blocks that may have changed since the last look
+        self.unsettled = set[int]()  # blocks that may have changed hands since the last settle
+        self.missed = set[int]()  # blocks that have changed without a mark, as an audit has found
+        self.outside: list[Any] = []  # blocks that no part of the engine holds
+        self.tables: dict[Table, Sequence[Block]] = {}  # at the last look
+        self._copied = set[int]()  # the blocks of copies and deferred frees at the last look
+        tokens = ["_block_hash_num_tokens"] if hasattr(built.pool.blocks[0], "_block_hash_num_tokens") else []
+        self._read = attrgetter("block_id", "ref_cnt", "_block_hash", *tokens)
+
+    def audit(self) -> None:
+        """Look at all blocks, and keep those in `missed` that have changed without a mark."""
+        self.look()
+        before = dict(self.facts)
+        self.marked.update(self.all)
+        self.look()
+        self.missed.update([unit for unit in self.all if before.get(unit) != self.facts.get(unit)])
+
+    def look(self) -> None:
+        """Find the facts of the blocks that are marked, in copies, or in another place of a table than before.
+
+        A block has a holder for each place in a table.  The readers that a connector counts are those of its copies,
+        which are left out.
+        """
+        before, marked, self.marked = self.tables, self.marked, set()
+        self.tables = {
+            (group, rid, self._owner(self._built.number_of(rid))): [*map(self._read, blocks)]
+            for group, table in enumerate(self._built.tables)
+            for rid, blocks in table.req_to_blocks.items()
+            if blocks
+        }
+        for key in before.keys() | self.tables.keys():
+            for was, now in zip_longest(before.get(key, ()), self.tables.get(key, ()), fillvalue=NO_BLOCK):
+                if was != now:
+                    marked |= {was[0], now[0]}
+        copies, deferred = list(self.held()), [block for _, blocks in self.deferred for block in blocks]
+        marked |= self._copied
+        self._copied = {*[block for block, _ in copies], *[block.block_id for block in deferred]}
+        marked.update(self._copied, self.all if self._built.manager is None else ())
+        marked.discard(0)
+        holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
+        begun = set[int]()  # blocks that are cached by their first tokens, so that a request still writes them
+        for (group, _, owner), blocks in self.tables.items():
+            for unit, _, _, *tokens in [block for block in blocks if block[0] in marked]:
+                holders.setdefault(unit, []).append(owner)
+                if any((count or 0) % self._built.tables[group].block_size for count in tokens):
+                    begun.add(unit)
+        held = Counter([unit for unit, _ in copies])
+        for unit, owner in copies:
+            holders.setdefault(unit, [owner])
+        # a copy of a block that is written on
+        held.update([one.block_id for one in deferred if one.block_hash is None and one.block_id in holders])
+        for unit in marked:
+            block, of_block = self._built.pool.blocks[unit], holders.get(unit, ())
+            num_readers = len(of_block) if unit in begun else block.ref_cnt - held[unit]
+            self.facts[unit] = UnitFacts(of_block, num_readers, block.block_hash is not None and unit not in begun)
+            if self.facts[unit] == NOTHING:
+                del self.facts[unit]
+        self.unsettled |= marked
+
+    @property
+    def deferred(self) -> Iterable[tuple[int, Sequence[Any]]]:
+        """The blocks of which references are dropped when a launch has completed."""
+        return getattr(self._built.scheduler, "deferred_frees", ()) if self._built.manager else ()
 
 
 class Moves:
@@ -61,19 +144,22 @@ class Moves:
         held: Callable[[], Iterable[HeldBlock]] = tuple,
     ) -> None:
         """Blocks in copies are `held`."""
-        self._built, self._report, self._owner, self._held = built, report, owner, held
+        self._built, self._report = built, report
         self._beside: Moves | None = None
         self._name = POOL if built.manager is not None else HOST_POOL
-        self._owners = Owners(self._name, {block.block_id: FREE for block in built.pool.blocks[1:]})
-        self._worker = Worker(report, kept=KEPT)
-        self.outside: list[Any] = []  # blocks that no part of the engine holds
+        self.blocks = BlockFacts(built, owner, held)
+        self._owners, self._worker = Owners(self._name, dict.fromkeys(self.blocks.all, FREE)), Worker(report, kept=KEPT)
         pool, manager = built.pool, built.manager
         for name, wrapper in (
             ("get_new_blocks", self._take),
             ("free_blocks", self._free),
             ("_maybe_evict_cached_block", self._evict),
+            ("touch", self._mark),
+            ("unpin_blocks", self._mark),
+            ("reset_prefix_cache", self._mark_all),
         ):
-            built.wrap(pool, name, wrapper)
+            if hasattr(pool, name):
+                built.wrap(pool, name, wrapper)
         for name in ("allocate_slots", "free") if manager is not None else ():
             built.wrap(manager, name, self._for_a_request)
         if hasattr(manager, "pop_blocks_for_free"):
@@ -81,7 +167,7 @@ class Moves:
 
     def hold_copies(self, held: Callable[[], Iterable[HeldBlock]], beside: "Moves") -> None:
         """From now on blocks in copies are `held`; `beside` are the moves of the blocks of CPU memory."""
-        self._held, self._beside = held, beside
+        self.blocks.held, self._beside = held, beside
 
     def watch_locks(self) -> None:
         """Report each change of the number of readers of a cached or shared block from now on."""
@@ -106,27 +192,27 @@ class Moves:
 
     def hold(self, count: int) -> bool:
         """Release the blocks that are held outside the engine, then take up to `count`. False if no block moved."""
-        pool, released = self._built.pool, self.outside
-        self.outside = []
+        pool, released = self._built.pool, self.blocks.outside
+        self.blocks.outside = []
         if released:
             pool.free_blocks(released)
         self._worker.owner = PRESSURE
         if count := min(count, pool.get_num_free_blocks()):
-            self.outside = list(pool.get_new_blocks(count))
+            self.blocks.outside = list(pool.get_new_blocks(count))
         self._worker.owner = None
-        return bool(released or self.outside)
+        return bool(released or self.blocks.outside)
 
     @property
     def copies(self) -> tuple[HeldBlock, ...]:
         """The blocks that copies of a connector keep, until the scheduler has noted their ends."""
-        return tuple(self._held())
+        return tuple(self.blocks.held())
 
     @property
     def pools(self) -> tuple[CountedPool, ...]:
-        """The pool, and that of the CPU memory."""
+        """The pool, and that of the CPU memory, as the last look found their blocks."""
         queue = self._free_queue()
-        view = pool_view(self._name, "block", self.facts(), queue, self._fences())
-        view = replace(view, outlasts_drains=self._built.manager is None)
+        view = pool_view(self._name, "block", self.blocks.facts, queue, self._fences())
+        view = replace(view, capacity=len(self.blocks.all), outlasts_drains=self._built.manager is None)
         num_free = self._built.pool.get_num_free_blocks() - (len(queue) - len(view.free))
         return (CountedPool(view, num_free), *(() if self._beside is None else self._beside.pools))
 
@@ -145,7 +231,7 @@ class Moves:
         A block that has lost its hash is freed by the last of its references, and only read by the others.
         """
         fences, kept = list[Fence](), Counter[int]()
-        for launch, blocks in self._deferred:
+        for launch, blocks in self.blocks.deferred:
             deferred = [block for block in blocks if not block.is_null]
             kept.update([block.block_id for block in deferred])
             last = [block for block in deferred if block.block_hash is None and kept[block.block_id] >= block.ref_cnt]
@@ -155,45 +241,12 @@ class Moves:
 
     def settle(self) -> Iterator[NamedTuple]:
         """The events of the blocks that changed hands without a take or a free."""
-        now = {unit: owner for unit, facts in self.facts().items() if (owner := facts.owner) is not None}
-        yield from self._owners.settle(now)
+        self.blocks.look()
+        changed, self.blocks.unsettled = sorted(self.blocks.unsettled), set()
+        owners = [self.blocks.facts.get(unit, NOTHING).owner for unit in changed]
+        yield from self._owners.settle({unit: owner for unit, owner in zip(changed, owners, strict=True) if owner})
         if self._beside is not None:
             yield from self._beside.settle()
-
-    def facts(self) -> Mapping[int, UnitFacts]:
-        """The facts of each block, from the tables and the pool; a block has a holder for each place in a table.
-
-        The readers that a connector counts are those of its copies, which are left out.
-        """
-        holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
-        begun = set[int]()  # blocks that are cached by their first tokens, so that a request still writes them
-        for table in self._built.tables:
-            for rid, blocks in table.req_to_blocks.items():
-                owner = self._owner(self._built.number_of(rid)) if blocks else FREE
-                for block in blocks:
-                    if not block.is_null:
-                        holders.setdefault(block.block_id, []).append(owner)
-                        if (getattr(block, "block_hash_num_tokens", None) or 0) % table.block_size:
-                            begun.add(block.block_id)
-        held = Counter[int]()
-        for block_id, owner in self._held():
-            held[block_id] += 1
-            holders.setdefault(block_id, [owner])
-        for _, blocks in self._deferred:  # a copy of a block that is written on
-            held.update([one.block_id for one in blocks if one.block_hash is None and one.block_id in holders])
-        return {
-            block.block_id: UnitFacts(
-                of_block := holders.get(block.block_id, ()),
-                len(of_block) if block.block_id in begun else block.ref_cnt - held[block.block_id],
-                block.block_hash is not None and block.block_id not in begun,
-            )
-            for block in self._built.pool.blocks[1:]
-        }
-
-    @property
-    def _deferred(self) -> Iterable[tuple[int, Sequence[Any]]]:
-        """The blocks of which references are dropped when a launch has completed."""
-        return getattr(self._built.scheduler, "deferred_frees", ()) if self._built.manager else ()
 
     def _for_a_request(self, original: Callable[..., Any], request: Any, *args: Any, **kwargs: Any) -> Any:
         number = self._built.number_of(request.request_id)
@@ -208,14 +261,25 @@ class Moves:
         self._report(self._owners.free(units, cause="deferred", launch=self._built.scheduler.sched_step_seq))
         return blocks
 
+    def _mark(self, original: Callable[..., Any], blocks: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        marked = list(blocks)
+        self.blocks.marked.update([block.block_id for block in marked])
+        return original(marked, *args, **kwargs)
+
+    def _mark_all(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.blocks.marked.update(self.blocks.all)
+        return original(*args, **kwargs)
+
     def _take(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         blocks = original(*args, **kwargs)
+        self.blocks.marked.update([block.block_id for block in blocks])
         otherwise = Owner(REQUEST_KIND if self._built.manager is not None else BACKUP_KIND)
         self._worker.take(self._owners, [block.block_id for block in blocks], otherwise)
         return blocks
 
     def _free(self, original: Callable[..., Any], ordered_blocks: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
         blocks = list(ordered_blocks)
+        self.blocks.marked.update([block.block_id for block in blocks])
         result = original(blocks, *args, **kwargs)
         freed, owner_of = list[int](), self._owners.owner_of
         for block in blocks:
@@ -233,6 +297,7 @@ class Moves:
         return result
 
     def _evict(self, original: Callable[..., Any], block: Any, *args: Any, **kwargs: Any) -> Any:
+        self.blocks.marked.add(block.block_id)
         is_evicted = original(block, *args, **kwargs)
         if is_evicted and block.ref_cnt == 0:
             self._report(self._owners.free([block.block_id]))

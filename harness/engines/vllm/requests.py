@@ -191,20 +191,20 @@ class VllmRequests(Clients[VllmRequest]):
 class FindableBlocks:
     """The blocks that a hash finds, for those of the requests that wait, or did at the last walk.
 
-    `find` returns what is there for a hash and a group of layers, 0 for nothing.
+    `find` returns what is there for each hash in a group of layers, 0 for nothing.
     """
 
-    def __init__(self, find: Callable[[Any, int], int], num_groups: int) -> None:
+    def __init__(self, find: Callable[[Sequence[Any], int], Sequence[int]], num_groups: int) -> None:
         self._find, self._groups = find, range(num_groups)
         self._waited = set[int]()
 
-    def of(self, requests: VllmRequests, place_of: Callable[[Any], Place]) -> dict[int, tuple[Sequence[int], ...]]:
+    def of(self, requests: VllmRequests, places: Mapping[int, Place]) -> dict[int, tuple[Sequence[int], ...]]:
         """The blocks by request and group; requests that read no cached blocks are left out."""
-        waiting = {number for number, request in requests.live.items() if place_of(request.req) == Place.WAITING}
+        waiting = {number for number, request in requests.live.items() if places.get(id(request.req)) == Place.WAITING}
         wanted, self._waited = waiting | self._waited, waiting
         reading = {number: requests.live[number].req for number in sorted(wanted) if number in requests.live}
         return {
-            number: tuple([[self._find(one, group) for one in req.block_hashes] for group in self._groups])
+            number: tuple([self._find(req.block_hashes, group) for group in self._groups])
             for number, req in reading.items()
             if not req.skip_reading_prefix_cache
         }

@@ -4,7 +4,7 @@ On a server: With a lock too few a page is evicted while a request reads it: a w
 never be evicted: memory is lost, until no request fits.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND
@@ -66,19 +66,19 @@ def cached_units_count_their_readers(change: Transition) -> Evidence:
 
     This is for engines that count readers without receipts.
     """
-    after, named = change.after, Counter[tuple[str, int]]()
+    after, named = change.after, defaultdict[str, Counter[int]](Counter)
     for record in after.records or ():
         for component, units in zip(after.components, record.units, strict=True):
-            named.update([(component.pool, unit) for unit in units if unit])
+            named[component.pool].update(units)
     for pool in after.pools:
         for fence in pool.fenced:
-            named.update([(pool.name, unit) for unit in fence.read])
+            named[pool.name].update(fence.read)
         for holding in pool.holdings:
-            for unit in holding.units if holding.cached else ():
-                readers = named[pool.name, unit]
-                if readers != holding.locks:
-                    code = LockCode.TOO_MANY_READERS if holding.locks > readers else LockCode.TOO_FEW_READERS
-                    yield found(unit_ref(pool, unit), code, counted=holding.locks, tables=readers)
+            num_of, units = named[pool.name].get, holding.units if holding.cached else ()
+            for unit in [unit for unit in units if num_of(unit, 0) != holding.locks]:
+                readers = num_of(unit, 0)
+                code = LockCode.TOO_MANY_READERS if holding.locks > readers else LockCode.TOO_FEW_READERS
+                yield found(unit_ref(pool, unit), code, counted=holding.locks, tables=readers)
 
 
 @state_invariant(needs=("nodes",), reads=("nodes",))

@@ -142,17 +142,17 @@ class Chunks(Part):
     """The chunks of one block that are in CPU memory, and can be loaded."""
 
     def __init__(self, engine: VllmEngine) -> None:
-        self._built, self._requests = engine.built, engine.requests
+        self._engine = engine
         manager = children_of(engine.built.scheduler.connector)[0].connector_scheduler.manager
         self._memory = getattr(manager, "primary_tier", manager)  # a look-up in both begins a copy from the second
         self._key_of = engine.runner.release.code("make_offload_key")
         self._loadable = FindableBlocks(self._has, len(engine.config.groups))
 
     def views(self, snapshot: Snapshot) -> Snapshot:
-        return replace(snapshot, offloaded_columns=self._loadable.of(self._requests, self._built.place_of))
+        return replace(snapshot, offloaded_columns=self._loadable.of(self._engine.requests, self._engine.places))
 
-    def _has(self, block_hash: Any, group: int) -> int:
-        return int(self._memory.lookup(self._key_of(block_hash, group), None).name == "HIT")
+    def _has(self, hashes: Sequence[Any], group: int) -> Sequence[int]:
+        return [int(self._memory.lookup(self._key_of(one, group), None).name == "HIT") for one in hashes]
 
 
 def with_offloading(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:

@@ -123,7 +123,7 @@ class Pausing(Part):
     @property
     def _is_loading(self) -> bool:
         """Whether a request that does not run, a copy or the harness has blocks: no release resets its cache then."""
-        if self._engine.moves.outside or self._engine.moves.copies:
+        if self._engine.moves.blocks.outside or self._engine.moves.copies:
             return True
         running = {req.request_id for req in self._built.scheduler.running}
         tables = self._built.tables
