@@ -79,8 +79,8 @@ class Moves:
         if hasattr(manager, "pop_blocks_for_free"):
             built.wrap(manager, "pop_blocks_for_free", self._fence)
 
-    def hold_copies(self, held: Callable[[], Iterable[HeldBlock]], beside: "Moves") -> None:
-        """From now on blocks in copies are `held`; `beside` are the moves of the blocks of CPU memory."""
+    def hold_copies(self, held: Callable[[], Iterable[HeldBlock]], beside: "Moves | None" = None) -> None:
+        """From now on blocks in copies are `held`; `beside` are the moves of those of CPU memory."""
         self._held, self._beside = held, beside
 
     def watch_locks(self) -> None:
