@@ -256,6 +256,7 @@ class Threads(Copier):
         self._threads = [worker.kv_send_thread, *worker.kv_recv_threads[:1]]  # the others have the same queue
         cuda = SimpleNamespace(Event=partial(PassEvent, self))
         vars(module)["torch"] = SimpleNamespace(Tensor=self._runner.release.torch.Tensor, cuda=cuda)
+        vars(module)["logger"].exception = _raise
 
     def advance(self, launch: int) -> None:
         """A pass has been computed: the jobs that are due behind it are done."""
@@ -289,6 +290,11 @@ def _work(thread: Any) -> None:
     """Let a thread of the release do the jobs that are due."""
     with suppress(_NoJobDue):
         thread.run()
+
+
+def _raise(*args: Any) -> None:
+    """An error in a thread, which the release logs, and goes on with the next job."""
+    raise
 
 
 class Answer(Future[Any]):
