@@ -48,7 +48,7 @@ MODULES: Mapping[str, str] = {
     "distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector": "SimpleCPUOffloadConnector",
     "v1.simple_kv_offload.manager": "SimpleCPUOffloadScheduler",
     f"{MOONCAKE}.connector": "MooncakeStoreConnector",
-    f"{MOONCAKE}.worker": "KVCacheStoreSendingThread LookupKeyClient",
+    f"{MOONCAKE}.worker": "LookupKeyClient",
     "v1.kv_offload.tiering.factory": "SecondaryTierFactory",
     "v1.kv_offload.tiering.fs.manager": "FileSystemTierManager",
     "v1.kv_offload.tiering.spec": "TieringOffloadingSpec",
@@ -154,8 +154,8 @@ FEATURES: Mapping[str, Feature] = {
         lambda release: None not in (release.code("OffloadingWorker"), release.code("FileSystemTierManager")),
     ),
     "mooncake_store": Feature(
-        "a connector saves blocks in a store by their hashes, and keeps them for each job of a save",
-        lambda release: hasattr(release.code("KVCacheStoreSendingThread"), "take_completed_saves"),
+        "a connector saves blocks in a store by their hashes, and looks them up in the background",
+        lambda release: hasattr(release.code("LookupKeyClient"), "discard"),
     ),
     "pushes": Feature(
         "a connector whose prefill side writes the blocks of the decode side",

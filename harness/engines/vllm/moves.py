@@ -220,7 +220,10 @@ class Moves:
         freed, owner_of = list[int](), self._owners.owner_of
         for block in blocks:
             unit = block.block_id
-            if block.is_null or block.ref_cnt > 0:
+            if block.is_null:
+                continue
+            if block.ref_cnt > 0:
+                self._fence_alone(block)
                 continue
             if block.block_hash is not None:
                 if owner_of[unit] != TREE:
@@ -231,6 +234,13 @@ class Moves:
                 freed.append(unit)
         self._worker.free(self._owners, freed)
         return result
+
+    def _fence_alone(self, block: Any) -> None:
+        """A copy has let go of a block, which perhaps only passes in flight keep now."""
+        launches = [launch for launch, blocks in self._deferred for one in blocks if one is block]
+        is_kept = block.block_hash is not None or len(launches) < block.ref_cnt
+        if launches and not is_kept and self._owners.owner_of[block.block_id] != FENCE:
+            self._report(self._owners.free([block.block_id], cause="deferred", launch=max(launches)))
 
     def _evict(self, original: Callable[..., Any], block: Any, *args: Any, **kwargs: Any) -> Any:
         is_evicted = original(block, *args, **kwargs)

@@ -1,6 +1,6 @@
 """Mooncake: a store of blocks behind the device, by their hashes, by the release's MooncakeStoreConnector.
 
-Real: from 0.28.0: both sides of the `MooncakeStoreConnector`: look-ups, also in the background, jobs of saves and loads
+Real: from 0.26.0: both sides of the `MooncakeStoreConnector`: look-ups, also in the background, jobs of saves and loads
 with their queues and retries, blocks kept for saves, reset.
 Stand-in: the `MooncakeDistributedStore` (values in memory, the least recently used leave it); what its threads do is
 done behind a pass, in the order of each queue; every second load overtakes the passes in flight. Faults: `load.fails`,
@@ -10,6 +10,7 @@ Shows: a block saved under the hash of another one, or kept for ever; a load int
 
 import queue
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -47,6 +48,7 @@ FAULTS = {STORE_FULL: "the store has no room for what is saved in it"} | {
 }
 PACKAGE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store"
 NO_ROOM, NO_OBJECT = -200, -704  # codes of the store
+ENDS = ("finished_requests", "_completed_saves")  # of a thread, until the scheduler is told
 PASSES, MORE_PASSES = 2, 4  # until a job begins
 
 
@@ -90,9 +92,13 @@ class Mooncake(VllmPart, frozen=True):
             connector.register_kv_caches(dict.fromkeys(layers, rows))
         threads.serve(connector.connector_worker, sys.modules[f"{PACKAGE}.worker"])
         engine.runner.loads = side = OffloadingSide(release, connector, threads, engine.runner.loads)
-        side.tiers = client = scheduler.connector.connector_scheduler.client
+        manager = scheduler.connector.connector_scheduler
+        side.tiers = client = manager.client
         client.worker, client.threads, threads.loading = connector.connector_worker, threads, side.loading
-        engine.moves.hold_copies(partial(held_blocks, scheduler.connector.connector_scheduler))
+        if hasattr(manager, "_pinned_saves"):
+            engine.moves.hold_copies(partial(held_blocks, manager))
+        else:
+            engine.requests.is_handed_over = lambda _: True
         return [Saves(engine)]
 
 
@@ -103,13 +109,17 @@ def held_blocks(manager: Any) -> Iterator[HeldBlock]:
 
 
 class Saves(Part):
-    """The saves that keep blocks."""
+    """The saves that keep blocks: each by its job, or before 0.28.0 those of a request that has ended."""
 
     def __init__(self, engine: VllmEngine) -> None:
-        self._moves = engine.moves
+        self._engine = engine
+
+    @property
+    def is_busy(self) -> bool:
+        return store.keeps_ended_requests(self._engine)
 
     def views(self, snapshot: Snapshot) -> Snapshot:
-        return replace(snapshot, is_loading=snapshot.is_loading or bool(self._moves.copies))
+        return replace(snapshot, is_loading=snapshot.is_loading or bool(self._engine.moves.copies))
 
 
 class BlockStore:
@@ -224,7 +234,9 @@ class Threads(Copier):
         self._threads: Sequence[Any] = ()
 
     def __bool__(self) -> bool:
-        return any(not thread.request_queue.empty() for thread in self._threads)
+        """Whether there is a job, or the end of one that has not been reported yet."""
+        ends = [getattr(thread, name, None) for thread in self._threads for name in ENDS]
+        return any(ends) or any(not thread.request_queue.empty() for thread in self._threads)
 
     @contextmanager
     def stand_ins(self, module: ModuleType) -> Iterator[None]:
@@ -252,11 +264,12 @@ class Threads(Copier):
             yield
 
     def serve(self, worker: Any, module: ModuleType) -> None:
-        """From now on do the jobs of this worker."""
+        """From now on do the jobs of this worker, whose close would wait for them."""
+        worker.close = lambda: None
         self._threads = [worker.kv_send_thread, *worker.kv_recv_threads[:1]]  # the others have the same queue
         cuda = SimpleNamespace(Event=partial(PassEvent, self))
         vars(module)["torch"] = SimpleNamespace(Tensor=self._runner.release.torch.Tensor, cuda=cuda)
-        vars(module)["logger"].exception = _raise
+        vars(module)["logger"].exception = _raise_own
 
     def advance(self, launch: int) -> None:
         """A pass has been computed: the jobs that are due behind it are done."""
@@ -292,9 +305,12 @@ def _work(thread: Any) -> None:
         thread.run()
 
 
-def _raise(*args: Any) -> None:
-    """An error in a thread, which the release logs, and goes on with the next job."""
-    raise
+def _raise_own(*args: Any) -> None:
+    """An error of a job, which the release logs, and goes on with the next one; an error of the stand-ins is raised."""
+    _, error, trace = sys.exc_info()
+    [*_, (frame, _)] = traceback.walk_tb(trace)
+    if error is not None and frame.f_globals["__name__"] == __name__:
+        raise error
 
 
 class Answer(Future[Any]):

@@ -116,6 +116,13 @@ class _UnderWay:
     has_failed: bool = False
 
 
+def keeps_ended_requests(engine: VllmEngine) -> bool:
+    """Whether a request that has ended keeps blocks for a save, which begins with the next step."""
+    owner, tables = engine.requests.owner, engine.built.tables
+    rids = [rid for table in tables for rid, blocks in table.req_to_blocks.items() if blocks]
+    return any(owner(engine.built.number_of(rid)).kind == HANDOVER_KIND for rid in rids)
+
+
 def _after_a_pass(under_way: Sequence[_UnderWay]) -> tuple[list[_UnderWay], list[_UnderWay]]:
     """Count a pass; returns those that have not ended, and those that have."""
     for one in under_way:
@@ -143,13 +150,7 @@ class LateLoads(ConnectorWorker, Part):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request that has ended keeps blocks for a save, which begins with the next step."""
-        built, owner = self._engine.built, self._engine.requests.owner
-        return any(
-            blocks and owner(built.number_of(rid)).kind == HANDOVER_KIND
-            for table in built.tables
-            for rid, blocks in table.req_to_blocks.items()
-        )
+        return keeps_ended_requests(self._engine)
 
     def save(self, saves: Iterable[BlockSave]) -> None:
         """Begin to send the KV of requests that have ended to the store."""
