@@ -14,6 +14,7 @@ from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, parameters, quiet_import
 from swarden.harness.kit.tags import VOCABULARY
 
+MOONCAKE = "distributed.kv_transfer.kv_connector.v1.mooncake.store"
 # The classes and functions by module of the package.
 MODULES: Mapping[str, str] = {
     "v1.engine.core": "EngineCore",
@@ -47,6 +48,8 @@ MODULES: Mapping[str, str] = {
     "v1.kv_offload.base": "OffloadingWorker make_offload_key TransferResult",
     "distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector": "SimpleCPUOffloadConnector",
     "v1.simple_kv_offload.manager": "SimpleCPUOffloadScheduler",
+    f"{MOONCAKE}.connector": "MooncakeStoreConnector",
+    f"{MOONCAKE}.worker": "LookupKeyClient",
     "v1.kv_offload.tiering.factory": "SecondaryTierFactory",
     "v1.kv_offload.tiering.fs.manager": "FileSystemTierManager",
     "v1.kv_offload.tiering.spec": "TieringOffloadingSpec",
@@ -150,6 +153,10 @@ FEATURES: Mapping[str, Feature] = {
     "disk": Feature(
         "the offloading connector can have a file system as the second tier behind CPU memory",
         lambda release: None not in (release.code("OffloadingWorker"), release.code("FileSystemTierManager")),
+    ),
+    "mooncake_store": Feature(
+        "a connector saves blocks in a store by their hashes, and looks them up in the background",
+        lambda release: hasattr(release.code("LookupKeyClient"), "discard"),
     ),
     "pushes": Feature(
         "a connector whose prefill side writes the blocks of the decode side",

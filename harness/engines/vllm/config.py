@@ -14,10 +14,11 @@ from swarden.harness.core.target import Draw, Pool, Shape, Tier
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup, pool_len, specs_of
-from swarden.harness.engines.vllm.parts import disk, pair
+from swarden.harness.engines.vllm.parts import disk, mooncake, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
 from swarden.harness.engines.vllm.parts.drafts import NGRAM, Drafts
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
+from swarden.harness.engines.vllm.parts.mooncake import Mooncake
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.pair import Pairing
 from swarden.harness.engines.vllm.parts.part import VllmPart
@@ -39,7 +40,7 @@ MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading conn
 SEQUENCES = "sequences"
 MAX_WINDOWS = 8
 FAILURE_POLICY, RECOMPUTE = "kv_load_failure_policy", "recompute"
-CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS  # of the KV connectors
+CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS | mooncake.FAULTS  # of the KV connectors
 
 MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
     "gemma-?3": {"windows": (1024,) * 5, "windows_first": True},
@@ -89,6 +90,7 @@ class VllmConfig(Settings, frozen=True):
     store: Storing = Storing()
     offload: Offload = Offload()
     tier: SecondTier = SecondTier()
+    mooncake: Mooncake = Mooncake()
     recomputes_loads: bool = True
     drafts: Drafts = Drafts()
     seeds: bool = False
@@ -161,7 +163,7 @@ class VllmConfig(Settings, frozen=True):
     @property
     def parts(self) -> Sequence[VllmPart]:
         """The capabilities that it has."""
-        of_connectors = (self.pair, self.store, self.offload, self.tier)
+        of_connectors = (self.pair, self.store, self.offload, self.tier, self.mooncake)
         parts = (*of_connectors, self.states, self.drafts, self.events, self.streaming)
         return [part for part in parts if part.is_in(self)]
 
@@ -294,7 +296,7 @@ class VllmConfig(Settings, frozen=True):
 SERVER_NEEDS = {  # in the order of the documents
     **server_needs(Pairing),
     "windows": "windowed model",
-    **server_needs(States, Streaming, Storing, Offload, SecondTier, Drafts),
+    **server_needs(States, Streaming, Storing, Offload, SecondTier, Mooncake, Drafts),
     "policy": "priorities",
     **server_needs(KvEvents),
 }

@@ -9,6 +9,7 @@ from swarden.harness.engines.vllm.connector import LOAD_FAILS
 from swarden.harness.engines.vllm.layers import ALIGN, ALL
 from swarden.harness.engines.vllm.parts.drafts import with_drafts
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
+from swarden.harness.engines.vllm.parts.mooncake import with_mooncake
 from swarden.harness.engines.vllm.parts.offload import with_offloading
 from swarden.harness.engines.vllm.parts.pair import DECODE, PREFILL, Pairing
 from swarden.harness.engines.vllm.parts.states import WIDE_STATES, with_states
@@ -33,7 +34,9 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         config = with_loads(draw, config)
         if config.store.loads_within_a_step and LOAD_FAILS in config.faults:
             config = replaced(config, recomputes_loads=draw.one_of((True, True, False)))
-    if kind == "offloading" and has("cpu_memory"):
+    if kind == "offloading" and has("mooncake_store") and draw.one_of((False, False, True)):
+        config = with_mooncake(draw, replaced(config, prefix_caching=True))
+    elif kind == "offloading" and has("cpu_memory"):
         config = with_offloading(draw, replaced(config, prefix_caching=True), has=has)
     can_have_drafts = (kind == "offloading" or config.states.is_on) and config.state_mode != ALL
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):

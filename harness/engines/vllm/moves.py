@@ -165,8 +165,8 @@ class Moves:
         if hasattr(manager, "pop_blocks_for_free"):
             built.wrap(manager, "pop_blocks_for_free", self._fence)
 
-    def hold_copies(self, held: Callable[[], Iterable[HeldBlock]], beside: "Moves") -> None:
-        """From now on blocks in copies are `held`; `beside` are the moves of the blocks of CPU memory."""
+    def hold_copies(self, held: Callable[[], Iterable[HeldBlock]], beside: "Moves | None" = None) -> None:
+        """From now on blocks in copies are `held`; `beside` are the moves of those of CPU memory."""
         self.blocks.held, self._beside = held, beside
 
     def watch_locks(self) -> None:
@@ -284,7 +284,10 @@ class Moves:
         freed, owner_of = list[int](), self._owners.owner_of
         for block in blocks:
             unit = block.block_id
-            if block.is_null or block.ref_cnt > 0:
+            if block.is_null:
+                continue
+            if block.ref_cnt > 0:
+                self._fence_alone(block)
                 continue
             if block.block_hash is not None:
                 if owner_of[unit] != TREE:
@@ -295,6 +298,13 @@ class Moves:
                 freed.append(unit)
         self._worker.free(self._owners, freed)
         return result
+
+    def _fence_alone(self, block: Any) -> None:
+        """A copy has let go of a block, which perhaps only passes in flight keep now."""
+        launches = [launch for launch, blocks in self.blocks.deferred for one in blocks if one is block]
+        is_kept = block.block_hash is not None or len(launches) < block.ref_cnt
+        if launches and not is_kept and self._owners.owner_of[block.block_id] != FENCE:
+            self._report(self._owners.free([block.block_id], cause="deferred", launch=max(launches)))
 
     def _evict(self, original: Callable[..., Any], block: Any, *args: Any, **kwargs: Any) -> Any:
         self.blocks.marked.add(block.block_id)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from swarden.invariants.events import (
+    BACKUP_KIND,
     HANDOVER_KIND,
     REQUEST_KIND,
     SESSION_KIND,
@@ -139,7 +140,7 @@ def units_in_flight_are_pinned(change: Transition) -> Evidence:
 
     It is neither free nor owned by another request.  If the request released its record since, the unit is fenced for
     this or a later pass, or its session or another turn of the session owns it.  In an engine that is no part of a
-    pair, a save of its own KV may keep it, too: a save that ends before the pass fences the unit.
+    pair, a save of its own KV may keep it, too: a save that ends before the pass fences the unit.  So may a backup.
     """
     after = change.after
     owners_of = [after.pool(component.pool).owner_of for component in after.components] if after.launches else []
@@ -204,7 +205,7 @@ def _unpinned(snapshot: Snapshot, view: LaunchView, entry: int, component: int, 
         elif owner is not None and owner.kind == TREE_KIND:
             is_pinned = _are_locked(snapshot, view, entry, component, [owner]) or _is_read(snapshot, pool, unit)
         else:
-            is_pinned = owner in permitted
+            is_pinned = owner in permitted or (owner is not None and owner.kind == BACKUP_KIND)
         if not is_pinned:
             yield _not_pinned(unit_ref(pool, unit), view.launch, request, owner, waits_for.get(unit, 0))
 

@@ -49,11 +49,14 @@ class CopyEvent(NamedTuple):
 class PassEvent:
     """An event of the worker: a copy that waits for it begins after the passes launched when it was recorded."""
 
-    def __init__(self, copier: "BlockCopier") -> None:
+    def __init__(self, copier: Copier) -> None:
         self._copier, self.after = copier, 0
 
     def record(self, *args: Any) -> None:
         self.after = self._copier.launched
+
+    def synchronize(self) -> None:
+        self._copier.wait_for_passes(self.after)
 
 
 class BlockCopier(Copier):

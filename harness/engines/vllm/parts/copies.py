@@ -71,6 +71,10 @@ class Copier:
         for copy in self._under_way:
             copy.polls = 0
 
+    def wait_for_passes(self, launch: int) -> None:
+        """Compute the passes up to this launch."""
+        self._runner.synchronize(launch)
+
     # The methods of an OffloadingWorker.
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:

@@ -122,6 +122,13 @@ class _UnderWay:
     failed: Sequence[int] = ()
 
 
+def keeps_ended_requests(engine: VllmEngine) -> bool:
+    """Whether a request that has ended keeps blocks for a save, which begins with the next step."""
+    owner, tables = engine.requests.owner, engine.built.tables
+    rids = [rid for table in tables for rid, blocks in table.req_to_blocks.items() if blocks]
+    return any(owner(engine.built.number_of(rid)).kind == HANDOVER_KIND for rid in rids)
+
+
 def _after_a_pass(under_way: Sequence[_UnderWay]) -> tuple[list[_UnderWay], list[_UnderWay]]:
     """Those that have not ended in all workers, and those that have."""
     return [one for one in under_way if max(one.passes) > 0], [one for one in under_way if max(one.passes) <= 0]
@@ -149,13 +156,7 @@ class LateLoads(ConnectorWorker, Part):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request that has ended keeps blocks for a save, which begins with the next step."""
-        built, owner = self._engine.built, self._engine.requests.owner
-        return any(
-            blocks and owner(built.number_of(rid)).kind == HANDOVER_KIND
-            for table in built.tables
-            for rid, blocks in table.req_to_blocks.items()
-        )
+        return keeps_ended_requests(self._engine)
 
     def save(self, saves: Iterable[BlockSave]) -> None:
         """Begin to send the KV of requests that have ended to the store."""
