@@ -1,6 +1,6 @@
 """A scheduler of a running server: its memory and its configuration, as far as they are known."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
