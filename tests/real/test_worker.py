@@ -40,7 +40,7 @@ def swarden(command, *arguments):
 
 def fuzz(out, model, *options):
     engine = ENGINES[model]
-    drive = ("--engine", engine, "--model", model, *HEALTHY[engine])
+    drive = ("--engine", engine, "--model", model, "--step-timeout", END_S, *HEALTHY[engine])
     return swarden("fuzz", *drive, "--workers", 1, "--seed", 3, "--out", out, *options)
 
 

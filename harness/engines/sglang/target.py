@@ -139,7 +139,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         ranks = configs[0].group
         return ranks.systems(release, build) if ranks.is_on else build()
 
-    def suited(self, config: Any, model: str) -> Any:
+    def suited(self, config: SglangConfig, model: str) -> SglangConfig:
         return replaced(config, **merged(default_of(type(one)) for one in config.capabilities))
 
     def booted_for(self, config: Any) -> SglangRelease:
