@@ -61,14 +61,16 @@ class Changes(NamedTuple):
     fixes: tuple[str, ...] = ()
 
     def patches(self, target: Target) -> list[Patch]:
-        """The mutant and the fixes, without those that are `needless`.
+        """The mutant and the fixes, without those that are `needless` or have come with the mutant.
 
         Raises UsageError for a name that the target does not have, and for a fix that does not fit its version and is
         not `needless`.
         """
         mutants = [mutant_of(target, self.mutant).patch] if self.mutant is not None else []
         needless = self.needless(target)
-        return [*mutants, *(fix_of(target, name) for name in self.fixes if name not in needless)]
+        of_mutant = [hunk for patch in mutants for hunk in patch.hunks]
+        fixes = [fix_of(target, name) for name in self.fixes if name not in needless]
+        return [*mutants, *[fix for fix in fixes if not all(hunk in of_mutant for hunk in fix.hunks)]]
 
     def needless(self, target: Target) -> list[str]:
         """The fixes that do not fit the target's version because that version does not have their bugs."""

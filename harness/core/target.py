@@ -263,6 +263,10 @@ class Target(Protocol):
         """The package of the engine's code; None if it is not installed."""
         return in_environment(self.code.package) if self.code.package else None
 
+    def suited(self, config: Any, model: str) -> Any:
+        """A random configuration without what a model cannot serve; raises InvalidConfig if nothing is left."""
+        return config
+
     @property
     def process(self) -> str:
         """A name for the code that this target loads: a process can load only one such code.

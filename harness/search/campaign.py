@@ -149,13 +149,19 @@ class Worker(RunListener):
         """True in three of four runs: finishing the requests takes as many steps as all ops before, for little."""
         return (self._run.header.seed + self._run.header.run) % FINISHED_EVERY != 0
 
-    def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
-        """The configurations with the settings of the plan; others are drawn if the engine refuses them."""
+    def fix(self, machine: str, configs: Sequence[Any]) -> Sequence[Any]:
+        """The configurations for the model and with the settings of the plan; others are drawn if they are refused."""
         try:
             steered = configs if self._corpus.running else self._corpus.reach.steered(self.target, configs)
+            if model := self._model_of(machine):
+                with blamed_on(self.target.name, "suited"):
+                    steered = [self.target.suited(config, model) for config in steered]
             return with_settings(self.target, steered, self.plan.settings)
         except InvalidConfig as error:
             self._refuse(error)
+
+    def _model_of(self, machine: str) -> str:
+        return self.plan.model if self.plan.model in self.target.machines[machine].models else ""
 
     def _refuse(self, error: InvalidConfig) -> NoReturn:
         """Count and report a refused draw; another one follows."""
@@ -182,7 +188,7 @@ class Worker(RunListener):
             run=current.run,
             mutant=self.plan.mutant,
             fixes=self.plan.fixes,
-            model=self.plan.model if self.plan.model in self.target.machines[header.machine].models else "",
+            model=self._model_of(header.machine),
         )
         self._run = Run(header, self.target.watch(), Features(), self._corpus.running)
         self._steering.begin_run(header)

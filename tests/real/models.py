@@ -1,6 +1,6 @@
 """The tiny models with layers as those of the real ones, and a tokenizer, so that a server can load them.
 
-python models.py tiny-gemma3|tiny-gpt-oss|tiny-laguna FOLDER
+python models.py tiny-gemma3|tiny-gpt-oss|tiny-laguna|tiny-llama FOLDER
 """
 
 import json
@@ -11,8 +11,9 @@ from pathlib import Path
 from swarden.harness.engines.sglang import worker_model
 from swarden.harness.engines.sglang.worker_model import LAGUNA
 from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, GEMMA, GPT_OSS, Layers, write
-from swarden.harness.kit.checkpoints import VOCABULARY
+from swarden.harness.kit.checkpoints import VOCABULARY, written
 
+LLAMA = "tiny-llama"  # full attention alone
 BLOCK = BLOCK_MULTIPLE
 WINDOW = 40  # ends inside a block
 WINDOWS: Mapping[str, Sequence[int | None]] = {  # five layers with a window before each one of full attention, or one
@@ -27,6 +28,8 @@ def write_with_tokenizer(model: str, folder: Path) -> None:
 
     if model == LAGUNA:
         worker_model.write(WINDOW, folder)
+    elif model == LLAMA:
+        written("LlamaConfig", {"num_hidden_layers": 2}, folder)
     else:
         write(model, Layers(WINDOWS[model], BLOCK), folder)
     names = ["<pad>", "<bos>", "<eos>"]

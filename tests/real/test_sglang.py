@@ -1,4 +1,4 @@
-"""A real SGLang serves a tiny model with a window on the CPU below `swarden attach`: `make test-engines-real`.
+"""A real SGLang serves tiny models on the CPU below `swarden attach`: `make test-engines-real`.
 
 Processes, scheduler, pools, tree, model runner and traffic over HTTP are real; attention is torch's own.
 """
@@ -11,6 +11,7 @@ import pytest
 
 from swarden.harness.engines.sglang.worker_model import LAGUNA
 from tests.real import models
+from tests.real.models import LLAMA
 from tests.real.servers import SGLANG_ENVIRONMENT, SGLANG_ON_CPU, replayed, run_with_engine, serving
 from tests.real.traffic import ServerError
 
@@ -23,21 +24,23 @@ ROUNDS = 12
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """The folder of the model."""
-    folder = tmp_path_factory.mktemp(LAGUNA)
-    run_with_engine(SGLANG_ENVIRONMENT, models.__file__, LAGUNA, folder)
-    return folder
+    """The folder of a model by its name: with a window, or with full attention alone."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in (LAGUNA, LLAMA)}
+    for name, folder in folders.items():
+        run_with_engine(SGLANG_ENVIRONMENT, models.__file__, name, folder)
+    return folders.get
 
 
 @pytest.mark.parametrize("level", LAWS)
-def test_healthy_server_serves_random_traffic_without_a_word(level, model, tmp_path):
+@pytest.mark.parametrize("name", [LAGUNA, LLAMA])
+def test_healthy_server_serves_random_traffic_without_a_word(name, level, model, tmp_path):
     engine = SGLANG_ON_CPU.beside(RETRACTS)
-    with serving(model, TOKENS, ("--level", level), tmp_path, engine) as server:
+    with serving(model(name), TOKENS, ("--level", level), tmp_path, engine) as server:
         server.client.serve(ROUNDS)
         num_retractions = server.client.num_preemptions()
 
     ends = server.client.answered
-    print(f"{level}: {dict(ends)}, {num_retractions} retractions")  # noqa: T201  # pytest -rP shows it
+    print(f"{name}, {level}: {dict(ends)}, {num_retractions} retractions")  # noqa: T201  # pytest -rP shows it
     assert f"swarden: attached to the scheduler, level {level}" in server.printed
     for remark in ("NOT ATTACHED", "THE CHECK HAS ENDED", "swarden replay"):
         assert remark not in server.printed, server.printed
@@ -51,7 +54,7 @@ def broken(level, model, folder):
     options = ("--level", level, "--on-violation", "raise")
     ends = suppress(ServerError, OSError, HTTPException)  # the violation ends the scheduler, and so the server
     engine = SGLANG_ON_CPU.beside({"SWARDEN_TEST_BUG": "4"})
-    with serving(model, AMPLE, options, folder, engine) as server, ends:
+    with serving(model(LAGUNA), AMPLE, options, folder, engine) as server, ends:
         server.client.serve(ROUNDS, [()], has_aborts=False)
     [log] = set(re.findall(r"replay: swarden replay (\S+)", server.printed))
     return server.printed, log

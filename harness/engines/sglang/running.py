@@ -1,13 +1,20 @@
 """A scheduler of a running server: its memory and its configuration, as far as they are known."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import nodes_of
-from swarden.harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
+from swarden.harness.engines.sglang.config import (
+    DEFAULT_TREE,
+    FIRST_COME,
+    LONGEST_PREFIX,
+    SWA_TREE,
+    UNIFIED_TREE,
+    SglangConfig,
+)
 from swarden.harness.engines.sglang.moves import free_units, watch
 from swarden.harness.engines.sglang.parts.sessions import OpenSessions
 from swarden.harness.engines.sglang.pools import BuiltScheduler, SglangMemory
@@ -17,9 +24,9 @@ from swarden.harness.strict.follow import UnknownScheduler, numbering
 from swarden.harness.strict.live import LivePool, Terms
 from swarden.invariants.events import REQUEST_KIND, SESSION_KIND, Owner
 
-TREES = {"SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
+TREES = {"RadixCache": DEFAULT_TREE, "SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
 SESSIONS = "StreamingSession"  # puts sessions around a tree, in releases whose tree has none
-SUB_ALLOCATORS = ("TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator")
+OF_ONE_POOL = ("FullAllocator", "PagedAllocator")
 ORDERS = (FIRST_COME, LONGEST_PREFIX)
 
 
@@ -29,13 +36,16 @@ def built_of(release: SglangRelease, scheduler: Any) -> BuiltScheduler:
     for reason, is_unknown in REFUSALS.items():
         if is_unknown(release, scheduler):
             raise UnknownScheduler(reason)
-    for part, known in (("ReqToTokenPool", memory.rows), ("Allocator", memory.allocator)):
-        if type(known) is not release.code(part):
-            raise UnknownScheduler(f"its {type(known).__name__} is not known; sliding-window models are checked")
+    of_one_pool = [release.code(name) for name in OF_ONE_POOL]
+    known = [release.code("ReqToTokenPool"), release.code("Allocator"), *of_one_pool]
+    for part in (memory.rows, memory.allocator):
+        if type(part) not in known:
+            what = "full attention, alone or beside sliding windows, is checked"
+            raise UnknownScheduler(f"its {type(part).__name__} is not known; {what}")
     if (name := type(inner_tree(memory.tree)).__name__) not in TREES:
-        raise UnknownScheduler(f"its {name} is not known; {' and '.join(TREES)} are")
-    for pool in (memory.allocator.full_attn_allocator, memory.allocator.swa_attn_allocator):
-        if type(pool).__name__ not in SUB_ALLOCATORS:
+        raise UnknownScheduler(f"its {name} is not known; {', '.join(TREES)} are")
+    for pool in memory.allocators:
+        if type(pool) not in of_one_pool:
             raise UnknownScheduler(f"its {type(pool).__name__} is not known")
         if pool.available_size() != pool.size:
             raise UnknownScheduler("its pools are in use already")
@@ -57,8 +67,8 @@ REFUSALS: dict[str, Callable[[SglangRelease, Any], bool]] = {
 
 def config_of(release: SglangRelease, built: BuiltScheduler) -> SglangConfig:
     """The configuration with which the adapter builds such a scheduler; raises UnknownScheduler if it cannot."""
-    scheduler, (rows, allocator, tree) = built[:2]
-    page = allocator.page_size
+    scheduler, memory = built[:2]
+    rows, page, (full, *of_window) = memory.rows, memory.allocator.page_size, memory.allocators
     tracker = getattr(scheduler, "new_token_ratio_tracker", None)
     ratio, floor, decay = (
         (tracker.init, tracker.min, tracker.decay)
@@ -70,14 +80,14 @@ def config_of(release: SglangRelease, built: BuiltScheduler) -> SglangConfig:
     try:
         return SglangConfig(
             page_size=page,
-            full_pages=allocator.full_attn_allocator.size // page,
-            swa_pages=allocator.swa_attn_allocator.size // page,
-            sliding_window=scheduler.sliding_window_size,
+            full_pages=full.size // page,
+            swa_pages=of_window[0].size // page if of_window else SglangConfig().swa_pages,
+            sliding_window=scheduler.sliding_window_size if of_window else None,
             max_running_requests=rows.size,
             max_context_len=scheduler.max_req_len + 1,
             chunk_len=-(-scheduler.max_req_len // page) * page if chunk is None else chunk,
             max_prefill_tokens=scheduler.max_prefill_tokens,
-            tree=TREES[type(inner_tree(tree)).__name__],
+            tree=TREES[type(inner_tree(memory.tree)).__name__],
             overlap=scheduler.enable_overlap,
             mixed_batches=scheduler.is_mixed_chunk,
             waiting_order=scheduler.schedule_policy if scheduler.schedule_policy in ORDERS else FIRST_COME,
@@ -117,12 +127,12 @@ class Holders:
 
     def now(self) -> dict[Owner, Any]:
         reqs = {id(req): req for req in (*self._scheduler.running_batch.reqs, *_of_last_pass(self._scheduler))}
-        with_rows = [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
-        rows = {held(req, "req_pool_idx") for req in with_rows}
-        holders = {Owner(REQUEST_KIND, req.swarden.id): req for req in with_rows}
-        for number, slot in () if self._sessions is None else self._sessions.slots:
-            if held(slot, "req_pool_idx") not in rows:
-                holders[Owner(SESSION_KIND, number)] = slot
+        with_rows = [(row, req) for req in reqs.values() if (row := held(req, "req_pool_idx")) is not None]
+        holders = {Owner(REQUEST_KIND, req.swarden.id): req for _, req in with_rows}
+        if self._sessions is not None:
+            rows = {row for row, _ in with_rows}
+            kept = [(number, slot) for number, slot in self._sessions.slots if held(slot, "req_pool_idx") not in rows]
+            holders |= {Owner(SESSION_KIND, number): slot for number, slot in kept}
         return holders
 
 
@@ -158,6 +168,8 @@ class LiveMemory:
     def __init__(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
         self.config, self.built, self.page = config, built, built.memory.allocator.page_size
         self.nodes, self.holders = nodes_of(release, config.components, inner_tree(built.memory.tree)), Holders(built)
+        names = [component.pool for component in config.components]
+        self._pools = [*zip(names, config.sizes, built.memory.allocators, strict=True)]
 
     def terms(self) -> Sequence[Terms]:
         (rows, _, tree), found = self.built.memory, list[Terms]()
@@ -182,12 +194,6 @@ class LiveMemory:
         for pool, _, allocator in self._pools:
             watch(pool, allocator, notice, wrap)
         use_watched_methods(self.built.memory.tree, self.built.memory.allocators)
-
-    @property
-    def _pools(self) -> Iterator[tuple[str, int, Any]]:
-        """The name, the size in pages and the allocator of each pool."""
-        names = [component.pool for component in self.config.components]
-        return zip(names, self.config.sizes, self.built.memory.allocators, strict=True)
 
     def _private(self, kv: Any) -> PrivatePages:
         page = self.page

@@ -32,9 +32,9 @@ from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.engines.sglang.worker_engine import RealEngine
 from swarden.harness.engines.sglang.worker_model import LAGUNA, check, real_model
 from swarden.harness.engines.sglang.worker_mutants import MUTANTS as OF_WORKER
-from swarden.harness.kit.part import off
+from swarden.harness.kit.part import merged, off
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import flat, replaced
+from swarden.harness.kit.settings import default_of, drawn, flat, replaced
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(
@@ -135,6 +135,9 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             build = partial(side_systems, release, configs, [])
         ranks = configs[0].group
         return ranks.systems(release, build) if ranks.is_on else build()
+
+    def suited(self, config: SglangConfig, model: str) -> SglangConfig:
+        return replaced(config, **merged(default_of(type(one)) for one in config.capabilities))
 
     def booted_for(self, config: Any) -> SglangRelease:
         release = super().booted_for(config)

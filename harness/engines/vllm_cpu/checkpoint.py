@@ -105,18 +105,23 @@ class Layers(NamedTuple):
     num_drafts: int = 0
 
 
+def unsuited(config: VllmConfig, model: str) -> dict[str, Sequence[Any]]:
+    """The settings of a configuration that a model cannot have, each with the values that it can have."""
+    settings, wants = flat(config), {**ALL_WANT, **MODELS[model].wants}
+    return {name: wanted for name, wanted in wants.items() if settings[name] not in wanted}
+
+
 def layers_of(config: VllmConfig, model: str) -> Layers:
     """The layers for the groups of a configuration; raises InvalidConfig if no tiny model has them."""
-    settings = flat(config)
-    for name, wanted in {**ALL_WANT, **MODELS[model].wants}.items():
-        if (value := settings[name]) not in wanted:
-            raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, wanted))} with model {model}")
+    for name, wanted in unsuited(config, model).items():
+        value = flat(config)[name]
+        raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, wanted))} with model {model}")
     if model == GPT_OSS and len(config.windows) != 1:
         raise InvalidConfig(f"windows is {list(config.windows)}, want one with model {model}")
     if len(set(config.windows)) > 1:
         raise InvalidConfig(f"windows is {list(config.windows)}, want equal windows with a model")
     for name, most in MOST.items():
-        if (value := settings[name]) > most:
+        if (value := flat(config)[name]) > most:
             raise InvalidConfig(f"{name} is {value}, want at most {most} with a model")
     windows = [STATE if group.has_states else group.window for group in config.groups] * REPEATS
     return Layers(tuple(windows), config.largest_block_len, config.state_mode != NONE, config.drafts.count)

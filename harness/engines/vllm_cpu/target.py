@@ -20,7 +20,7 @@ from swarden.harness.engines.vllm.config import (
 )
 from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN
 from swarden.harness.engines.vllm.target import VllmTarget
-from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, MODELS, layers_of
+from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, GPT_OSS, MODELS, layers_of, unsuited
 from swarden.harness.engines.vllm_cpu.engine import RealEngine
 from swarden.harness.engines.vllm_cpu.model import real_model
 from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
@@ -82,6 +82,13 @@ class VllmCpuTarget(VllmTarget):
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[VllmConfig]:
         return [random_config(draw, load)]
+
+    def suited(self, config: VllmConfig, model: str) -> VllmConfig:
+        changes = {name: wanted[0] for name, wanted in unsuited(config, model).items()}
+        if model == GPT_OSS:
+            changes["windows"] = config.windows[:1] or (WINDOW,)
+        suited: VllmConfig = replaced(config, **changes, **NOT_DRAWN_YET)
+        return replaced(suited, num_blocks=config.num_blocks + suited.least_blocks - config.least_blocks)
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if not model:

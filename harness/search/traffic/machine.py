@@ -30,8 +30,8 @@ class RunListener(Protocol):
         """Whether the current run ends with aborts, not with the steps that finish its requests."""
         return False
 
-    def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
-        """The configurations that were drawn for a run, with the settings that are fixed for all runs."""
+    def fix(self, machine: str, configs: Sequence[Any]) -> Sequence[Any]:
+        """The configurations that were drawn for a run of a machine, with the settings that are fixed for all runs."""
         return configs
 
     def drive(self, header: Header) -> Driver | None:
@@ -79,7 +79,7 @@ class Player:
         self.configs, target = configs, self.listener.target
         try:
             if not self.listener.is_over:
-                self.configs = self.listener.fix(configs)
+                self.configs = self.listener.fix(self.machine, configs)
                 with blamed_on(target.name, "encode"):
                     encoded = [target.encode(config) for config in self.configs]
                 self.header = Header(

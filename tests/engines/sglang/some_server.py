@@ -95,19 +95,23 @@ class Parts(SimpleNamespace):
 class Worker(Parts):
     """The model worker: the release's pools, and a formula as the model."""
 
-    is_hybrid_swa = True
-    sliding_window_size = WINDOW
     model_config = SimpleNamespace(use_ngram_embedding=False)
 
     def __init__(self, release: SglangRelease, options: argparse.Namespace) -> None:
-        super().__init__(_release=release, _slots=options.slots)
+        window = None if options.full else WINDOW
+        super().__init__(
+            _release=release, _slots=options.slots, is_hybrid_swa=not options.full, sliding_window_size=window
+        )
         sizes = {"size": options.slots, "size_swa": options.slots // 2, "page_size": options.page_size}
         common = {"dtype": release.torch.float32, "device": "cpu"}
         layers = {"swa_attention_layer_ids": [0], "full_attention_layer_ids": [1], "enable_kvcache_transpose": False}
-        kind = release.code("SWAKVPool")
-        kv = kind(**sizes, **common, head_num=1, head_dim=2, **known(layers, kind))
+        layers |= {"layer_num": 2, "enable_memory_saver": False}
+        pool = "FullKVPool" if options.full else "SWAKVPool"
+        allocator = ("FullAllocator" if options.page_size == 1 else "PagedAllocator") if options.full else "Allocator"
+        kind, of_slots = release.code(pool), release.code(allocator)
+        kv = kind(**known(sizes | common | layers | {"head_num": 1, "head_dim": 2}, kind))
         rows = release.code("ReqToTokenPool")(options.running, CONTEXT_LEN, "cpu", False)
-        self._memory = rows, release.code("Allocator")(**sizes, **common, kvcache=kv, need_sort=False)
+        self._memory = rows, of_slots(**known(sizes | common | {"kvcache": kv, "need_sort": False}, of_slots))
         embedding = SimpleNamespace(prepare_for_forward=lambda batch, **_: batch)
         self.model_runner = Parts(
             attn_backend=SimpleNamespace(), token_to_kv_pool=kv, ngram_embedding_manager=embedding
@@ -261,7 +265,8 @@ def plant_use_after_free(num_outputs: int = NUM_OUTPUTS_AT_BUG) -> Callable[[], 
             if len(req.output_ids) == num_outputs:
                 begin = held(req, "cache_protected_len")
                 slots = self.req_to_token_pool.req_to_token[held(req, "req_pool_idx"), begin : begin + 1]
-                self.token_to_kv_pool_allocator.full_attn_allocator.free(slots.long())
+                allocator = self.token_to_kv_pool_allocator
+                getattr(allocator, "full_attn_allocator", allocator).free(slots.long())
 
     batch_class.prepare_for_decode = broken
     return lambda: setattr(batch_class, "prepare_for_decode", prepare)
@@ -276,7 +281,7 @@ def serve(release: SglangRelease, options: argparse.Namespace, turns: list[float
 def main() -> None:
     release = boot(version("sglang"))
     import_module("sglang.srt.models.registry")  # all models, which each server would import
-    serve_each(partial(serve, release), {"overlap": "run event_loop_overlap"}, DEFAULTS)
+    serve_each(partial(serve, release), {"overlap": "run event_loop_overlap", "full": "full attention alone"}, DEFAULTS)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,15 @@ SERVER = Path(__file__).with_name("some_server.py")
 USE_AFTER_FREE = "unit_has_one_owner/full page/free_in_use"
 NODES_IN_PYTHON = {"SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND": "python"}  # a census reads the nodes of the tree
 LEVELS = {"sums": "pools_conserve_units/full pool/too_many", "audit": USE_AFTER_FREE, "census": USE_AFTER_FREE}
-LOOPS = {"event_loop_normal": (), "event_loop_overlap": ("--overlap",)}
+REPLAYED = {
+    "event_loop_normal": (),
+    "event_loop_overlap": ("--overlap",),
+    "full attention": ("--full",),
+    "full attention, overlap, pages of one token": ("--full", "--overlap", "--page-size", "1"),
+}
 SESSIONS = ("--sessions", "3", "--requests", "9", "--slots", "2048")
 SESSIONS_OF_LOOPS = {"sessions": SESSIONS, "sessions, overlap": (*SESSIONS, "--overlap")}
-HEALTHY = {**LOOPS, **SESSIONS_OF_LOOPS}
+HEALTHY = {**REPLAYED, **SESSIONS_OF_LOOPS}
 BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
 SERVERS = {**HEALTHY, **BROKEN, "broken check": ("--broken-check",)}
 
@@ -78,10 +83,10 @@ def test_use_after_free_is_raised(level, name, served):
     assert "one too many" in done.stderr
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("name", REPLAYED)
 @pytest.mark.parametrize("level", LEVELS)
-def test_log_of_a_use_after_free_fails_in_the_step_in_which_it_was_raised(level, loop, served, on_release, release):
-    path = log_named_in(served(level)[f"{loop}, use after free"])
+def test_log_of_a_use_after_free_fails_in_the_step_in_which_it_was_raised(level, name, served, on_release, release):
+    path = log_named_in(served(level)[f"{name}, use after free"])
 
     assert path.stat().st_mode & 0o777 == 0o600
     again = on_release(release, replayed_by, release, path)

@@ -6,6 +6,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.sglang.config import random_config
 from swarden.harness.engines.sglang.target import SglangTarget
+from swarden.harness.engines.sglang.worker_model import LAGUNA
 from swarden.harness.search.traffic.loads import LOADS
 from tests.harness.engines.some_draws import RandomDraw
 
@@ -16,6 +17,13 @@ def test_random_configuration_survives_an_op_log(seed):
     config = random_config(RandomDraw(seed), LOADS[seed % len(LOADS)].name, lambda _: seed % 2 == 0)
 
     assert target.decode(target.encode(config)) == config
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_random_configuration_for_a_model_has_no_capabilities(seed):
+    config = random_config(RandomDraw(seed), LOADS[seed % len(LOADS)].name, lambda _: True)
+
+    assert SglangTarget().suited(config, LAGUNA).capabilities == []
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ import re
 import pytest
 
 from swarden.harness.core import releases
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.releases import CHECKOUT, InEnvironment
 from swarden.harness.engines.sglang.target import SGLANG, SglangTarget
+from swarden.harness.engines.sglang.worker_mutants import OF_ATTENTION
 from swarden.harness.kit import released
 
 
@@ -103,3 +105,11 @@ def test_shared_packages_are_pinned():
 
     assert [line for line in lines if not re.fullmatch(r"[\w-]+==[\w.]+", line)] == []
     assert "torch" not in {line.partition("==")[0] for line in lines}
+
+
+def test_fix_that_has_come_with_a_mutant_is_not_planted_twice():
+    target = SglangTarget("0.5.23")
+
+    [patch] = Changes("prompts-read-the-first-row", (OF_ATTENTION.name,)).patches(target)
+
+    assert patch.name == "prompts-read-the-first-row"

@@ -3,9 +3,11 @@
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS, LFM2, STATE, Layers, layers_of
-from swarden.harness.engines.vllm_cpu.target import CpuConfig
+from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS, LFM2, MODELS, STATE, Layers, layers_of
+from swarden.harness.engines.vllm_cpu.target import CpuConfig, VllmCpuTarget, random_config
 from swarden.harness.kit.settings import made
+from swarden.harness.search.traffic.loads import LOADS
+from tests.harness.engines.some_draws import RandomDraw
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,18 @@ def test_configuration_that_no_worker_or_model_serves_is_refused(settings, model
         layers_of(made(CpuConfig, settings), model)
 
     assert str(refused.value) == told
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_random_configuration_is_made_for_the_model(model):
+    target, draws = (
+        VllmCpuTarget(),
+        [random_config(RandomDraw(seed), LOADS[seed % len(LOADS)].name) for seed in range(60)],
+    )
+    suited = [target.suited(config, model) for config in draws]
+
+    assert {layers_of(config, model).block_len for config in suited}
+    assert [one.num_blocks - one.least_blocks for one in suited] == [one.num_blocks - one.least_blocks for one in draws]
 
 
 def test_states_follow_full_attention_and_are_kept_for_a_prefix_cache():
