@@ -34,7 +34,7 @@ from swarden.harness.engines.sglang.worker_model import LAGUNA, check, real_mode
 from swarden.harness.engines.sglang.worker_mutants import MUTANTS as OF_WORKER
 from swarden.harness.kit.part import merged, off
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import default_of, drawn, flat, replaced
+from swarden.harness.kit.settings import default_of, flat, replaced
 from swarden.harness.strict.live import Live
 
 SGLANG = Releases(

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import swarden.invariants.events as seen
+from swarden.harness.core.ops import ResetCause
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.transformers.boot import TransformersRelease
@@ -28,11 +29,20 @@ CODE = EngineCode(
     decisions=(f"{BATCHING}.scheduler.Scheduler._process_candidates",),
     core=BATCHING,
 )
-OF_SCHEDULER = (seen.Admitted, seen.Retracted, seen.CopiedIn)
+OF_SCHEDULER = (seen.Admitted, seen.Retracted, seen.CopiedIn, seen.CacheReset)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_SCHEDULER]) - names_of([seen.Proposed, seen.Verified])
 # Laws that could not fail: the adapter says whose results count, and rounds the lengths that are shared to pages.
-# The answers of a tiny model are compared by their tokens, without a difference of logits.
-ONE_SIDED = frozenset({"discarded_results_are_stale", "cursors_are_page_aligned", "logits_match_uncached_model"})
+# The answers of a tiny model are compared by their tokens, without a difference of logits.  New weights are loaded only
+# between two calls of generate_batch, which no release refuses.
+ONE_SIDED = frozenset(
+    {
+        "discarded_results_are_stale",
+        "cursors_are_page_aligned",
+        "logits_match_uncached_model",
+        "idle_engine_can_be_reset",
+        "reset_spares_kv_in_use",
+    }
+)
 
 
 class TransformersEngine(TransformersFacts):
@@ -66,9 +76,21 @@ class TransformersEngine(TransformersFacts):
         return super().has_work or bool(self.core.processor.has_pending_requests())
 
     def submit(self, submission: Submission) -> int:
-        if self._is_persistent and self.passes.last_launch and not self.has_work:
+        if self._can_begin_session:
             self._begin_session()
         return self.requests.submit(submission)
+
+    def reset(self, cause: ResetCause) -> bool:
+        """The weights change between two calls of generate_batch, with one manager for both, as in training."""
+        if cause != ResetCause.WEIGHTS or not self._can_begin_session:
+            return False
+        self._begin_session()
+        self.log.notice(seen.CacheReset(is_done=True, idle_steps=0, is_copying=False))
+        return True
+
+    @property
+    def _can_begin_session(self) -> bool:
+        return self._is_persistent and bool(self.passes.last_launch) and not self.has_work
 
     def _begin_session(self) -> None:
         """The loop of the last call of generate_batch ends, and that of the next one begins."""

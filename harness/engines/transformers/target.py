@@ -6,7 +6,7 @@ from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import CLIENT_FAULTS
-from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
+from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Reset, Step, Submit
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases
@@ -20,7 +20,7 @@ from swarden.harness.engines.transformers.program import program_of
 from swarden.harness.engines.transformers.tiny import GEMMA, TinyEngine
 from swarden.harness.kit.released import ReleasedTarget
 
-OPS = (Submit, Abort, Step, Inject, Heal, Drain)
+OPS = (Submit, Abort, Step, Reset, Inject, Heal, Drain)
 TRANSFORMERS = Releases(
     package="transformers",
     root=Path(".swarden/engines/transformers"),
