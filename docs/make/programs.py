@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from docs.make.pages import PROGRAMS, own_bugs, results
-from swarden.harness.core.fixes import fix_of
+from swarden.harness.core.changes import fix_of
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.program import SCRIPT, NoProgram
 from swarden.harness.core.registry import target_of
