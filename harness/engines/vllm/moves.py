@@ -179,6 +179,10 @@ class Moves:
         for block_id, owner in self._held():
             held[block_id] += 1
             holders.setdefault(block_id, [owner])
+        for rid, pinned in getattr(self._built.manager, "_partial_tail_pins", {}).items():  # 0.28.0, for a connector
+            for block in pinned:
+                held[block.block_id] += 1
+                holders.setdefault(block.block_id, [self._owner(self._built.number_of(rid))])
         for _, blocks in self._deferred:  # a copy of a block that is written on
             held.update([one.block_id for one in blocks if one.block_hash is None and one.block_id in holders])
         return {
