@@ -98,7 +98,7 @@ class BlockFacts:
             for was, now in zip_longest(before.get(key, ()), self.tables.get(key, ()), fillvalue=NO_BLOCK):
                 if was != now:
                     marked |= {was[0], now[0]}
-        copies, deferred = list(self.held()), [block for _, blocks in self.deferred for block in blocks]
+        copies, deferred = [*self.held(), *self._pinned()], [block for _, blocks in self.deferred for block in blocks]
         marked |= self._copied
         self._copied = {*[block for block, _ in copies], *[block.block_id for block in deferred]}
         marked.update(self._copied, self.all if self._built.manager is None else ())
@@ -122,6 +122,12 @@ class BlockFacts:
             if self.facts[unit] == NOTHING:
                 del self.facts[unit]
         self.unsettled |= marked
+
+    def _pinned(self) -> Iterator[HeldBlock]:
+        """The blocks that 0.28.0 pins for a connector beside the tables."""
+        for rid, pinned in getattr(self._built.manager, "_partial_tail_pins", {}).items():
+            owner = self._owner(self._built.number_of(rid))
+            yield from (HeldBlock(block.block_id, owner) for block in pinned)
 
     @property
     def deferred(self) -> Iterable[tuple[int, Sequence[Any]]]:
