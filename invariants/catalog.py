@@ -29,6 +29,7 @@ CAUSES_FIRST = (
     "reservation",
     "queue_order",
     "admission",
+    "free_places",
     "rejection",
     "priorities",
     "preemption",

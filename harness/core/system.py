@@ -191,7 +191,8 @@ class EngineSystem:
                 self._sessions.turn_ended(streamed.request_id, streamed.finish_reason)
             elif CLIENT_GONE in self.port.faults.known and self.port.faults.fires(CLIENT_GONE):
                 self._abort_request(streamed.request_id)
-                self._live.leave(streamed.request_id)
+                for sibling in self._live.leave(streamed.request_id):
+                    self.reference.aborted(sibling)
         if not self._live:
             self._had_requests = False
             self._idle_steps.restart()

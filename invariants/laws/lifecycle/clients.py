@@ -17,6 +17,7 @@ class ClientCode(Code):
     DECODED_AFTER_STOP = "not ended at its stop token {token} at position {position}"
     STOPPED_WITHOUT_STOP_TOKEN = "ended by a stop token, but has none in its output"
     CACHED_AGAINST_ITS_WISH = "asked not to be cached, but gives {units} to the prefix cache"
+    NOT_ABORTED = "ended as aborted, but its client has not aborted it"
     ENDED_SHORT = "ended by length after {num_outputs} tokens, but {asked} were requested"
 
 
@@ -71,29 +72,33 @@ def uncached_requests_insert_nothing(change: Transition) -> Evidence:
             yield found(request_ref(event.from_owner.id), ClientCode.CACHED_AGAINST_ITS_WISH, units=units)
 
 
-@invariant(When.STEP, needs=("requests",), given=tokens_are_known)
+@invariant(When.OP, needs=("requests",), given=tokens_are_known)
 def outputs_end_as_asked(change: Transition) -> Evidence:
     """An output ends at its first stop token or at max_new_tokens, and the finish reason says which.
 
-    A request that ends for another reason (a timeout, an error) may have fewer tokens, and one that the client has
-    aborted may have more, which `aborted_requests_stop_decoding` limits.
+    A request ends as aborted only if its client has aborted it; then it may have more tokens, which
+    `aborted_requests_stop_decoding` limits, and ends by itself only with a complete output.  A request that ends for
+    another reason (a timeout, an error) may have fewer tokens.
     """
     reasons = {event.request_id: event.reason for event in change.events_of(Finished)}
     grown = {request.id for request, _ in change.grown}
     for request in change.before.requests or ():
         has_news = request.id in grown or request.id in reasons
         expected = change.reference.expectations.get(request.id) if has_news else None
-        if expected is None or expected.len_at_abort is not None:
+        if expected is None:
             continue
-        first = expected.prompt_len + request.num_outputs
+        subject, first = request_ref(request.id), expected.prompt_len + request.num_outputs
         new, reason = expected.tokens[first:], reasons.get(request.id)
         stops = [index for index, token in enumerate(new) if token in expected.stop]
         num_outputs = request.num_outputs + len(new)
-        if stops and (stops[0] + 1 < len(new) or request.id in change.after.request_by_id):
+        goes_on = stops and (stops[0] + 1 < len(new) or request.id in change.after.request_by_id)
+        if goes_on and not expected.is_aborted:
             values = {"token": new[stops[0]], "position": first + stops[0]}
-            yield found(request_ref(request.id), ClientCode.DECODED_AFTER_STOP, **values)
-        if reason == FinishReason.STOP and not stops:
-            yield found(request_ref(request.id), ClientCode.STOPPED_WITHOUT_STOP_TOKEN)
+            yield found(subject, ClientCode.DECODED_AFTER_STOP, **values)
+        if reason == FinishReason.STOP and expected.stop.isdisjoint(expected.tokens[expected.prompt_len :]):
+            yield found(subject, ClientCode.STOPPED_WITHOUT_STOP_TOKEN)
         if reason == FinishReason.LENGTH and num_outputs < request.max_new_tokens:
             values = {"num_outputs": num_outputs, "asked": request.max_new_tokens}
-            yield found(request_ref(request.id), ClientCode.ENDED_SHORT, **values)
+            yield found(subject, ClientCode.ENDED_SHORT, **values)
+        if reason == FinishReason.ABORT and not expected.is_aborted:
+            yield found(subject, ClientCode.NOT_ABORTED)

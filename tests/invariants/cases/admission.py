@@ -1,4 +1,4 @@
-"""Admissions that differ from the naive planner's, and free slots that are not used."""
+"""Admissions that differ from the naive planner's."""
 
 from dataclasses import replace
 
@@ -6,41 +6,21 @@ from swarden.invariants.contracts.admission import (
     AdmissionCode,
     admission_matches_planner,
     reservations_match_planner,
-    waiting_requests_take_free_places,
 )
-from swarden.invariants.events import Admitted, Finished, Invited, Launched, LetGo, LoadPlanned, Owner, Parked, Taken
+from swarden.invariants.events import Admitted, Finished, Invited, LetGo, Owner, Taken
 from swarden.invariants.limits import ARRIVAL, PRIORITY, Estimates
 from swarden.invariants.violation import Found, Ref, found
-from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, R1, broken, healthy, idle, with_pool
+from tests.invariants.builders import BEFORE, LIMITS, R1, broken, healthy, idle, with_pool
 
 ESTIMATING = LIMITS._replace(estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY, ARRIVAL))
 EXPECTED_ADMISSION = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 2), ("swa", 3)))
 EXCESSIVE_ADMISSION = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
-DECODED = Launched(7, ((1, 20, 21),))
 DECODE_TAKES_PAGE = Taken("full", (8,), R1)
 TRANSFER_RECORDS = tuple(record._replace(owner=Owner("transfer", 1)) for record in BEFORE.records or ())
 REQUEST = Ref("request", 2)
 NEEDED = {"start": 0, "end": 5, "firm": {"full": 2, "swa": 2}, "demand": {"full": 2, "swa": 3}}
 WANT = {f"want_{name}": value for name, value in NEEDED.items()}
 GOT = {f"got_{name}": value for name, value in NEEDED.items()}
-
-
-def ample(*events, free=range(5, 40), rows=(2,)):
-    """r2 waits in an engine with many free pages."""
-    pools = [replace(pool, free=free) if pool.unit == "page" else replace(pool, free=rows) for pool in BEFORE.pools]
-    return replace(HEALTHY, before=replace(BEFORE, pools=tuple(pools)), events=events)
-
-
-def with_r3(state):
-    """The same queue with r3 behind r2."""
-    third = state.request_by_id[2]._replace(id=3)
-    return replace(state, requests=(*(state.requests or ()), third))
-
-
-def one_free_slot(*events):
-    """r2 and r3 wait, and one slot is free."""
-    change = ample(*events, DECODED)
-    return replace(change, before=with_r3(change.before), after=with_r3(change.after))
 
 
 def planned(*events, limits=None, **parts):
@@ -64,28 +44,6 @@ def other_reservation(end: int, firm: dict[str, int], demand: dict[str, int]) ->
 
 
 CASES = [
-    healthy(waiting_requests_take_free_places, ample(Admitted(2, 0, 5, (), ()), DECODED)),
-    healthy(waiting_requests_take_free_places, ample(Launched(7, ((1, 20, 21), (3, 0, 7)))), "chunk-budget-used-up"),
-    healthy(waiting_requests_take_free_places, ample(Parked(3, 8), DECODED), "a-request-is-parked"),
-    healthy(waiting_requests_take_free_places, ample(DECODED, free=range(5, 10)), "too-few-pages-for-all"),
-    healthy(waiting_requests_take_free_places, ample(DECODED, rows=[]), "no-free-slot"),
-    healthy(
-        waiting_requests_take_free_places,
-        one_free_slot(LoadPlanned(2, 8, 2, (), ())),
-        "loading-request-takes-the-slot",
-    ),
-    broken(
-        waiting_requests_take_free_places,
-        "one-of-two-free-slots-not-used",
-        one_free_slot(),
-        found(REQUEST, AdmissionCode.PLACE_LEFT_EMPTY, taken=1, places=2),
-    ),
-    broken(
-        waiting_requests_take_free_places,
-        "free-slot-not-used",
-        ample(DECODED),
-        found(REQUEST, AdmissionCode.PLACE_LEFT_EMPTY, taken=1, places=2),
-    ),
     healthy(reservations_match_planner, planned(EXPECTED_ADMISSION)),
     broken(
         reservations_match_planner,

@@ -37,8 +37,14 @@ def uncached(owner):
 
 
 SCHEDULES_AHEAD = replace(AFTER, limits=AFTER.limits._replace(decodes_after_abort=1))
-LAST = 3  # the index of the newest output token
 ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
+
+LAST = 3  # the index of the newest output token
+
+
+def ended(reason, **client):
+    return client_with(Finished(1, reason), after=ENDED, **client)
+
 
 CASES = [
     healthy(aborted_requests_stop_decoding, client_with(num_at_abort=2), "one-pass-after-the-abort"),
@@ -82,7 +88,7 @@ CASES = [
     ),
     healthy(
         outputs_end_as_asked,
-        client_with(Finished(1, FinishReason.STOP), stop=(LAST,), after=ENDED),
+        ended(FinishReason.STOP, stop=(LAST,)),
         "ended-at-a-stop-token",
     ),
     broken(
@@ -94,13 +100,32 @@ CASES = [
     broken(
         outputs_end_as_asked,
         "stopped-without-a-stop-token",
-        client_with(Finished(1, FinishReason.STOP), after=ENDED),
+        ended(FinishReason.STOP),
         found(request_ref(1), ClientCode.STOPPED_WITHOUT_STOP_TOKEN),
     ),
     broken(
         outputs_end_as_asked,
         "ended-before-its-length",
-        client_with(Finished(1, FinishReason.LENGTH), after=ENDED),
+        ended(FinishReason.LENGTH),
+        found(request_ref(1), ClientCode.ENDED_SHORT, num_outputs=4, asked=9),
+    ),
+    healthy(outputs_end_as_asked, ended(FinishReason.ABORT, num_at_abort=4), "aborted"),
+    healthy(outputs_end_as_asked, ended(FinishReason.TIMEOUT, num_at_abort=4), "timed-out"),
+    healthy(outputs_end_as_asked, ended(FinishReason.STOP, num_at_abort=3, stop=[LAST]), "aborted-and-stopped"),
+    healthy(outputs_end_as_asked, client_with(num_at_abort=3, stop=[LAST]), "aborted-and-decoded"),
+    broken(
+        outputs_end_as_asked, "not-aborted", ended(FinishReason.ABORT), found(request_ref(1), ClientCode.NOT_ABORTED)
+    ),
+    broken(
+        outputs_end_as_asked,
+        "aborted-and-reported-as-stopped",
+        ended(FinishReason.STOP, num_at_abort=3),
+        found(request_ref(1), ClientCode.STOPPED_WITHOUT_STOP_TOKEN),
+    ),
+    broken(
+        outputs_end_as_asked,
+        "aborted-and-ended-before-its-length",
+        ended(FinishReason.LENGTH, num_at_abort=3),
         found(request_ref(1), ClientCode.ENDED_SHORT, num_outputs=4, asked=9),
     ),
 ]
