@@ -34,6 +34,17 @@ class Replays(NamedTuple):
     peek_len: int = 0
 
 
+class SessionTimeout(NamedTuple):
+    """A session is closed `ms` after the end of its last turn, or after its begin, and at most `late_ms` later.
+
+    A refused turn does not count, and a session without a turn is as old as its last end.
+    """
+
+    ms: int
+    late_ms: int = 0
+    from_begin: bool = False
+
+
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"
 
 
@@ -64,8 +75,7 @@ class Limits(NamedTuple):
     request_timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
     role: str = BOTH  # which part of each request the engine serves
     spare_len: int = 0  # free positions behind its prompt that a request must have when it arrives
-    session_timeout_ms: int | None = None  # after which a session without a turn is closed; None: never, or not known
-    closes_idle_sessions: bool = False  # after a time without a turn a session is closed, and its KV is freed
+    session_timeout: SessionTimeout | None = None  # None: no session is closed without its client, or not known
     ms_per_step: int = 0  # the clock advances by this much when a step begins
     shares_prefixes: bool = False  # the KV of ended requests is kept for others
     shares_uncomputed: bool = False  # shared when taken: each request that shares a page writes the same KV

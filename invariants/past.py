@@ -18,9 +18,9 @@ from swarden.invariants.events import (
 )
 from swarden.invariants.limits import Ends
 from swarden.invariants.passes import Landing
-from swarden.invariants.reference import Expectation
+from swarden.invariants.reference import Expectation, SessionUse
 from swarden.invariants.served_blocks import note_blocks
-from swarden.invariants.transition import Transition
+from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import NodeView
 
 BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)
@@ -41,10 +41,15 @@ def note(change: Transition) -> None:
 
 
 def _note_sessions(change: Transition) -> None:
-    idle_since, now_ms = change.reference.past.idle_since, change.reference.now_ms
+    past = change.reference.past
+    past.steps_ms += change.after.limits.ms_per_step if change.when == When.STEP else 0
+    now_ms = change.reference.now_ms + past.steps_ms
     for session in (*(change.before.sessions or ()), *(change.after.sessions or ())):
-        if session.turn or session.id not in idle_since:
-            idle_since[session.id] = now_ms
+        known = past.sessions.get(session.id)
+        if known is None or session.turn not in (0, known.turn):
+            past.sessions[session.id] = SessionUse(session.turn, now_ms, now_ms)
+        elif session.turn:
+            past.sessions[session.id] = known._replace(ended_ms=now_ms)
 
 
 def _note_prefixes(change: Transition) -> None:

@@ -8,6 +8,7 @@ forward computes it from the tags that it reads, so a wrong page changes the out
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 TAG_BITS = 63
 TAG_MASK = (1 << TAG_BITS) - 1
@@ -114,18 +115,27 @@ class Computed:
     blocks: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
+class SessionUse(NamedTuple):
+    """The last turn of a session (0: none yet), and when it began and ended; before it, when the session was opened."""
+
+    turn: int
+    began_ms: int
+    ended_ms: int
+
+
 @dataclass
 class Past:
     """What the events of earlier transitions have shown (`past.py`); no part of it is read from the engine's state.
 
     `served` are, by request, the lengths of its prefixes behind which a request can start, in ascending order: they
     were computed, and not evicted since.  `computed` are, by request, its blocks, in an engine that finds them by
-    hashes.  `idle_since` is, by session, the time at which it was opened or last had a turn.
+    hashes.  `sessions` is the use of each session, and `steps_ms` what the clock of the engine advanced by in steps.
     """
 
     served: dict[int, list[int]] = field(default_factory=dict)
     computed: dict[int, Computed] = field(default_factory=dict)
-    idle_since: dict[int, int] = field(default_factory=dict)
+    sessions: dict[int, SessionUse] = field(default_factory=dict)
+    steps_ms: int = 0
 
 
 @dataclass

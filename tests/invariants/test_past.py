@@ -7,7 +7,7 @@ import pytest
 from swarden.invariants.events import Admitted, Finished, FinishReason, Freed, Launched, Removed, Tombstoned, Written
 from swarden.invariants.limits import Ends, Replays
 from swarden.invariants.past import MOST_SERVED, note, still_served
-from swarden.invariants.reference import Computed, Past
+from swarden.invariants.reference import Computed, Past, SessionUse
 from swarden.invariants.view import SessionView
 from tests.invariants.builders import AFTER, BEFORE, DECODE, HEALTHY, LIMITS, TREE, idle, reference
 
@@ -103,4 +103,8 @@ def test_session_is_idle_since_the_end_of_its_turn():
     sessions = SessionView(3, 0, 1, 0, False), SessionView(4, 0, 0, 8, False), SessionView(5, 0, 0, 0, False)
     change = idle(before=replace(AFTER, sessions=sessions))
 
-    assert noted(change, now_ms=70, idle_since={3: 10, 4: 20}).idle_since == {3: 70, 4: 20, 5: 70}
+    assert noted(change, now_ms=70, sessions={3: SessionUse(1, 5, 10), 4: SessionUse(9, 5, 20)}).sessions == {
+        3: SessionUse(1, 5, 70),
+        4: SessionUse(9, 5, 20),
+        5: SessionUse(0, 70, 70),
+    }

@@ -68,7 +68,15 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         ),
     }
     contracts = frozenset(
-        {"rejection", "free_places", "completeness", "first_passes", "write_through", "served_prefixes"}
+        {
+            "rejection",
+            "free_places",
+            "completeness",
+            "first_passes",
+            "write_through",
+            "served_prefixes",
+            "session_timeouts",
+        }
     )
     kept = (*off(Side),)
     faults: Mapping[str, str] = FAULTS

@@ -40,6 +40,7 @@ from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
 from swarden.harness.kit.stand_ins import Missing
+from swarden.invariants.limits import SessionTimeout
 from swarden.invariants.view import SessionView, Snapshot
 
 LONG = 10.0  # seconds, after which the controller looks again; it looks once a second for sessions to close
@@ -74,7 +75,12 @@ class Sessions(SglangCapability, frozen=True):
         return Terms(args, flags=args)
 
     def limits(self, config: Any) -> Mapping[str, Any]:
-        return {"closes_idle_sessions": self.session_timeout_s is not None}
+        """The timeout counts from a turn's begin (0.5.23, session_controller.py:342), and is looked at once a second."""
+        step_ms = int(SECONDS_PER_STEP * 1000)
+        timeout = (
+            SessionTimeout(int(self.session_timeout_s * 1000), 4 * step_ms, True) if self.session_timeout_s else None
+        )
+        return {"session_timeout": timeout, "ms_per_step": step_ms}
 
     def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
         return tree if release.is_unified(tree) else release.code("StreamingSession")(tree)  # that tree has its own
