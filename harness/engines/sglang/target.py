@@ -68,15 +68,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         ),
     }
     contracts = frozenset(
-        {
-            "rejection",
-            "free_places",
-            "completeness",
-            "first_passes",
-            "write_through",
-            "served_prefixes",
-            "session_timeouts",
-        }
+        ("rejection", "free_places", "completeness", "first_passes", "write_through", "served_prefixes")
+        + ("session_timeouts",)
     )
     kept = (*off(Side),)
     faults: Mapping[str, str] = FAULTS

@@ -13,11 +13,12 @@ LIMIT_MS = 40
 SESSION = SessionView(3, 0, 0, 8, False)
 CLOSING = SESSION._replace(is_closing=True)
 BUSY = SESSION._replace(turn=1)
+FROM_END = SessionTimeout(LIMIT_MS)
 FROM_BEGIN = SessionTimeout(LIMIT_MS, late_ms=10, from_begin=True)
 
 
-def after_ms(idle_ms, *later, before=SESSION, timeout=SessionTimeout(LIMIT_MS)):
-    """A step behind which session 3 is `later`, or closed; its last turn took 5 ms, and ended so long ago."""
+def after_ms(idle_ms, *later, before=SESSION, timeout=FROM_END):
+    """A step of 20 ms behind which session 3 is `later`, or closed; its last turn took 5 ms, and ended so long ago."""
     limits = LIMITS._replace(session_timeout=timeout, ms_per_step=20)
     state = replace(AFTER, sessions=(before,), limits=limits)
     past = Past(sessions={3: SessionUse(1, 95 - idle_ms, 100 - idle_ms)}, steps_ms=50)
@@ -35,9 +36,7 @@ CASES = [
     healthy(idle_sessions_close_in_time, after_ms(90, BUSY, before=BUSY), "has-a-turn"),
     healthy(idle_sessions_close_in_time, after_ms(0, before=CLOSING), "by-client"),
     healthy(idle_sessions_close_in_time, after_ms(49, SESSION, timeout=FROM_BEGIN), "looked-at-later"),
-    healthy(
-        idle_sessions_close_in_time, after_ms(35, CLOSING, before=BUSY, timeout=FROM_BEGIN), "closes-behind-its-turn"
-    ),
+    healthy(idle_sessions_close_in_time, after_ms(35, CLOSING, before=BUSY, timeout=FROM_BEGIN), "behind-its-turn"),
     broken(idle_sessions_close_in_time, "early", after_ms(39), at(EARLY, 39)),
     broken(idle_sessions_close_in_time, "early-in-a-turn", after_ms(90, before=BUSY), at(EARLY, 90)),
     broken(idle_sessions_close_in_time, "early-by-its-begin", after_ms(34, CLOSING, timeout=FROM_BEGIN), at(EARLY, 39)),

@@ -43,6 +43,7 @@ from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.limits import SessionTimeout
 from swarden.invariants.view import SessionView, Snapshot
 
+MS_PER_STEP = int(SECONDS_PER_STEP * 1000)
 LONG = 10.0  # seconds, after which the controller looks again; it looks once a second for sessions to close
 CLOSED = "session closed, or turn aborted"
 RESET = "reset"
@@ -75,12 +76,9 @@ class Sessions(SglangCapability, frozen=True):
         return Terms(args, flags=args)
 
     def limits(self, config: Any) -> Mapping[str, Any]:
-        """The timeout counts from a turn's begin (0.5.23, session_controller.py:342), and is looked at once a second."""
-        step_ms = int(SECONDS_PER_STEP * 1000)
-        timeout = (
-            SessionTimeout(int(self.session_timeout_s * 1000), 4 * step_ms, True) if self.session_timeout_s else None
-        )
-        return {"session_timeout": timeout, "ms_per_step": step_ms}
+        """A timeout counts from the begin of a turn, and is looked at once a second (0.5.23: session_controller.py)."""
+        timeout = SessionTimeout(int((self.session_timeout_s or 0) * 1000), 4 * MS_PER_STEP, from_begin=True)
+        return {"session_timeout": timeout if self.session_timeout_s else None, "ms_per_step": MS_PER_STEP}
 
     def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
         return tree if release.is_unified(tree) else release.code("StreamingSession")(tree)  # that tree has its own
