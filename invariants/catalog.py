@@ -28,6 +28,7 @@ CAUSES_FIRST = (
     "drafting",
     "reservation",
     "queue_order",
+    "overtaking",
     "admission",
     "free_places",
     "rejection",

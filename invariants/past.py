@@ -13,9 +13,11 @@ from swarden.invariants.events import (
     Flushed,
     Freed,
     Given,
+    Launched,
     Removed,
     Tombstoned,
 )
+from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Ends
 from swarden.invariants.passes import Landing
 from swarden.invariants.reference import Expectation, SessionUse
@@ -31,6 +33,7 @@ Served = Mapping[int, list[int]]
 def note(change: Transition) -> None:
     """Add a transition, in which each law held, to the past of the reference."""
     _note_sessions(change)
+    _note_waiting(change)
     if change.after.limits.replays is not None:
         (note_blocks if change.after.nodes is None else _note_prefixes)(change)
     past = change.reference.past
@@ -50,6 +53,29 @@ def _note_sessions(change: Transition) -> None:
             past.sessions[session.id] = SessionUse(session.turn, now_ms, now_ms)
         elif session.turn:
             past.sessions[session.id] = known._replace(ended_ms=now_ms)
+
+
+def overtaken(change: Transition) -> Mapping[int, int]:
+    """The requests that still wait while a later one has begun, of no higher priority: by request the last of these."""
+    begun = {entry[0] for event in change.events_of(Launched) for entry in event.entries}
+    waiting, before = list(change.reference.past.waiting) if begun else [], change.before.request_by_id
+    latest = dict[int, int]()
+    for place, request_id in enumerate(waiting):
+        if request_id not in begun:
+            behind = [one for one in waiting[place + 1 :] if one in begun and one > request_id]
+            rivals = [one for one in behind if before[one].priority <= before[request_id].priority]
+            latest |= {request_id: rivals[-1]} if rivals else {}
+    return latest
+
+
+def _note_waiting(change: Transition) -> None:
+    """Keep the waiting requests in the order in which they were queued."""
+    waiting, passed_over = change.reference.past.waiting, change.once(overtaken)
+    still = [one.id for one in change.after.requests or () if one.place == Place.WAITING]
+    for gone in waiting.keys() - still:
+        del waiting[gone]
+    for request_id in still:
+        waiting[request_id] = waiting.get(request_id, 0) + (request_id in passed_over)
 
 
 def _note_prefixes(change: Transition) -> None:

@@ -130,12 +130,14 @@ class Past:
     `served` are, by request, the lengths of its prefixes behind which a request can start, in ascending order: they
     were computed, and not evicted since.  `computed` are, by request, its blocks, in an engine that finds them by
     hashes.  `sessions` is the use of each session, and `steps_ms` what the clock of the engine advanced by in steps.
+    `waiting` are, in the order of the queue, the waiting requests, each with the passes that it was passed over in.
     """
 
     served: dict[int, list[int]] = field(default_factory=dict)
     computed: dict[int, Computed] = field(default_factory=dict)
     sessions: dict[int, SessionUse] = field(default_factory=dict)
     steps_ms: int = 0
+    waiting: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from swarden.invariants.events import Admitted, Finished, FinishReason, Freed, L
 from swarden.invariants.limits import Ends, Replays
 from swarden.invariants.past import MOST_SERVED, note, still_served
 from swarden.invariants.reference import Computed, Past, SessionUse
-from swarden.invariants.view import SessionView
+from swarden.invariants.view import RequestView, SessionView
 from tests.invariants.builders import AFTER, BEFORE, DECODE, HEALTHY, LIMITS, TREE, idle, reference
 
 COMPLETED = DECODE[-1]
@@ -108,3 +108,11 @@ def test_session_is_idle_since_the_end_of_its_turn():
         4: SessionUse(9, 5, 20),
         5: SessionUse(0, 70, 70),
     }
+
+
+def test_waiting_request_is_passed_over_by_a_later_one_that_begins():
+    waiting = [RequestView(number, "waiting", 0, 8, 0, 9) for number in (2, 3, 5)]
+    change = idle(Launched(7, ((3, 0, 8),)), before=replace(BEFORE, requests=waiting[:2]))
+    change = replace(change, after=replace(AFTER, requests=[waiting[0], waiting[2]]))
+
+    assert noted(change, waiting={2: 1, 3: 0}).waiting == {2: 2, 5: 0}

@@ -6,11 +6,11 @@ from shlex import quote
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import NO_TREE, SglangConfig
+from swarden.harness.engines.sglang.config import FIRST_COME, NO_TREE, SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS
 from swarden.harness.kit.part import merged
 from swarden.harness.kit.stand_ins import Silent
-from swarden.invariants.limits import Ends, Limits, Replays
+from swarden.invariants.limits import ARRIVAL, PRIORITY, Ends, Limits, Replays
 
 DEVICE = "cpu"
 NOT_SET = (None, False)
@@ -161,6 +161,7 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
         most_launches=config.most_launches,
         decodes_after_abort=(config.most_launches - 1) * keeps_ended,
         reuses_in_launch_order=True,
+        waits_by=(PRIORITY, ARRIVAL) if config.waiting_order == FIRST_COME else (),
         spare_len=SPARE_TOKENS + 1,
         draft_row_len=row_len(config) - max_len if config.drafts.is_on else 0,
         shares_prefixes=shares,
