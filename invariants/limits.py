@@ -78,6 +78,7 @@ class Limits(NamedTuple):
     session_timeout: SessionTimeout | None = None  # None: no session is closed without its client, or not known
     ms_per_step: int = 0  # the clock advances by this much when a step begins
     shares_prefixes: bool = False  # the KV of ended requests is kept for others
+    evicts_longest_idle: bool = False  # of the cached units without a reader, the longest without one is evicted first
     shares_uncomputed: bool = False  # shared when taken: each request that shares a page writes the same KV
     replays: Replays | None = None  # None: not promised
     state_interval: int | None = None  # tokens between checkpoints of recurrent states; None: no checkpoints

@@ -1,6 +1,7 @@
 """What the transitions of a run have shown, for laws that need more than one step."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from swarden.invariants.events import (
@@ -15,6 +16,7 @@ from swarden.invariants.events import (
     Given,
     Launched,
     Removed,
+    Taken,
     Tombstoned,
 )
 from swarden.invariants.kinds import Place
@@ -34,6 +36,8 @@ def note(change: Transition) -> None:
     """Add a transition, in which each law held, to the past of the reference."""
     _note_sessions(change)
     _note_waiting(change)
+    if change.after.limits.evicts_longest_idle:
+        _note_idle(change)
     if change.after.limits.replays is not None:
         (note_blocks if change.after.nodes is None else _note_prefixes)(change)
     past = change.reference.past
@@ -53,6 +57,27 @@ def _note_sessions(change: Transition) -> None:
             past.sessions[session.id] = SessionUse(session.turn, now_ms, now_ms)
         elif session.turn:
             past.sessions[session.id] = known._replace(ended_ms=now_ms)
+
+
+def moved_units(change: Transition) -> set[tuple[str, int]]:
+    """The units that were taken, given or freed."""
+    moves = chain(change.events_of(Taken), change.events_of(Given), change.events_of(Freed))
+    return {(event.pool, unit) for event in moves for unit in event.units}
+
+
+def idle_units(change: Transition) -> set[tuple[str, int]]:
+    """The cached units of the device that have no reader after the transition."""
+    names = {component.pool for component in change.after.components}
+    pools = [pool for pool in change.after.pools if pool.name in names]
+    idle = [(pool.name, one.units) for pool in pools for one in pool.holdings if one.cached and not one.locks]
+    return {(name, unit) for name, units in idle for unit in units}
+
+
+def _note_idle(change: Transition) -> None:
+    past, idle, moved = change.reference.past, change.once(idle_units), change.once(moved_units)
+    past.moment += 1
+    known = {unit: since for unit, since in past.idle.items() if unit in idle and unit not in moved}
+    past.idle = dict.fromkeys(idle, past.moment) | known
 
 
 def overtaken(change: Transition) -> Mapping[int, int]:

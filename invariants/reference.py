@@ -131,6 +131,8 @@ class Past:
     were computed, and not evicted since.  `computed` are, by request, its blocks, in an engine that finds them by
     hashes.  `sessions` is the use of each session, and `steps_ms` what the clock of the engine advanced by in steps.
     `waiting` are, in the order of the queue, the waiting requests, each with the passes that it was passed over in.
+    `idle` are the cached units without a reader, each with the number of the transition since which it has none, and
+    `moment` is the number of the last one.
     """
 
     served: dict[int, list[int]] = field(default_factory=dict)
@@ -138,6 +140,8 @@ class Past:
     sessions: dict[int, SessionUse] = field(default_factory=dict)
     steps_ms: int = 0
     waiting: dict[int, int] = field(default_factory=dict)
+    idle: dict[tuple[str, int], int] = field(default_factory=dict)
+    moment: int = 0
 
 
 @dataclass

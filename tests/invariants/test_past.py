@@ -4,12 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from swarden.invariants.events import Admitted, Finished, FinishReason, Freed, Launched, Removed, Tombstoned, Written
+from swarden.invariants.events import (
+    Admitted,
+    Finished,
+    FinishReason,
+    Freed,
+    Given,
+    Launched,
+    Removed,
+    Tombstoned,
+    Written,
+)
 from swarden.invariants.limits import Ends, Replays
 from swarden.invariants.past import MOST_SERVED, note, still_served
 from swarden.invariants.reference import Computed, Past, SessionUse
-from swarden.invariants.view import RequestView, SessionView
-from tests.invariants.builders import AFTER, BEFORE, DECODE, HEALTHY, LIMITS, TREE, idle, reference
+from swarden.invariants.view import Holding, PoolView, RequestView, SessionView
+from tests.invariants.builders import AFTER, BEFORE, DECODE, HEALTHY, LIMITS, R1, TREE, idle, reference
 
 COMPLETED = DECODE[-1]
 ENDED = Finished(1, FinishReason.STOP)
@@ -116,3 +126,15 @@ def test_waiting_request_is_passed_over_by_a_later_one_that_begins():
     change = replace(change, after=replace(AFTER, requests=[waiting[0], waiting[2]]))
 
     assert noted(change, waiting={2: 1, 3: 0}).waiting == {2: 2, 5: 0}
+
+
+def test_unit_is_idle_since_its_last_reader_or_move():
+    pool = PoolView("full", "page", 9, (), (), [Holding(TREE, (1, 2, 4), True), Holding(TREE, (3,), True, 1)])
+    limits = LIMITS._replace(evicts_longest_idle=True)
+    change = idle(Given("full", (4,), R1, TREE), after=replace(AFTER, pools=(pool,), limits=limits))
+    change.reference.past.idle = {("full", unit): 5 for unit in (1, 3, 4)}
+    change.reference.past.moment = 7
+
+    note(change)
+
+    assert change.reference.past.idle == {("full", 1): 5, ("full", 2): 8, ("full", 4): 8}

@@ -58,7 +58,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     kept = (pair.ROLE,)
     faults: Mapping[str, str] = FAULTS
     contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests", "served_prefixes"}) | {
-        *("free_places", "overtaking")
+        *("free_places", "overtaking", "recency")
     }
     releases = VLLM
     load = boot

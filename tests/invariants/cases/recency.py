@@ -2,10 +2,16 @@
 
 from dataclasses import replace
 
-from swarden.invariants.contracts.recency import RecencyCode, last_uses_follow_locks
-from swarden.invariants.events import CopyBegan, Locked, Split
-from swarden.invariants.violation import found, node_ref
-from tests.invariants.builders import AFTER, broken, healthy, idle
+from swarden.invariants.contracts.recency import (
+    RecencyCode,
+    last_uses_follow_locks,
+    longest_idle_units_are_evicted_first,
+)
+from swarden.invariants.events import CopyBegan, Freed, Locked, Split, Taken
+from swarden.invariants.reference import Past, Reference
+from swarden.invariants.view import Holding, PoolView
+from swarden.invariants.violation import Ref, found, node_ref
+from tests.invariants.builders import AFTER, R1, TREE, broken, healthy, idle
 
 # n1 ── n2 were last used at 3, n3 at 1.
 N1, N2, N3 = AFTER.nodes or ()
@@ -24,6 +30,17 @@ def unnoticed(node, last_used, want):
     return found(node_ref(node), RecencyCode.USED_UNNOTICED, last_used=last_used, want=want)
 
 
+def evicted(unit, *, is_taken=True, left=(1, 2), since=(4, 6, 6)):
+    """Units 1, 2 and 3 have had no reader since these transitions; one is evicted, the others are left."""
+    events = [Freed("full", (unit,), TREE, "evicted", 0), *[Taken("full", (unit,), R1)] * is_taken]
+    pool = PoolView("full", "page", 9, (), (), [Holding(TREE, left, True)])
+    pools = (pool, *[one for one in AFTER.pools if one.name != "full"])
+    limits = AFTER.limits._replace(evicts_longest_idle=True)
+    past = Past(idle=dict(zip((("full", 1), ("full", 2), ("full", 3)), since, strict=True)), moment=9)
+    return replace(idle(*events, after=replace(AFTER, pools=pools, limits=limits)), reference=Reference(past=past))
+
+
+OUTLIVED = found(Ref("page", 3, "full"), RecencyCode.OUTLIVED, other=Ref("page", 1, "full"), idle=4, longer=6)
 SPLIT, BACKUP = Split(3, 9, 4), CopyBegan(1, True, ())
 
 CASES = [
@@ -54,4 +71,8 @@ CASES = [
         step(SPLIT, upper=0),
         found(node_ref(9), RecencyCode.NOT_USED, last_used=1, now=0),
     ),
+    healthy(longest_idle_units_are_evicted_first, evicted(1, left=(2, 3)), "longest-idle"),
+    healthy(longest_idle_units_are_evicted_first, evicted(3, left=(2,)), "idle-as-long"),
+    healthy(longest_idle_units_are_evicted_first, evicted(3, is_taken=False), "dropped"),
+    broken(longest_idle_units_are_evicted_first, "outlived", evicted(3), OUTLIVED),
 ]
