@@ -22,7 +22,6 @@ WITHOUT_MUTANT = {
     *("ranks_compute_equal_batches", "ranks_have_equal_requests"),  # our engine has one rank
     *("ranks_have_equal_trees", "ranks_have_equal_free_units"),
     "served_blocks_are_hit",  # of engines that find blocks by their hash
-    "fences_end_with_their_launch",
     "passes_prefill_within_chunk_len",
     "drafts_follow_one_token",
     "right_drafts_are_accepted",
@@ -31,7 +30,6 @@ WITHOUT_MUTANT = {
     "timed_out_requests_are_old_enough",
     "one_request_is_between_chunks",
     "closing_sessions_close_after_their_turn",
-    "evictions_count_freed_units",
     "outputs_stay_within_max_new_tokens",
     "aborted_requests_stop_decoding",
     "aborted_prompts_are_not_computed",
