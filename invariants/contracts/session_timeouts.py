@@ -38,5 +38,5 @@ def idle_sessions_close_in_time(change: Transition) -> Evidence:
         subject, is_closed = session_ref(session.id), later is None or later.is_closing
         if is_closed and not is_old and not session.is_closing:
             yield found(subject, SessionTimeoutCode.EARLY, idle_ms=old_ms, timeout_ms=timeout_ms)
-        elif later is not None and not session.turn and idle_ms >= timeout_ms + late_ms:
+        elif not is_closed and not session.turn and idle_ms >= timeout_ms + late_ms:
             yield found(subject, SessionTimeoutCode.LATE, idle_ms=idle_ms, timeout_ms=timeout_ms)
