@@ -70,6 +70,7 @@ class Limits(NamedTuple):
     load_back_threshold: int | None = None  # a load saves as many tokens, or restores a window; None: not known
     writes_back: bool = False  # a page is copied to the host before it is evicted, or other pages are evicted first
     writes_through: bool = False  # what a request inserts is copied to the host at once
+    keeps_live_copies: bool = False  # the host drops only copies of nodes that are not on the device
     draft_len: int = 0  # the most draft tokens that a decode computes
     draft_row_len: int = 0  # tokens beyond max_context_len for which a row has entries, for drafts
     request_timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
