@@ -1,7 +1,6 @@
 """What the transitions of a run have shown, for laws that need more than one step."""
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import NamedTuple
 
 from swarden.invariants.events import (
@@ -61,7 +60,7 @@ def _note_sessions(change: Transition) -> None:
 
 def moved_units(change: Transition) -> set[tuple[str, int]]:
     """The units that were taken, given or freed."""
-    moves = chain(change.events_of(Taken), change.events_of(Given), change.events_of(Freed))
+    moves: list[Taken | Given | Freed] = [*change.events_of(Taken), *change.events_of(Given), *change.events_of(Freed)]
     return {(event.pool, unit) for event in moves for unit in event.units}
 
 

@@ -121,9 +121,9 @@ def test_session_is_idle_since_the_end_of_its_turn():
 
 
 def test_waiting_request_is_passed_over_by_a_later_one_that_begins():
-    waiting = [RequestView(number, "waiting", 0, 8, 0, 9) for number in (2, 3, 5)]
+    waiting = tuple([RequestView(number, "waiting", 0, 8, 0, 9) for number in (2, 3, 5)])
     change = idle(Launched(7, ((3, 0, 8),)), before=replace(BEFORE, requests=waiting[:2]))
-    change = replace(change, after=replace(AFTER, requests=[waiting[0], waiting[2]]))
+    change = replace(change, after=replace(AFTER, requests=waiting[::2]))
 
     assert noted(change, waiting={2: 1, 3: 0}).waiting == {2: 2, 5: 0}
 
