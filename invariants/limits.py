@@ -55,6 +55,7 @@ class Limits(NamedTuple):
     max_running_requests: int
     max_context_len: int
     chunk_len: int | None = None
+    chunks_count_pages: bool = False  # a request counts against chunk_len in whole pages
     window_slack: int = 0  # tokens by which a frontier may lag behind the window
     ratio_floor: int = 0  # of the new-token ratio, in millionths
     lookahead_len: int = 0  # tokens beyond the next for which a decode allocates pages

@@ -23,7 +23,7 @@ def waiting_requests_take_free_places(change: Transition) -> Evidence:
     """No request waits while a further one may run and the pools have the pages of all requests at their longest.
 
     A further request may run if a row is free and fewer than max_running_requests hold KV.  Checked if each pass of the
-    step computes fewer than chunk_len tokens in whole pages, no request is between chunks, no pass failed, no load is
+    step computes fewer than chunk_len tokens, no request is between chunks, no pass failed, no load is
     in progress, and no request was parked, retracted, preempted or out of pages.  With states, a request may wait for
     the state of a prompt with the same first tokens that is computed in the step (vllm 0.33.0,
     v1/core/single_type_kv_cache_manager.py:1712).
@@ -68,12 +68,10 @@ def _has_tokens_to_spare(change: Transition) -> bool:
     """Do the passes of the step stay below chunk_len, with no request between chunks and no shortage of memory?"""
     if any(change.events_of(kind) for kind in SHORTAGES) or _has_chunk(change.after) or _has_load(change.before):
         return False
-    chunk_len, page_size = change.after.limits.chunk_len, change.after.limits.page_size
-    computed = [
-        sum(-((start - end) // page_size) * page_size for _, start, end in event.entries)
-        for event in change.events_of(Launched)
-    ]
-    return chunk_len is None or all(count < chunk_len for count in computed)
+    limits, passes = change.after.limits, change.events_of(Launched)
+    size = limits.page_size if limits.chunks_count_pages else 1
+    computed = [sum(-((start - end) // size) * size for _, start, end in event.entries) for event in passes]
+    return limits.chunk_len is None or all(count < limits.chunk_len for count in computed)
 
 
 def _has_chunk(snapshot: Snapshot) -> bool:
