@@ -87,10 +87,9 @@ class ClientSessions:
     def turn_aborted(self, request: int) -> None:
         """Note that a client cancels a request: if it is a turn, the engine ends all turns of its session."""
         if (session := self._session_of.get(request)) is not None:
-            self._session_of.pop(session.last_turn, None)
-            for turn in session.queued:
-                self._session_of.pop(turn.request, None)
-                self._reference.aborted(turn.request)
+            for turn in (session.last_turn, *[turn.request for turn in session.queued]):
+                self._session_of.pop(turn, None)
+                self._reference.aborted(turn)
             session.queued.clear()
 
     def _is_busy(self, session: ClientSession) -> bool:
