@@ -76,12 +76,12 @@ def uncached_requests_insert_nothing(change: Transition) -> Evidence:
 def outputs_end_as_asked(change: Transition) -> Evidence:
     """An output ends at its first stop token or at max_new_tokens, and the finish reason says which.
 
-    A request ends as aborted only if its client has aborted it; then it may have more tokens, which
-    `aborted_requests_stop_decoding` limits, and ends by itself only with a complete output.  A request that ends for
-    another reason (a timeout, an error) may have fewer tokens.
+    A request ends as aborted only if its client has aborted it, or in a pause, such as a sleep.  After an abort it may
+    have more tokens, which `aborted_requests_stop_decoding` limits, but ends by itself only with a complete output.  A
+    request that ends for another reason (a timeout, an error) may have fewer tokens.
     """
     reasons = {event.request_id: event.reason for event in change.events_of(Finished)}
-    grown = {request.id for request, _ in change.grown}
+    grown, is_paused = {request.id for request, _ in change.grown}, change.before.is_paused or change.after.is_paused
     for request in change.before.requests or ():
         has_news = request.id in grown or request.id in reasons
         expected = change.reference.expectations.get(request.id) if has_news else None
@@ -100,5 +100,5 @@ def outputs_end_as_asked(change: Transition) -> Evidence:
         if reason == FinishReason.LENGTH and num_outputs < request.max_new_tokens:
             values = {"num_outputs": num_outputs, "asked": request.max_new_tokens}
             yield found(subject, ClientCode.ENDED_SHORT, **values)
-        if reason == FinishReason.ABORT and not expected.is_aborted:
+        if reason == FinishReason.ABORT and not (expected.is_aborted or is_paused):
             yield found(subject, ClientCode.NOT_ABORTED)

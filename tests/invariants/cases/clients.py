@@ -110,6 +110,11 @@ CASES = [
         found(request_ref(1), ClientCode.ENDED_SHORT, num_outputs=4, asked=9),
     ),
     healthy(outputs_end_as_asked, ended(FinishReason.ABORT, num_at_abort=4), "aborted"),
+    healthy(
+        outputs_end_as_asked,
+        client_with(Finished(1, FinishReason.ABORT), after=replace(ENDED, is_paused=True)),
+        "ended-by-a-sleep",
+    ),
     healthy(outputs_end_as_asked, ended(FinishReason.TIMEOUT, num_at_abort=4), "timed-out"),
     healthy(outputs_end_as_asked, ended(FinishReason.STOP, num_at_abort=3, stop=[LAST]), "aborted-and-stopped"),
     healthy(outputs_end_as_asked, client_with(num_at_abort=3, stop=[LAST]), "aborted-and-decoded"),
