@@ -42,6 +42,7 @@ class Expectation:
 
     `stop` are its stop tokens; `len_at_abort` is the number of tokens when the client aborted it.  `reason` is the
     finish reason that the client got, None until then.  An engine need not keep the KV of a request that `is_uncached`.
+    `client` is the first of the requests that are answers for one client (0: not known).
     """
 
     namespace: int
@@ -51,6 +52,7 @@ class Expectation:
     len_at_abort: int | None = None
     reason: str | None = None
     is_uncached: bool = False
+    client: int = 0
     tags: "array[int]" = field(default_factory=lambda: array("q"))
     sums: list[int] = field(default_factory=lambda: [0])
 
@@ -168,6 +170,12 @@ class Reference:
     def streamed(self, request_id: int, tokens: Sequence[int], reason: str | None = None) -> None:
         self.expectations[request_id].extend(tokens)
         self.expectations[request_id].reason = reason
+
+    def has_left(self, request_id: int) -> bool:
+        """Has the client of a request aborted it, or another of its sequences?"""
+        one = self.expectations[request_id]
+        others = self.expectations.values() if one.client else ()
+        return one.is_aborted or any(other.is_aborted for other in others if other.client == one.client)
 
     def tokens_of(self, request_id: int) -> Sequence[int]:
         """A request's prompt and output so far; empty if the request is unknown or was forgotten."""

@@ -28,13 +28,12 @@ class LiveRequests:
         chosen = list(self.most_tokens)[ordinal % len(self.most_tokens)]
         return [one for one in self._siblings.get(chosen, (chosen,)) if one in self.most_tokens]
 
-    def leave(self, request: int) -> Sequence[int]:
-        """The client of this sequence is gone; the request's other sequences, which `left` returns once, too."""
-        others = [one for one in self._siblings.get(request, ()) if one != request and one in self.most_tokens]
-        self._left += others
-        for one in (request, *others):
+    def leave(self, request: int) -> None:
+        """The client of this sequence has its answer and is gone; `left` returns the request's other sequences once."""
+        gone = self._siblings.get(request, ())
+        self._left += [one for one in gone if one != request and one not in self._left]
+        for one in gone:
             self._siblings.pop(one, None)
-        return others
 
     def left(self) -> Sequence[int]:
         """The live sequences that have lost their client since the last call; the next step aborts them first."""

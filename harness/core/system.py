@@ -191,8 +191,7 @@ class EngineSystem:
                 self._sessions.turn_ended(streamed.request_id, streamed.finish_reason)
             elif CLIENT_GONE in self.port.faults.known and self.port.faults.fires(CLIENT_GONE):
                 self._abort_request(streamed.request_id)
-                for sibling in self._live.leave(streamed.request_id):
-                    self.reference.aborted(sibling)
+                self._live.leave(streamed.request_id)
         if not self._live:
             self._had_requests = False
             self._idle_steps.restart()
@@ -220,6 +219,7 @@ class EngineSystem:
         for request in sequences:
             tokens = list(submission.tokens)
             self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)
+            self.reference.expectations[request].client = first
             self.reference.expectations[request].is_uncached = submission.uncached and self.port.has_uncached
             self.submitted.append(request)
         self._live.add(sequences, len(submission.tokens) + submission.max_new_tokens)

@@ -224,7 +224,8 @@ class VllmConfig(Settings, frozen=True):
         limits: dict[str, Any] = {name: getattr(self, name) for name in names}
         limits |= {"page_size": self.block_size, "mixes_batches": True, "shares_prefixes": self.prefix_caching}
         limits["waits_by"] = (PRIORITY, ARRIVAL) if self.policy == PRIORITY else (ARRIVAL,)
-        limits["evicts_longest_idle"] = self.prefix_caching and not self.faults  # a connector reads, too
+        is_known = self.prefix_caching and not (self.faults or self.states.is_on)  # which read within a step, too
+        limits["evicts_longest_idle"] = is_known
         limits["replays"] = self.replays if self.prefix_caching else None
         return limits | merged(part.limits(self) for part in self.parts)
 

@@ -100,5 +100,5 @@ def outputs_end_as_asked(change: Transition) -> Evidence:
         if reason == FinishReason.LENGTH and num_outputs < request.max_new_tokens:
             values = {"num_outputs": num_outputs, "asked": request.max_new_tokens}
             yield found(subject, ClientCode.ENDED_SHORT, **values)
-        if reason == FinishReason.ABORT and not (expected.is_aborted or is_paused):
+        if reason == FinishReason.ABORT and not (is_paused or change.reference.has_left(request.id)):
             yield found(subject, ClientCode.NOT_ABORTED)

@@ -14,13 +14,16 @@ from swarden.invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import AFTER, HEALTHY, R1, broken, healthy, reference
 
 
-def client_with(*events, stop=(), num_at_abort=None, after=AFTER):
+def client_with(*events, stop=(), num_at_abort=None, sibling_at=None, after=AFTER):
     """r1 has three output tokens before the step and four after it; `stop` has the indices of its stop tokens, and
     the client aborted it after `num_at_abort` output tokens."""
     known = reference(22)
     expected = known.expectations[1]
     expected.stop = frozenset(expected.tokens[expected.prompt_len + index] for index in stop)
     expected.len_at_abort = None if num_at_abort is None else expected.prompt_len + num_at_abort
+    if sibling_at is not None:
+        expected.client = known.expectations[2].client = 1
+        known.expectations[2].len_at_abort = sibling_at
     return replace(HEALTHY, reference=known, events=events, after=after)
 
 
@@ -118,6 +121,7 @@ CASES = [
     healthy(outputs_end_as_asked, ended(FinishReason.TIMEOUT, num_at_abort=4), "timed-out"),
     healthy(outputs_end_as_asked, ended(FinishReason.STOP, num_at_abort=3, stop=[LAST]), "aborted-and-stopped"),
     healthy(outputs_end_as_asked, client_with(num_at_abort=3, stop=[LAST]), "aborted-and-decoded"),
+    healthy(outputs_end_as_asked, ended(FinishReason.ABORT, sibling_at=4), "another-sequence-aborted"),
     broken(
         outputs_end_as_asked, "not-aborted", ended(FinishReason.ABORT), found(request_ref(1), ClientCode.NOT_ABORTED)
     ),
