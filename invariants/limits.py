@@ -55,7 +55,6 @@ class Limits(NamedTuple):
     max_running_requests: int
     max_context_len: int
     chunk_len: int | None = None
-    chunks_count_pages: bool = False  # a request counts against chunk_len in whole pages
     window_slack: int = 0  # tokens by which a frontier may lag behind the window
     ratio_floor: int = 0  # of the new-token ratio, in millionths
     lookahead_len: int = 0  # tokens beyond the next for which a decode allocates pages
@@ -83,6 +82,7 @@ class Limits(NamedTuple):
     evicts_longest_idle: bool = False  # of the cached units without a reader, the longest without one is evicted first
     shares_uncomputed: bool = False  # shared when taken: each request that shares a page writes the same KV
     replays: Replays | None = None  # None: not promised
+    chunks_count_pages: bool = False  # a request counts against chunk_len in whole pages
     state_interval: int | None = None  # tokens between checkpoints of recurrent states; None: no checkpoints
 
 

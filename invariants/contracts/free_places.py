@@ -66,22 +66,15 @@ def _waits_still(change: Transition, request: RequestView) -> bool:
 
 def _has_tokens_to_spare(change: Transition) -> bool:
     """Do the passes of the step stay below chunk_len, with no request between chunks and no shortage of memory?"""
-    if any(change.events_of(kind) for kind in SHORTAGES) or _has_chunk(change.after) or _has_load(change.before):
+    before, holdings = change.before, [holding for pool in change.before.pools for holding in pool.holdings]
+    has_load = before.is_loading or any(holding.owner.kind == LOAD_KIND for holding in holdings)
+    has_chunk = any(request.place == Place.CHUNKED for request in change.after.requests or ())
+    if has_load or has_chunk or any(change.events_of(kind) for kind in SHORTAGES):
         return False
     limits, passes = change.after.limits, change.events_of(Launched)
     size = limits.page_size if limits.chunks_count_pages else 1
     computed = [sum(-((start - end) // size) * size for _, start, end in event.entries) for event in passes]
     return limits.chunk_len is None or all(count < limits.chunk_len for count in computed)
-
-
-def _has_chunk(snapshot: Snapshot) -> bool:
-    return any(request.place == Place.CHUNKED for request in snapshot.requests or ())
-
-
-def _has_load(snapshot: Snapshot) -> bool:
-    return snapshot.is_loading or any(
-        holding.owner.kind == LOAD_KIND for pool in snapshot.pools for holding in pool.holdings
-    )
 
 
 def _has_a_free_place(change: Transition) -> bool:
