@@ -82,6 +82,7 @@ class Limits(NamedTuple):
     evicts_longest_idle: bool = False  # of the cached units without a reader, the longest without one is evicted first
     shares_uncomputed: bool = False  # shared when taken: each request that shares a page writes the same KV
     replays: Replays | None = None  # None: not promised
+    names_aborts: bool = False  # a request ends as aborted only if its client has aborted it
     chunks_count_pages: bool = False  # a request counts against chunk_len in whole pages
     state_interval: int | None = None  # tokens between checkpoints of recurrent states; None: no checkpoints
 

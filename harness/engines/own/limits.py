@@ -46,6 +46,7 @@ def limits_of(config: EngineConfig) -> Limits:
         request_timeout_ms=config.request_timeout_ms,
         session_timeout=SessionTimeout(config.session_timeout_ms) if config.session_timeout_ms else None,
         role=config.role,
+        names_aborts=True,
         ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
         shares_prefixes=shares,
         replays=Replays(Ends.PASSES if config.state_pages else Ends.PAGES) if shares else None,

@@ -40,7 +40,8 @@ def uncached(owner):
 
 
 SCHEDULES_AHEAD = replace(AFTER, limits=AFTER.limits._replace(decodes_after_abort=1))
-ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
+NAMES_ABORTS = AFTER.limits._replace(names_aborts=True)
+ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:], limits=NAMES_ABORTS)
 
 LAST = 3  # the index of the newest output token
 
@@ -115,7 +116,7 @@ CASES = [
     healthy(outputs_end_as_asked, ended(FinishReason.ABORT, num_at_abort=4), "aborted"),
     healthy(
         outputs_end_as_asked,
-        client_with(Finished(1, FinishReason.ABORT), after=replace(ENDED, is_paused=True)),
+        client_with(Finished(1, FinishReason.ABORT), after=replace(AFTER, requests=(AFTER.requests or ())[1:])),
         "ended-by-a-sleep",
     ),
     healthy(outputs_end_as_asked, ended(FinishReason.TIMEOUT, num_at_abort=4), "timed-out"),
