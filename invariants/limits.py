@@ -37,7 +37,7 @@ class Replays(NamedTuple):
 class SessionTimeout(NamedTuple):
     """A session is closed `ms` after the end of its last turn, or after its begin, and at most `late_ms` later.
 
-    A refused turn does not count, and a session without a turn is as old as its last end.
+    A refused turn does not count.
     """
 
     ms: int

@@ -80,7 +80,8 @@ def _has_tokens_to_spare(change: Transition) -> bool:
 def _has_a_free_place(change: Transition) -> bool:
     """Do the requests that started in the step leave a row, and a place among max_running_requests, free?"""
     before, held = change.before, change.before.record_by_request
-    started = change.admitted | {event.request_id for event in change.events_of(LoadPlanned)}
+    started = {entry[0] for event in change.events_of(Launched) for entry in event.entries} | change.admitted
+    started |= {event.request_id for event in change.events_of(LoadPlanned)}
     num_new = sum(request.id in started and request.id not in held for request in before.requests or ())
     rows = [len(pool.free) for pool in before.pools if pool.unit == "row"]
     return all(num_new < count for count in [*rows, before.limits.max_running_requests - len(held)])

@@ -221,9 +221,8 @@ class VllmConfig(Settings, frozen=True):
     def limits(self) -> Mapping[str, Any]:
         """Limits in the snapshots."""
         names = ("max_running_requests", "max_context_len", "chunk_len", "most_launches")
-        limits: dict[str, Any] = {name: getattr(self, name) for name in names}
-        limits |= {"page_size": self.block_size, "shares_prefixes": self.prefix_caching}
-        limits |= {"mixes_batches": True, "names_aborts": True}
+        limits: dict[str, Any] = {"names_aborts": True, **{name: getattr(self, name) for name in names}}
+        limits |= {"page_size": self.block_size, "mixes_batches": True, "shares_prefixes": self.prefix_caching}
         limits["waits_by"] = (PRIORITY, ARRIVAL) if self.policy == PRIORITY else (ARRIVAL,)
         limits["evicts_longest_idle"] = self.prefix_caching and not (self.faults or self.states.is_on)
         limits["replays"] = self.replays if self.prefix_caching else None

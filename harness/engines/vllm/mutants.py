@@ -230,7 +230,6 @@ bug(
     healthy="self.free_block_queue.append_n(blocks_to_evict_last)",
     broken="self.free_block_queue.prepend_n(blocks_to_evict_last)",
     caught_by=("longest_idle_units_are_evicted_first",),
-    is_canary=True,
 )
 
 bug(

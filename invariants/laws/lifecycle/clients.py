@@ -98,9 +98,8 @@ def outputs_end_as_asked(change: Transition) -> Evidence:
             yield found(subject, ClientCode.DECODED_AFTER_STOP, **values)
         if reason == FinishReason.STOP and expected.stop.isdisjoint(outputs):
             yield found(subject, ClientCode.STOPPED_WITHOUT_STOP_TOKEN)
-        num_outputs = request.num_outputs + len(new)
-        if reason == FinishReason.LENGTH and num_outputs < request.max_new_tokens:
-            values = {"num_outputs": num_outputs, "asked": request.max_new_tokens}
+        if reason == FinishReason.LENGTH and len(outputs) < request.max_new_tokens:
+            values = {"num_outputs": len(outputs), "asked": request.max_new_tokens}
             yield found(subject, ClientCode.ENDED_SHORT, **values)
         if reason == FinishReason.ABORT and names_aborts and not change.reference.has_left(request.id):
             yield found(subject, ClientCode.NOT_ABORTED)

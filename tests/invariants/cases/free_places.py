@@ -37,6 +37,11 @@ CASES = [
     healthy(waiting_requests_take_free_places, ample(DECODED, rows=[]), "no-free-slot"),
     healthy(
         waiting_requests_take_free_places,
+        one_free_slot(Launched(8, ((2, 0, 3),))),
+        "launched-request-takes-the-slot",
+    ),
+    healthy(
+        waiting_requests_take_free_places,
         one_free_slot(LoadPlanned(2, 8, 2, (), ())),
         "loading-request-takes-the-slot",
     ),
