@@ -35,10 +35,7 @@ class Replays(NamedTuple):
 
 
 class SessionTimeout(NamedTuple):
-    """A session is closed `ms` after the end of its last turn, or after its begin, and at most `late_ms` later.
-
-    A refused turn does not count.
-    """
+    """A session is closed `ms` after its last turn that was not refused, or the begin of it; at most `late_ms` later."""
 
     ms: int
     late_ms: int = 0
