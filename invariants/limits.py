@@ -35,7 +35,7 @@ class Replays(NamedTuple):
 
 
 class SessionTimeout(NamedTuple):
-    """A session is closed `ms` after its last turn that was not refused, or the begin of it; at most `late_ms` later."""
+    """A session is closed `ms` after its last turn that was not refused, or its begin; at most `late_ms` later."""
 
     ms: int
     late_ms: int = 0
