@@ -34,6 +34,14 @@ class Replays(NamedTuple):
     peek_len: int = 0
 
 
+class SessionTimeout(NamedTuple):
+    """A session is closed `ms` after its last turn that was not refused, or its begin; at most `late_ms` later."""
+
+    ms: int
+    late_ms: int = 0
+    from_begin: bool = False
+
+
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"
 
 
@@ -59,17 +67,20 @@ class Limits(NamedTuple):
     load_back_threshold: int | None = None  # a load saves as many tokens, or restores a window; None: not known
     writes_back: bool = False  # a page is copied to the host before it is evicted, or other pages are evicted first
     writes_through: bool = False  # what a request inserts is copied to the host at once
+    keeps_live_copies: bool = False  # the host drops only copies of nodes that are not on the device
     draft_len: int = 0  # the most draft tokens that a decode computes
     draft_row_len: int = 0  # tokens beyond max_context_len for which a row has entries, for drafts
     request_timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
     role: str = BOTH  # which part of each request the engine serves
     spare_len: int = 0  # free positions behind its prompt that a request must have when it arrives
-    session_timeout_ms: int | None = None  # after which a session without a turn is closed; None: never, or not known
-    closes_idle_sessions: bool = False  # after a time without a turn a session is closed, and its KV is freed
+    session_timeout: SessionTimeout | None = None  # None: no session is closed without its client, or not known
     ms_per_step: int = 0  # the clock advances by this much when a step begins
     shares_prefixes: bool = False  # the KV of ended requests is kept for others
+    evicts_longest_idle: bool = False  # of the cached units without a reader, the longest without one is evicted first
     shares_uncomputed: bool = False  # shared when taken: each request that shares a page writes the same KV
     replays: Replays | None = None  # None: not promised
+    names_aborts: bool = False  # a request ends as aborted only if its client has aborted it
+    chunks_count_pages: bool = False  # a request counts against chunk_len in whole pages
     state_interval: int | None = None  # tokens between checkpoints of recurrent states; None: no checkpoints
 
 

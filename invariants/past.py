@@ -13,14 +13,17 @@ from swarden.invariants.events import (
     Flushed,
     Freed,
     Given,
+    Launched,
     Removed,
+    Taken,
     Tombstoned,
 )
+from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Ends
 from swarden.invariants.passes import Landing
-from swarden.invariants.reference import Expectation
+from swarden.invariants.reference import Expectation, SessionUse
 from swarden.invariants.served_blocks import note_blocks
-from swarden.invariants.transition import Transition
+from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import NodeView
 
 BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)
@@ -31,6 +34,9 @@ Served = Mapping[int, list[int]]
 def note(change: Transition) -> None:
     """Add a transition, in which each law held, to the past of the reference."""
     _note_sessions(change)
+    _note_waiting(change)
+    if change.after.limits.evicts_longest_idle:
+        _note_idle(change)
     if change.after.limits.replays is not None:
         (note_blocks if change.after.nodes is None else _note_prefixes)(change)
     past = change.reference.past
@@ -41,10 +47,59 @@ def note(change: Transition) -> None:
 
 
 def _note_sessions(change: Transition) -> None:
-    idle_since, now_ms = change.reference.past.idle_since, change.reference.now_ms
+    past = change.reference.past
+    past.steps_ms += change.after.limits.ms_per_step if change.when == When.STEP else 0
+    now_ms = change.reference.now_ms + past.steps_ms
     for session in (*(change.before.sessions or ()), *(change.after.sessions or ())):
-        if session.turn or session.id not in idle_since:
-            idle_since[session.id] = now_ms
+        known = past.sessions.get(session.id)
+        if known is None or session.turn not in (0, known.turn):
+            past.sessions[session.id] = SessionUse(session.turn, now_ms, now_ms)
+        elif session.turn:
+            past.sessions[session.id] = known._replace(ended_ms=now_ms)
+
+
+def moved_units(change: Transition) -> set[tuple[str, int]]:
+    """The units that were taken, given or freed."""
+    moves: list[Taken | Given | Freed] = [*change.events_of(Taken), *change.events_of(Given), *change.events_of(Freed)]
+    return {(event.pool, unit) for event in moves for unit in event.units}
+
+
+def idle_units(change: Transition) -> set[tuple[str, int]]:
+    """The cached units of the device that have no reader after the transition."""
+    names = {component.pool for component in change.after.components}
+    pools = [pool for pool in change.after.pools if pool.name in names]
+    idle = [(pool.name, one.units) for pool in pools for one in pool.holdings if one.cached and not one.locks]
+    return {(name, unit) for name, units in idle for unit in units}
+
+
+def _note_idle(change: Transition) -> None:
+    past, idle, moved = change.reference.past, change.once(idle_units), change.once(moved_units)
+    past.moment += 1
+    known = {unit: since for unit, since in past.idle.items() if unit in idle and unit not in moved}
+    past.idle = dict.fromkeys(idle, past.moment) | known
+
+
+def overtaken(change: Transition) -> Mapping[int, int]:
+    """The requests that still wait while a later one has begun, of no higher priority: by request the last of these."""
+    begun = {entry[0] for event in change.events_of(Launched) for entry in event.entries}
+    waiting, before = list(change.reference.past.waiting) if begun else [], change.before.request_by_id
+    latest = dict[int, int]()
+    for place, request_id in enumerate(waiting):
+        if request_id not in begun:
+            behind = [one for one in waiting[place + 1 :] if one in begun and one > request_id]
+            rivals = [one for one in behind if before[one].priority <= before[request_id].priority]
+            latest |= {request_id: rivals[-1]} if rivals else {}
+    return latest
+
+
+def _note_waiting(change: Transition) -> None:
+    """Keep the waiting requests in the order in which they were queued."""
+    waiting, passed_over = change.reference.past.waiting, change.once(overtaken)
+    still = [one.id for one in change.after.requests or () if one.place == Place.WAITING]
+    for gone in waiting.keys() - still:
+        del waiting[gone]
+    for request_id in still:
+        waiting[request_id] = waiting.get(request_id, 0) + (request_id in passed_over)
 
 
 def _note_prefixes(change: Transition) -> None:

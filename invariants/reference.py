@@ -8,6 +8,7 @@ forward computes it from the tags that it reads, so a wrong page changes the out
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 TAG_BITS = 63
 TAG_MASK = (1 << TAG_BITS) - 1
@@ -41,6 +42,7 @@ class Expectation:
 
     `stop` are its stop tokens; `len_at_abort` is the number of tokens when the client aborted it.  `reason` is the
     finish reason that the client got, None until then.  An engine need not keep the KV of a request that `is_uncached`.
+    `client` is the first of the requests that are answers for one client (0: not known).
     """
 
     namespace: int
@@ -50,6 +52,7 @@ class Expectation:
     len_at_abort: int | None = None
     reason: str | None = None
     is_uncached: bool = False
+    client: int = 0
     tags: "array[int]" = field(default_factory=lambda: array("q"))
     sums: list[int] = field(default_factory=lambda: [0])
 
@@ -119,18 +122,33 @@ class Computed:
         self.places.setdefault((pool, unit), []).append(at)
 
 
+class SessionUse(NamedTuple):
+    """The last turn of a session (0: none yet), and when it began and ended; before it, when the session was opened."""
+
+    turn: int
+    began_ms: int
+    ended_ms: int
+
+
 @dataclass
 class Past:
     """What the events of earlier transitions have shown (`past.py`); no part of it is read from the engine's state.
 
     `served` are, by request, the lengths of its prefixes behind which a request can start, in ascending order: they
     were computed, and not evicted since.  `computed` are, by request, its blocks, in an engine that finds them by
-    hashes.  `idle_since` is, by session, the time at which it was opened or last had a turn.
+    hashes.  `sessions` is the use of each session, and `steps_ms` what the clock of the engine advanced by in steps.
+    `waiting` are, in the order of the queue, the waiting requests, each with the passes that it was passed over in.
+    `idle` are the cached units without a reader, each with the number of the transition since which it has none, and
+    `moment` is the number of the last one.
     """
 
     served: dict[int, list[int]] = field(default_factory=dict)
     computed: dict[int, Computed] = field(default_factory=dict)
-    idle_since: dict[int, int] = field(default_factory=dict)
+    sessions: dict[int, SessionUse] = field(default_factory=dict)
+    steps_ms: int = 0
+    waiting: dict[int, int] = field(default_factory=dict)
+    idle: dict[tuple[str, int], int] = field(default_factory=dict)
+    moment: int = 0
 
 
 @dataclass
@@ -157,6 +175,12 @@ class Reference:
     def streamed(self, request_id: int, tokens: Sequence[int], reason: str | None = None) -> None:
         self.expectations[request_id].extend(tokens)
         self.expectations[request_id].reason = reason
+
+    def has_left(self, request_id: int) -> bool:
+        """Has the client of a request aborted it, or another of its sequences?"""
+        one = self.expectations[request_id]
+        others = self.expectations.values() if one.client else ()
+        return one.is_aborted or any(other.is_aborted for other in others if other.client == one.client)
 
     def tokens_of(self, request_id: int) -> Sequence[int]:
         """A request's prompt and output so far; empty if the request is unknown or was forgotten."""

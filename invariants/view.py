@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, repeat
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from swarden.invariants.derived import Derived, index_of, indexes_by_part
@@ -342,6 +342,7 @@ OPTIONAL_PARTS = (
     "cached_columns",
     "offloaded_columns",
 )
+_optional_parts = attrgetter(*OPTIONAL_PARTS)
 
 
 @lru_cache
@@ -442,27 +443,9 @@ class Snapshot:
     @Derived
     def missing(self) -> frozenset[str]:
         """The parts and the types of events that this engine does not provide."""
-        parts = (
-            self.nodes,
-            self.receipts,
-            self.records,
-            self.requests,
-            self.counters,
-            self.launches,
-            self.windowed,
-            self.stateful,
-            self.slot_maps,
-            self.copy_jobs,
-            self.sessions,
-            self.peer_maps or None,
-            self.cached_blocks,
-            self.awaited,
-            self.delivered,
-            self.due_transfers,
-            self.cached_columns,
-            self.offloaded_columns,
-        )
-        return _missing(tuple([part is None for part in parts]), self.unreported)
+        parts = zip(OPTIONAL_PARTS, _optional_parts(self), strict=True)
+        are_missing = [part is None or (name == "peer_maps" and not part) for name, part in parts]
+        return _missing(tuple(are_missing), self.unreported)
 
     @index_of("nodes")
     def node_by_id(self) -> dict[int, NodeView]:

@@ -89,6 +89,7 @@ class ClientSessions:
         if (session := self._session_of.get(request)) is not None:
             for turn in (session.last_turn, *[turn.request for turn in session.queued]):
                 self._session_of.pop(turn, None)
+                self._reference.aborted(turn)
             session.queued.clear()
 
     def _is_busy(self, session: ClientSession) -> bool:

@@ -198,6 +198,7 @@ class EngineSystem:
         for request in sequences:
             tokens = list(submission.tokens)
             self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)
+            self.reference.expectations[request].client = first
             self.reference.expectations[request].is_uncached = submission.uncached and self.port.has_uncached
             self.submitted.append(request)
         self._live.add(sequences, len(submission.tokens) + submission.max_new_tokens)

@@ -25,6 +25,7 @@ from swarden.harness.report.history import history_of, nodes_below, parents_of, 
 from swarden.harness.report.wording import conservation_line, evidence_text, subject_text
 from swarden.invariants.catalog import ALL
 from swarden.invariants.contracts.admission import AdmissionCode
+from swarden.invariants.contracts.free_places import FreePlaceCode
 from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Owner
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.view import NodeView, PoolView
@@ -36,7 +37,7 @@ MAX_HOLDERS = 2  # of units, whose histories show why a request finds too few
 MAX_FRAMES = 12  # of an error, the innermost
 MAX_EVIDENCE_LEN = 400  # characters of one line
 HAS_DIGIT = re.compile(r"\d")
-KEPT_WAITING = (AdmissionCode.KEPT_WAITING, AdmissionCode.PLACE_LEFT_EMPTY)  # the engine's needs are in its branches
+KEPT_WAITING = (AdmissionCode.KEPT_WAITING, FreePlaceCode.PLACE_LEFT_EMPTY)  # the engine's needs are in its branches
 REPLAY = "replay: swarden replay "
 CLAIMS = {invariant.name: invariant.claim for invariant in ALL.invariants}
 

@@ -6,7 +6,7 @@ On a server: More is loaded than is read, or what was loaded is computed again: 
 from collections.abc import Sequence
 from itertools import chain
 
-from swarden.invariants.contracts.admission import has_pages_for_all
+from swarden.invariants.contracts.free_places import has_pages_for_all
 from swarden.invariants.events import (
     LOAD_KIND,
     RECORD_RELEASES,

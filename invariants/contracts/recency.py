@@ -3,14 +3,16 @@
 On a server: Prefixes in use are evicted before others, and their prompts are computed again.
 """
 
-from swarden.invariants.events import CopyBegan, Locked, Split
+from swarden.invariants.events import TREE_KIND, CopyBegan, Freed, Locked, Split, Taken
 from swarden.invariants.invariant import invariant
+from swarden.invariants.past import idle_units, moved_units
 from swarden.invariants.transition import Transition, When
-from swarden.invariants.violation import Code, Evidence, found, node_ref
+from swarden.invariants.violation import Code, Evidence, found, node_ref, unit_ref
 
 
 class RecencyCode(Code):
     NOT_USED = "last used at {last_used} before and at {now} now, but no request has used it"
+    OUTLIVED = "evicted {idle} transitions after its last reader, but {other} has had none for {longer}"
     USED_UNNOTICED = "was used, but its last use is {last_used}, before {want}"
 
 
@@ -44,6 +46,31 @@ def last_uses_follow_locks(change: Transition) -> Evidence:
         for node in path:
             if node.last_used < newest:
                 yield found(node_ref(node.id), RecencyCode.USED_UNNOTICED, last_used=node.last_used, want=newest)
+
+
+def evicts_longest_idle(change: Transition) -> bool:
+    """Does the engine evict first what had no reader for longest (`evicts_longest_idle`)?"""
+    return change.after.limits.evicts_longest_idle
+
+
+@invariant(When.OP, needs=("Taken",), on=(Freed,), given=evicts_longest_idle)
+def longest_idle_units_are_evicted_first(change: Transition) -> Evidence:
+    """Of the cached units without a reader, the one that has had none for longest is evicted first.
+
+    The time is the number of transitions since its last reader.  A unit is evicted if the cache frees it and it is
+    taken in the same transition; those that an engine drops for another reason are not.
+    """
+    past, idle, moved = change.reference.past, change.once(idle_units), change.once(moved_units)
+    pools = change.after.pool_by_name
+    taken = {(event.pool, unit) for event in change.events_of(Taken) for unit in event.units}
+    freed = [(one.pool, unit) for one in change.events_of(Freed) if one.owner.kind == TREE_KIND for unit in one.units]
+    left = [unit for unit in past.idle if unit in idle and unit not in moved] if freed else []
+    for victim in [unit for unit in freed if unit in taken and unit in past.idle]:
+        rivals = [unit for unit in left if unit[0] == victim[0] and past.idle[unit] < past.idle[victim]]
+        for other in sorted(rivals, key=lambda unit: (past.idle[unit], unit))[:1]:
+            ages = {"idle": past.moment + 1 - past.idle[victim], "longer": past.moment + 1 - past.idle[other]}
+            subject, rival = (unit_ref(pools[pool], unit) for pool, unit in (victim, other))
+            yield found(subject, RecencyCode.OUTLIVED, other=rival, **ages)
 
 
 def _used(change: Transition) -> list[int]:

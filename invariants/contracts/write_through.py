@@ -72,15 +72,16 @@ def ended_requests_are_written_through(change: Transition) -> Evidence:
 
 @invariant(
     When.STEP,
-    needs=("nodes", "receipts", "requests", "copy_jobs", "Given"),
+    needs=("nodes", "receipts", "requests", "Given"),
     on=(Finished,),
     given=writes_through_and_is_idle,
 )
 def idle_copies_give_way(change: Transition) -> Evidence:
     """If the free pages are too few, an idle host drops other copies for what a request inserted when it ended.
 
-    Left alone are copies that a load reads or a lock needs, and those above them.  Otherwise copies that nobody uses
-    fill the host for ever (sglang issue 33862).
+    Left alone are copies that a load reads or a lock needs, and those above them, and of an engine that
+    `keeps_live_copies` those of nodes on the device.  Otherwise copies that nobody uses fill the host for ever (sglang
+    pull 33862).
     """
     yield from _not_copied(change, WriteThroughCode.IDLE_COPIES_STAY, lambda path: _idle_pages(change.after, path))
 
@@ -114,6 +115,8 @@ def _idle_pages(state: Snapshot, path: Sequence[NodeView]) -> list[int]:
     for node in state.nodes or ():
         if any(node.pins) or (node.id in state.covered and not any(node.live)):
             needed.update(one.id for one in state.path(node.id))
+        if state.limits.keeps_live_copies and any(node.live):
+            needed.add(node.id)
     idle = [node for node in state.nodes or () if node.id not in needed]
     return [sum(len(node.copies[index]) for node in idle) for index in range(len(state.host_pools))]
 

@@ -4,12 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from swarden.invariants.events import Admitted, Finished, FinishReason, Freed, Launched, Removed, Tombstoned, Written
+from swarden.invariants.events import (
+    Admitted,
+    Finished,
+    FinishReason,
+    Freed,
+    Given,
+    Launched,
+    Removed,
+    Tombstoned,
+    Written,
+)
 from swarden.invariants.limits import Ends, Replays
 from swarden.invariants.past import MOST_SERVED, note, still_served
-from swarden.invariants.reference import Computed, Past
-from swarden.invariants.view import SessionView
-from tests.invariants.builders import AFTER, BEFORE, DECODE, HEALTHY, LIMITS, TREE, idle, reference
+from swarden.invariants.reference import Computed, Past, SessionUse
+from swarden.invariants.view import Holding, PoolView, RequestView, SessionView
+from tests.invariants.builders import AFTER, BEFORE, DECODE, HEALTHY, LIMITS, R1, TREE, idle, reference
 
 COMPLETED = DECODE[-1]
 ENDED = Finished(1, FinishReason.STOP)
@@ -103,4 +113,28 @@ def test_session_is_idle_since_the_end_of_its_turn():
     sessions = SessionView(3, 0, 1, 0, False), SessionView(4, 0, 0, 8, False), SessionView(5, 0, 0, 0, False)
     change = idle(before=replace(AFTER, sessions=sessions))
 
-    assert noted(change, now_ms=70, idle_since={3: 10, 4: 20}).idle_since == {3: 70, 4: 20, 5: 70}
+    assert noted(change, now_ms=70, sessions={3: SessionUse(1, 5, 10), 4: SessionUse(9, 5, 20)}).sessions == {
+        3: SessionUse(1, 5, 70),
+        4: SessionUse(9, 5, 20),
+        5: SessionUse(0, 70, 70),
+    }
+
+
+def test_waiting_request_is_passed_over_by_a_later_one_that_begins():
+    waiting = tuple([RequestView(number, "waiting", 0, 8, 0, 9) for number in (2, 3, 5)])
+    change = idle(Launched(7, ((3, 0, 8),)), before=replace(BEFORE, requests=waiting[:2]))
+    change = replace(change, after=replace(AFTER, requests=waiting[::2]))
+
+    assert noted(change, waiting={2: 1, 3: 0}).waiting == {2: 2, 5: 0}
+
+
+def test_unit_is_idle_since_its_last_reader_or_move():
+    pool = PoolView("full", "page", 9, (), (), [Holding(TREE, (1, 2, 4), True), Holding(TREE, (3,), True, 1)])
+    limits = LIMITS._replace(evicts_longest_idle=True)
+    change = idle(Given("full", (4,), R1, TREE), after=replace(AFTER, pools=(pool,), limits=limits))
+    change.reference.past.idle = {("full", unit): 5 for unit in (1, 3, 4)}
+    change.reference.past.moment = 7
+
+    note(change)
+
+    assert change.reference.past.idle == {("full", 1): 5, ("full", 2): 8, ("full", 4): 8}

@@ -22,8 +22,8 @@ WITHOUT_MUTANT = {
     *("valid_requests_are_answered", "server_is_empty_at_rest", "capacity_is_whole_at_rest"),  # of servers over HTTP
     *("ranks_compute_equal_batches", "ranks_have_equal_requests"),  # our engine has one rank
     *("ranks_have_equal_trees", "ranks_have_equal_free_units"),
-    "served_blocks_are_hit",  # of engines that find blocks by their hash
-    "fences_end_with_their_launch",
+    *("served_blocks_are_hit", "longest_idle_units_are_evicted_first"),  # of engines that find blocks by their hash
+    "waiting_requests_are_not_passed_over",  # our queue promises more: admission_follows_queue_order
     "passes_prefill_within_chunk_len",
     "drafts_follow_one_token",
     "right_drafts_are_accepted",
@@ -32,7 +32,6 @@ WITHOUT_MUTANT = {
     "timed_out_requests_are_old_enough",
     "one_request_is_between_chunks",
     "closing_sessions_close_after_their_turn",
-    "evictions_count_freed_units",
     "outputs_stay_within_max_new_tokens",
     "aborted_requests_stop_decoding",
     "aborted_prompts_are_not_computed",

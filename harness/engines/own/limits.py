@@ -4,7 +4,17 @@ from swarden.engine_under_test.cache.tree import RadixTree
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.harness.core.port import LINKED_MS_PER_STEP
-from swarden.invariants.limits import ARRIVAL, BOTH, LONGEST_MATCH, PRIORITY, Ends, Estimates, Limits, Replays
+from swarden.invariants.limits import (
+    ARRIVAL,
+    BOTH,
+    LONGEST_MATCH,
+    PRIORITY,
+    Ends,
+    Estimates,
+    Limits,
+    Replays,
+    SessionTimeout,
+)
 from swarden.invariants.view import Counters
 
 MILLION = 1_000_000
@@ -34,8 +44,9 @@ def limits_of(config: EngineConfig) -> Limits:
         writes_through=bool(config.host_pools) and config.host_policy == "write_through",
         draft_len=config.draft_tokens,
         request_timeout_ms=config.request_timeout_ms,
-        session_timeout_ms=config.session_timeout_ms,
+        session_timeout=SessionTimeout(config.session_timeout_ms) if config.session_timeout_ms else None,
         role=config.role,
+        names_aborts=True,
         ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
         shares_prefixes=shares,
         replays=Replays(Ends.PASSES if config.state_pages else Ends.PAGES) if shares else None,

@@ -108,3 +108,39 @@ bug(
     caught_by=("due_transfers_are_taken_over",),
     machine=PAIR,
 )
+
+bug(
+    "row-of-a-chunk-counted-twice",
+    "pull 37558: a chunked prompt keeps its row and is in the new batch, so another row stays free",
+    at="sglang.srt.managers.scheduler:Scheduler._get_new_batch_prefill_raw",
+    healthy="num_held_rows = sum(r.kv.holds_kv for r in adder.can_run_list)",
+    broken="num_held_rows = 0",
+    caught_by=("waiting_requests_take_free_places",),
+)
+
+bug(
+    "newest-request-admitted-first",
+    "no release has it: a request waits for as long as others arrive, as with `lpm` (issue 31954), which promises less",
+    at="sglang.srt.managers.scheduler:Scheduler._get_new_batch_prefill_raw",
+    healthy="for req in self.waiting_queue:\n        # A spent",
+    broken="for req in reversed(self.waiting_queue):\n        # A spent",
+    caught_by=("waiting_requests_are_not_passed_over",),
+)
+
+bug(
+    "refused-turn-keeps-its-session",
+    "to 0.5.17: a turn that is refused counts, so a session stays open for as long as its client sends such turns",
+    at="sglang.srt.session.session_controller:Session.create_req",
+    healthy="new_req.set_finish_with_abort(abort_message)",
+    broken="new_req.set_finish_with_abort(abort_message)\n        self.last_active_time = time.monotonic()",
+    caught_by=("idle_sessions_close_in_time",),
+)
+
+bug(
+    "abort-reported-as-length",
+    "no release has it: a running request that is aborted ends as if it had all of its tokens",
+    at="sglang.srt.managers.scheduler:Scheduler.abort_request",
+    healthy="req.to_finish = FINISH_ABORT()",
+    broken="req.to_finish = __import__('sglang').srt.managers.schedule_batch.FINISH_LENGTH(length=0)",
+    caught_by=("outputs_end_as_asked",),
+)

@@ -3,11 +3,11 @@
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.config import FIRST_COME, NO_TREE, SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS
 from swarden.harness.kit.part import merged
 from swarden.harness.kit.stand_ins import Silent
-from swarden.invariants.limits import Ends, Limits, Replays
+from swarden.invariants.limits import ARRIVAL, PRIORITY, Ends, Limits, Replays
 
 DEVICE = "cpu"
 
@@ -122,10 +122,13 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
         max_running_requests=config.max_running_requests,
         max_context_len=max_len,
         chunk_len=config.chunk_len,
+        names_aborts=True,
+        chunks_count_pages=True,  # 0.5.23: PrefillAdder.ceil_paged_tokens
         window_slack=2 * config.page_size + lag,
         most_launches=config.most_launches,
         decodes_after_abort=(config.most_launches - 1) * keeps_ended,
         reuses_in_launch_order=True,
+        waits_by=(PRIORITY, ARRIVAL) if config.waiting_order == FIRST_COME else (),
         spare_len=SPARE_TOKENS + 1,
         draft_row_len=row_len(config) - max_len if config.drafts.is_on else 0,
         shares_prefixes=shares,

@@ -64,7 +64,9 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             (PAIR, RANKS_OF_PAIR), MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,))
         ),
     }
-    contracts = frozenset({"rejection", "completeness", "first_passes", "write_through", "served_prefixes"})
+    contracts = frozenset({"rejection", "completeness", "first_passes", "write_through", "served_prefixes"}) | {
+        *("free_places", "overtaking", "session_timeouts")
+    }
     kept = (*off(Side),)
     faults: Mapping[str, str] = FAULTS
     releases = SGLANG

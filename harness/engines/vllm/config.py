@@ -30,7 +30,7 @@ from swarden.harness.kit.launch import Line, context_of, entry_of_model, table
 from swarden.harness.kit.part import merged, server_needs
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, drawn, made, replaced, within
 from swarden.harness.kit.tags import TagMemory
-from swarden.invariants.limits import Ends, Replays
+from swarden.invariants.limits import ARRIVAL, Ends, Replays
 
 FIRST_COME, PRIORITY = "fcfs", "priority"
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
@@ -223,8 +223,10 @@ class VllmConfig(Settings, frozen=True):
     def limits(self) -> Mapping[str, Any]:
         """Limits in the snapshots."""
         names = ("max_running_requests", "max_context_len", "chunk_len", "most_launches")
-        limits: dict[str, Any] = {name: getattr(self, name) for name in names}
+        limits: dict[str, Any] = {"names_aborts": True, **{name: getattr(self, name) for name in names}}
         limits |= {"page_size": self.block_size, "mixes_batches": True, "shares_prefixes": self.prefix_caching}
+        limits["waits_by"] = (PRIORITY, ARRIVAL) if self.policy == PRIORITY else (ARRIVAL,)
+        limits["evicts_longest_idle"] = self.prefix_caching and not (self.faults or self.states.is_on)
         limits["replays"] = self.replays if self.prefix_caching else None
         return limits | merged(part.limits(self) for part in self.parts)
 

@@ -4,7 +4,7 @@ and of the transfers of a pair, to be planted into a release.
 They fit 0.33.0; planting one into a release whose text differs raises StalePatch.
 """
 
-from swarden.harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 from swarden.harness.core.target import PAIR
 
 MUTANTS = Mutants()
@@ -221,4 +221,32 @@ bug(
     "        self._free_request_blocks(request)\n"
     "    if not delay_free_blocks:\n",
     caught_by=("slots_hold_their_prefix",),
+)
+
+bug(
+    "newest-blocks-evicted-first",
+    "no release has it: cached blocks that a request frees are put before those of earlier ones in the free queue",
+    at=f"{POOL}.free_blocks",
+    healthy="self.free_block_queue.append_n(blocks_to_evict_last)",
+    broken="self.free_block_queue.prepend_n(blocks_to_evict_last)",
+    caught_by=("longest_idle_units_are_evicted_first",),
+)
+
+bug(
+    "newest-request-admitted-first",
+    "no release has it: the queue of waiting requests is a stack, so a request waits for as long as others arrive",
+    Hunk("vllm.v1.core.sched.request_queue:FCFSRequestQueue.peek_request", "return self[0]", "return self[-1]"),
+    at="vllm.v1.core.sched.request_queue:FCFSRequestQueue.pop_request",
+    healthy="return self.popleft()",
+    broken="return self.pop()",
+    caught_by=("waiting_requests_are_not_passed_over",),
+)
+
+bug(
+    "last-place-left-empty",
+    "no release has it: one request fewer than allowed is admitted beside running ones",
+    at=f"{SCHEDULER}.schedule",
+    healthy="if num_running >= self.max_num_active_reqs:",
+    broken="if num_running >= max(1, self.max_num_active_reqs - 1):",
+    caught_by=("waiting_requests_take_free_places",),
 )

@@ -57,7 +57,9 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     }
     kept = (pair.ROLE,)
     faults: Mapping[str, str] = FAULTS
-    contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests", "served_prefixes"})
+    contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests", "served_prefixes"}) | {
+        *("free_places", "overtaking", "recency")
+    }
     releases = VLLM
     load = boot
     config_type: type[VllmConfig] = VllmConfig

@@ -6,6 +6,7 @@ answer that is too long or too short, or KV that others can find.
 
 from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Finished, FinishReason, Given, Launched
 from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
 from swarden.invariants.laws.content.outputs import tokens_are_known
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, found, request_ref, unit_ref
@@ -17,6 +18,7 @@ class ClientCode(Code):
     DECODED_AFTER_STOP = "not ended at its stop token {token} at position {position}"
     STOPPED_WITHOUT_STOP_TOKEN = "ended by a stop token, but has none in its output"
     CACHED_AGAINST_ITS_WISH = "asked not to be cached, but gives {units} to the prefix cache"
+    NOT_ABORTED = "ended as aborted, but its client has not aborted it"
     ENDED_SHORT = "ended by length after {num_outputs} tokens, but {asked} were requested"
 
 
@@ -71,29 +73,33 @@ def uncached_requests_insert_nothing(change: Transition) -> Evidence:
             yield found(request_ref(event.from_owner.id), ClientCode.CACHED_AGAINST_ITS_WISH, units=units)
 
 
-@invariant(When.STEP, needs=("requests",), given=tokens_are_known)
+@invariant(When.OP, needs=("requests",), given=tokens_are_known)
 def outputs_end_as_asked(change: Transition) -> Evidence:
     """An output ends at its first stop token or at max_new_tokens, and the finish reason says which.
 
-    A request that ends for another reason (a timeout, an error) may have fewer tokens, and one that the client has
-    aborted may have more, which `aborted_requests_stop_decoding` limits.
+    A request ends as aborted only if its client has aborted it, or in a sleep of some engines.  After an abort it may
+    have more tokens, which `aborted_requests_stop_decoding` limits, but ends by itself only with a complete output.  A
+    request that ends for another reason (a timeout, an error) may have fewer tokens.  If it ends outside of a step, its
+    tokens may come later, unless it has waited.
     """
     reasons = {event.request_id: event.reason for event in change.events_of(Finished)}
-    grown = {request.id for request, _ in change.grown}
+    news, names_aborts = reasons.keys() | {one.id for one, _ in change.grown}, change.after.limits.names_aborts
     for request in change.before.requests or ():
-        has_news = request.id in grown or request.id in reasons
-        expected = change.reference.expectations.get(request.id) if has_news else None
-        if expected is None or expected.len_at_abort is not None:
+        is_due = request.id in news and (change.when == When.STEP or request.place == Place.WAITING)
+        expected = change.reference.expectations.get(request.id) if is_due else None
+        if expected is None:
             continue
-        first = expected.prompt_len + request.num_outputs
-        new, reason = expected.tokens[first:], reasons.get(request.id)
+        subject, first = request_ref(request.id), expected.prompt_len + request.num_outputs
+        new, outputs, reason = expected.tokens[first:], expected.tokens[expected.prompt_len :], reasons.get(request.id)
         stops = [index for index, token in enumerate(new) if token in expected.stop]
-        num_outputs = request.num_outputs + len(new)
-        if stops and (stops[0] + 1 < len(new) or request.id in change.after.request_by_id):
+        goes_on = stops and (stops[0] + 1 < len(new) or request.id in change.after.request_by_id)
+        if goes_on and not expected.is_aborted:
             values = {"token": new[stops[0]], "position": first + stops[0]}
-            yield found(request_ref(request.id), ClientCode.DECODED_AFTER_STOP, **values)
-        if reason == FinishReason.STOP and not stops:
-            yield found(request_ref(request.id), ClientCode.STOPPED_WITHOUT_STOP_TOKEN)
-        if reason == FinishReason.LENGTH and num_outputs < request.max_new_tokens:
-            values = {"num_outputs": num_outputs, "asked": request.max_new_tokens}
-            yield found(request_ref(request.id), ClientCode.ENDED_SHORT, **values)
+            yield found(subject, ClientCode.DECODED_AFTER_STOP, **values)
+        if reason == FinishReason.STOP and expected.stop.isdisjoint(outputs):
+            yield found(subject, ClientCode.STOPPED_WITHOUT_STOP_TOKEN)
+        if reason == FinishReason.LENGTH and len(outputs) < request.max_new_tokens:
+            values = {"num_outputs": len(outputs), "asked": request.max_new_tokens}
+            yield found(subject, ClientCode.ENDED_SHORT, **values)
+        if reason == FinishReason.ABORT and names_aborts and not change.reference.has_left(request.id):
+            yield found(subject, ClientCode.NOT_ABORTED)

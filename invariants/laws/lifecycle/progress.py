@@ -38,9 +38,7 @@ def is_expected_to_compute(change: Transition) -> bool:
     return change.steps_without_forward < MOST_IDLE_STEPS or not (
         change.before.is_paused
         or any(copies)
-        or (
-            change.after.limits.closes_idle_sessions and (_keeps_idle_kv(change.before) or _keeps_idle_kv(change.after))
-        )
+        or (change.after.limits.session_timeout and (_keeps_idle_kv(change.before) or _keeps_idle_kv(change.after)))
         or any(holding.owner.kind == OUTSIDE_KIND for pool in change.after.pools for holding in pool.holdings)
     )
 

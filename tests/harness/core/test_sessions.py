@@ -76,9 +76,11 @@ def test_turns_queued_in_an_aborted_session_end_with_it(aborted):
     session = sessions.session_of(Turn())
     assert session is not None
     for number in (1, 2):
+        reference.submitted(number, namespace=0, prompt=(number,))
         sessions.turn_sent(session, number, sessions.submission(session, Turn(tokens=(number,))))
 
     sessions.turn_aborted(aborted)
     sessions.turn_sent(session, 3, sessions.submission(session, Turn(tokens=(3,))))
 
     assert (session.last_turn, session.queued) == (3, [])
+    assert all(expected.is_aborted for expected in reference.expectations.values())

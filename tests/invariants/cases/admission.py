@@ -1,4 +1,4 @@
-"""Admissions that differ from the naive planner's, and free slots that are not used."""
+"""Admissions that differ from the naive planner's."""
 
 from dataclasses import replace
 
@@ -6,40 +6,21 @@ from swarden.invariants.contracts.admission import (
     AdmissionCode,
     admission_matches_planner,
     reservations_match_planner,
-    waiting_requests_take_free_places,
 )
-from swarden.invariants.events import Admitted, Launched, Owner, Parked
+from swarden.invariants.events import Admitted, Finished, Invited, LetGo, Owner, Taken
 from swarden.invariants.limits import ARRIVAL, PRIORITY, Estimates
 from swarden.invariants.violation import Found, Ref, found
-from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, broken, healthy, idle, with_pool
+from tests.invariants.builders import BEFORE, LIMITS, R1, broken, healthy, idle, with_pool
 
 ESTIMATING = LIMITS._replace(estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY, ARRIVAL))
 EXPECTED_ADMISSION = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 2), ("swa", 3)))
 EXCESSIVE_ADMISSION = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
-DECODED = Launched(7, ((1, 20, 21),))
+DECODE_TAKES_PAGE = Taken("full", (8,), R1)
 TRANSFER_RECORDS = tuple(record._replace(owner=Owner("transfer", 1)) for record in BEFORE.records or ())
 REQUEST = Ref("request", 2)
 NEEDED = {"start": 0, "end": 5, "firm": {"full": 2, "swa": 2}, "demand": {"full": 2, "swa": 3}}
 WANT = {f"want_{name}": value for name, value in NEEDED.items()}
 GOT = {f"got_{name}": value for name, value in NEEDED.items()}
-
-
-def ample(*events, free=range(5, 40), rows=(2,)):
-    """r2 waits in an engine with many free pages."""
-    pools = [replace(pool, free=free) if pool.unit == "page" else replace(pool, free=rows) for pool in BEFORE.pools]
-    return replace(HEALTHY, before=replace(BEFORE, pools=tuple(pools)), events=events)
-
-
-def with_r3(state):
-    """The same queue with r3 behind r2."""
-    third = state.request_by_id[2]._replace(id=3)
-    return replace(state, requests=(*(state.requests or ()), third))
-
-
-def one_free_slot(*events):
-    """r2 and r3 wait, and one slot is free."""
-    change = ample(*events, DECODED)
-    return replace(change, before=with_r3(change.before), after=with_r3(change.after))
 
 
 def planned(*events, limits=None, **parts):
@@ -63,18 +44,27 @@ def other_reservation(end: int, firm: dict[str, int], demand: dict[str, int]) ->
 
 
 CASES = [
-    healthy(waiting_requests_take_free_places, ample(Parked(3, 8), DECODED), "a-request-is-parked"),
-    broken(
-        waiting_requests_take_free_places,
-        "one-of-two-free-slots-not-used",
-        one_free_slot(),
-        found(REQUEST, AdmissionCode.PLACE_LEFT_EMPTY, taken=1, places=2),
-    ),
+    healthy(reservations_match_planner, planned(EXPECTED_ADMISSION)),
     broken(
         reservations_match_planner,
         "estimate-too-high",
         planned(EXCESSIVE_ADMISSION),
         other_reservation(5, {"full": 2, "swa": 2}, {"full": 3, "swa": 3}),
+    ),
+    broken(
+        reservations_match_planner,
+        "chunk-cut-without-reason",
+        planned(EXPECTED_ADMISSION._replace(end=4, firm=(("full", 1), ("swa", 1))), limits={"chunk_len": None}),
+        other_reservation(4, {"full": 1, "swa": 1}, {"full": 2, "swa": 3}),
+    ),
+    healthy(admission_matches_planner, planned(EXPECTED_ADMISSION)),
+    healthy(admission_matches_planner, planned(pools=with_pool(BEFORE, "swa", free=[6])), "one-page-too-few"),
+    healthy(admission_matches_planner, planned(pools=with_pool(BEFORE, "rows", free=[])), "no-free-row"),
+    healthy(admission_matches_planner, planned(is_paused=True), "paused"),
+    healthy(
+        admission_matches_planner,
+        planned(Finished(1, "timeout")),
+        "unpredictable-after-other-events",
     ),
     broken(
         admission_matches_planner,
@@ -90,7 +80,25 @@ CASES = [
     ),
     healthy(
         admission_matches_planner,
+        planned(DECODE_TAKES_PAGE, LetGo(3, "abort")),
+        "unpredictable-after-a-transfer-is-released",
+    ),
+    healthy(admission_matches_planner, planned(DECODE_TAKES_PAGE, Invited(2, 0)), "unpredictable-after-an-invitation"),
+    broken(
+        admission_matches_planner,
+        "without-messages-of-the-other-engine",
+        planned(DECODE_TAKES_PAGE),
+        found(REQUEST, AdmissionCode.KEPT_WAITING, **WANT),
+    ),
+    healthy(
+        admission_matches_planner,
         alone(records=TRANSFER_RECORDS),
         "a-transfer-will-release-its-pages",
+    ),
+    broken(
+        admission_matches_planner,
+        "no-request-holds-pages",
+        alone(records=()),
+        found(REQUEST, AdmissionCode.KEPT_WAITING, **WANT),
     ),
 ]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from swarden.invariants.events import TREE, Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.laws.lifecycle.progress import ProgressCode, drained_engine_is_empty, work_makes_progress
+from swarden.invariants.limits import SessionTimeout
 from swarden.invariants.reference import Expectation, Reference
 from swarden.invariants.transition import When
 from swarden.invariants.view import FENCE, Fence, Holding, LaunchView, SessionView
@@ -29,7 +30,7 @@ KEPT_UNTIL_TIME_OUT = replace(
     IDLE,
     after=replace(
         AFTER,
-        limits=AFTER.limits._replace(closes_idle_sessions=True),
+        limits=AFTER.limits._replace(session_timeout=SessionTimeout(100)),
         sessions=(SessionView(3, 0, 0, kept_len=8, is_closing=False),),
     ),
 )

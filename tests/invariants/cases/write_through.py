@@ -62,5 +62,14 @@ CASES = [
     healthy(
         idle_copies_give_way, ending(pools=FULL, nodes=with_node(WRITING_THROUGH, 4, pins=(1, 0))), "copies-are-read"
     ),
+    healthy(
+        idle_copies_give_way,
+        ending(
+            pools=FULL,
+            nodes=with_node(WRITING_THROUGH, 4, live=(True, True)),
+            limits=WRITING_THROUGH.limits._replace(keeps_live_copies=True),
+        ),
+        "copies-of-live-nodes-stay",
+    ),
     broken(idle_copies_give_way, "idle-copies-stay", ending(pools=FULL), *IDLE_COPIES),
 ]

@@ -29,7 +29,7 @@ bug(
     at="swarden.engine_under_test.engine:Engine.abort",
     healthy="Ending(events.FinishReason.ABORT)",
     broken="Ending(events.FinishReason.STOP if request in self.scheduler.waiting else events.FinishReason.ABORT)",
-    caught_by=("aborts_are_reported_as_such",),
+    caught_by=("outputs_end_as_asked",),
 )
 
 bug(
@@ -38,5 +38,5 @@ bug(
     at="swarden.engine_under_test.scheduler.scheduler:Scheduler._expire",
     healthy="Ending(FinishReason.TIMEOUT)",
     broken="Ending(FinishReason.ABORT)",
-    caught_by=("aborts_are_reported_as_such",),
+    caught_by=("outputs_end_as_asked",),
 )

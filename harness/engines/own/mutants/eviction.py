@@ -20,7 +20,6 @@ bug(
         "eviction_is_least_recently_used",
         "eviction_spares_locked_nodes",
         "evictions_free_what_is_needed",
-        "evictions_count_freed_units",
     ),
 )
 
@@ -55,7 +54,6 @@ bug(
     broken="while not eviction.freed[component] + eviction.num_spared[component] and wanted > 0:",
     caught_by=(
         "evictions_free_what_is_needed",
-        "evictions_count_freed_units",
         "reserved_units_never_run_out",
     ),
 )
@@ -98,7 +96,6 @@ bug(
     broken="pass",
     caught_by=(
         "evictions_free_what_is_needed",
-        "evictions_count_freed_units",
         "live_nodes_hold_their_pages",
         "AccountingError",
     ),
@@ -112,7 +109,6 @@ bug(
     broken="if entry[0] < entry[3].last_used",
     caught_by=(
         "evictions_free_what_is_needed",
-        "evictions_count_freed_units",
         "dead_interior_is_evicted_first",
         "eviction_is_least_recently_used",
         "drained_engine_is_empty",

@@ -28,7 +28,6 @@ bug(
     caught_by=(
         "units_in_flight_are_pinned",
         "fenced_units_wait_for_their_launch",
-        "fences_end_with_their_launch",
         "slots_hold_their_prefix",
     ),
 )
@@ -41,7 +40,6 @@ bug(
     broken="pass",
     caught_by=(
         "fenced_units_wait_for_their_launch",
-        "fences_end_with_their_launch",
         "receipts_match_records",
         "node_locks_match_receipts",
     ),

@@ -111,7 +111,7 @@ bug(
     at=f"{LEDGER}.complete",
     healthy="if fence <= launch]",
     broken="if fence]",
-    caught_by=("fenced_units_wait_for_their_launch", "fences_end_with_their_launch"),
+    caught_by=("fenced_units_wait_for_their_launch",),
 )
 
 bug(

@@ -85,7 +85,8 @@ class HostTier(SglangCapability, frozen=True):
         return FAULTS
 
     def limits(self, config: Any) -> Mapping[str, Any]:
-        return {"writes_through": self.write_policy == WRITE_THROUGH}
+        """Only nodes without units on the device are `evictable_host_leaves` (0.5.23, components/full.py:262)."""
+        return {"writes_through": self.write_policy == WRITE_THROUGH, "keeps_live_copies": True}
 
     def shape(self, config: Any) -> Mapping[str, Any]:
         return {

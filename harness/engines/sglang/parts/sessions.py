@@ -40,8 +40,10 @@ from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
 from swarden.harness.kit.stand_ins import Missing
+from swarden.invariants.limits import SessionTimeout
 from swarden.invariants.view import SessionView, Snapshot
 
+MS_PER_STEP = int(SECONDS_PER_STEP * 1000)
 LONG = 10.0  # seconds, after which the controller looks again; it looks once a second for sessions to close
 CLOSED = "session closed, or turn aborted"
 RESET = "reset"
@@ -73,7 +75,9 @@ class Sessions(SglangCapability, frozen=True):
         return Terms({"enable_streaming_session": True})
 
     def limits(self, config: Any) -> Mapping[str, Any]:
-        return {"closes_idle_sessions": self.session_timeout_s is not None}
+        """A timeout counts from the begin of a turn, and is looked at once a second (0.5.23: session_controller.py)."""
+        timeout = SessionTimeout(int((self.session_timeout_s or 0) * 1000), 4 * MS_PER_STEP, from_begin=True)
+        return {"session_timeout": timeout if self.session_timeout_s else None, "ms_per_step": MS_PER_STEP}
 
     def wrapped(self, release: SglangRelease, tree: Any, server_args: Any, params: Any) -> Any:
         return tree if release.is_unified(tree) else release.code("StreamingSession")(tree)  # that tree has its own
