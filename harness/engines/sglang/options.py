@@ -3,7 +3,7 @@
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import FIRST_COME, NO_TREE, SglangConfig
+from swarden.harness.engines.sglang.config import FIRST_COME, SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS
 from swarden.harness.kit.part import merged
 from swarden.harness.kit.stand_ins import Silent
