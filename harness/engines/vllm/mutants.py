@@ -15,6 +15,7 @@ SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 WORKER = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker:NixlBaseConnectorWorker"
 TIERS = "vllm.v1.kv_offload.tiering"
 SIMPLE = "vllm.v1.simple_kv_offload.manager:SimpleCPUOffloadScheduler"
+MOONCAKE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.scheduler:MooncakeStoreScheduler"
 STATES = "vllm.v1.core.single_type_kv_cache_manager:MambaManager"
 
 bug(
@@ -230,6 +231,20 @@ bug(
     healthy="self.free_block_queue.append_n(blocks_to_evict_last)",
     broken="self.free_block_queue.prepend_n(blocks_to_evict_last)",
     caught_by=("longest_idle_units_are_evicted_first",),
+)
+
+bug(
+    "save-keeps-no-block",
+    "a save in the Mooncake store keeps no block, so a preemption frees what it reads (0.26.0, issue 52360)",
+    Hunk(
+        f"{MOONCAKE}._reference_save_blocks",
+        "pool.touch([pool.blocks[block_id] for block_id in block_ids])",
+        "pass",
+    ),
+    at=f"{MOONCAKE}.update_connector_output",
+    healthy="pool.free_blocks(pool.blocks[bid] for bid in reversed(block_ids))",
+    broken="pass",
+    caught_by=("cached_units_count_their_readers",),
 )
 
 bug(

@@ -3,7 +3,7 @@
 Real: from 0.26.0: both sides of the `MooncakeStoreConnector`: look-ups, also in the background, jobs of saves and loads
 with their queues and retries, blocks kept for saves, reset.
 Stand-in: the `MooncakeDistributedStore` (values in memory, the least recently used leave it); what its threads do is
-done behind a pass, in the order of each queue; every second load overtakes the passes in flight. Faults: `load.fails`,
+done behind a pass, in the order of each queue, every second job two passes later. Faults: `load.fails`,
 `load.late`, `store.late`, `store.full`.
 Shows: a block saved under the hash of another one, or kept for ever; a load into blocks of another request.
 """
@@ -22,6 +22,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any
 from unittest import mock
 
+from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm.boot import VllmRelease
@@ -66,6 +67,11 @@ class Mooncake(VllmPart, frozen=True):
     )
     server_need = "Mooncake store"
     events = (CopiedIn,)
+
+    def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
+        """Before 0.32.0 a load of several groups that fails ends the engine (issue 45474)."""
+        if len(config.groups) > 1 and not release.has("failed_requests"):
+            raise InvalidConfig(f"mooncake_blocks is set with windows or states, want neither for vllm {release.text}")
 
     def faults(self, config: VllmConfig) -> Mapping[str, str]:
         return FAULTS
@@ -252,7 +258,7 @@ class Threads(Copier):
             "setup_mooncake_store": lambda *args: None,
             "MooncakeStoreConfig": SimpleNamespace(load_from_config=lambda: plain),
             "LookupKeyServer": lambda *args: None,
-            "queue": SimpleNamespace(Queue=partial(Jobs, self._passes)),
+            "queue": SimpleNamespace(Queue=partial(Jobs, self._queued)),
         }
         package = SimpleNamespace(MooncakeDistributedStore=lambda: self._store, ReplicateConfig=Silent)
         with ExitStack() as stack:
@@ -284,8 +290,8 @@ class Threads(Copier):
         saves.request_queue.due = saves.request_queue.qsize()
         _work(saves)
 
-    def _passes(self, job: Any) -> int:
-        """A new job; returns the number of passes until it is done.  Every second load is done at once."""
+    def _queued(self, job: Any) -> int:
+        """A new job, of which a load is reported; returns the number of passes until it is done."""
         self._added += 1
         is_early = bool(self._added % 2)
         if job.load_spec is None:
