@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_700, 57_120  # lines
+PRODUCT, TESTS = 80_720, 57_200  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 930,
@@ -33,7 +33,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_430,
     "harness/engines/sglang": 7_940,
     "harness/engines/transformers": 1_390,
-    "harness/engines/vllm": 7_230,
+    "harness/engines/vllm": 7_250,
     "harness/engines/vllm_cpu": 900,
     "harness/kit": 2_990,
     "harness/nightly": 2_400,
@@ -49,7 +49,7 @@ LINES: Mapping[str, int] = {
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 12_590,
-    "tests/engines": 4_550,
+    "tests/engines": 4_640,
     "tests/examples": 540,
     "tests/fakes": 750,
     "tests/harness": 23_080,

@@ -15,7 +15,6 @@ TEXTS = {
     "core/origins.py": "names of our files of code",
     "core/releases.py": "versions",
     "engines/server/masking.py": "the command of --restart",
-    "engines/sglang/options.py": "the code of an engine",
     "releases/definitions.py": "the code of an engine",
     "releases/reads.py": "the code of an engine",
     "kit/locks.py": "names of methods",

@@ -131,8 +131,8 @@ bug(
     "refused-turn-keeps-its-session",
     "to 0.5.17: a turn that is refused counts, so a session stays open for as long as its client sends such turns",
     at="sglang.srt.session.session_controller:Session.create_req",
-    healthy="new_req.set_finish_with_abort(abort_message)",
-    broken="new_req.set_finish_with_abort(abort_message)\n        self.last_active_time = time.monotonic()",
+    healthy="fill_ids = carry_fill\n",
+    broken="fill_ids = carry_fill\n    if abort:\n        self.last_active_time = time.monotonic()\n",
     caught_by=("idle_sessions_close_in_time",),
 )
 
