@@ -223,7 +223,7 @@ class VllmConfig(Settings, frozen=True):
     def limits(self) -> Mapping[str, Any]:
         """Limits in the snapshots."""
         names = ("max_running_requests", "max_context_len", "chunk_len", "most_launches")
-        limits: dict[str, Any] = {"names_aborts": True, **{name: getattr(self, name) for name in names}}
+        limits: dict[str, Any] = {"names_aborts": not self.pair.is_on, **{name: getattr(self, name) for name in names}}
         limits |= {"page_size": self.block_size, "mixes_batches": True, "shares_prefixes": self.prefix_caching}
         limits["waits_by"] = (PRIORITY, ARRIVAL) if self.policy == PRIORITY else (ARRIVAL,)
         limits["evicts_longest_idle"] = self.prefix_caching and not (self.faults or self.states.is_on)
