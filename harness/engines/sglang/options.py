@@ -122,7 +122,6 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
         max_running_requests=config.max_running_requests,
         max_context_len=max_len,
         chunk_len=config.chunk_len,
-        names_aborts=True,
         chunks_count_pages=True,  # 0.5.23: PrefillAdder.ceil_paged_tokens
         window_slack=2 * config.page_size + lag,
         most_launches=config.most_launches,

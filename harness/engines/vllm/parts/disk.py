@@ -21,7 +21,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import OFFLOADING, children_of, connectors_of
-from swarden.harness.engines.vllm.parts.part import LOOK_UPS_WAIT, Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.engines.vllm.parts.part import WAITS_FOR_MORE, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.kit.launch import table
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, PartOf
@@ -60,7 +60,7 @@ class SecondTier(VllmPart, frozen=True):
         return FAULTS
 
     def inapplicable(self, config: VllmConfig, release: VllmRelease) -> Sequence[str]:
-        return LOOK_UPS_WAIT
+        return WAITS_FOR_MORE
 
     def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         """Of both tiers, with the stand-ins in the place of the release's classes."""

@@ -32,7 +32,7 @@ from swarden.harness.engines.vllm.moves import HeldBlock
 from swarden.harness.engines.vllm.parts import disk, offload, store
 from swarden.harness.engines.vllm.parts.block_copies import PassEvent
 from swarden.harness.engines.vllm.parts.copies import Copier, OffloadingSide
-from swarden.harness.engines.vllm.parts.part import CACHED, LOOK_UPS_WAIT, Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.engines.vllm.parts.part import CACHED, WAITS_FOR_MORE, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.passes import BlockLoad
 from swarden.harness.kit import settings
 from swarden.harness.kit.calls import replaced
@@ -80,7 +80,7 @@ class Mooncake(VllmPart, frozen=True):
         return True
 
     def inapplicable(self, config: VllmConfig, release: VllmRelease) -> Sequence[str]:
-        return LOOK_UPS_WAIT
+        return WAITS_FOR_MORE
 
     def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         part = release.code("LookupKeyClient")

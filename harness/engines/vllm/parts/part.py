@@ -13,8 +13,8 @@ else:  # these modules import the parts
     VllmEngine = VllmConfig = Any
 
 Named = Mapping[str, Mapping[str, Any]]
-# Laws that do not apply where a waiting request may wait for the answer of a look-up.
-LOOK_UPS_WAIT = ("waiting_requests_take_free_places", "waiting_requests_are_not_passed_over")
+# Laws that do not apply where a waiting request may wait for the answer of a look-up, or for the turn before it.
+WAITS_FOR_MORE = ("waiting_requests_take_free_places", "waiting_requests_are_not_passed_over")
 CACHED: dict[str, Sequence[Any]] = {"prefix_caching": (True,)}  # what a part needs that needs the prefix cache
 
 
