@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_720, 57_200  # lines
+PRODUCT, TESTS = 80_730, 57_200  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 930,
@@ -33,7 +33,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_430,
     "harness/engines/sglang": 7_940,
     "harness/engines/transformers": 1_390,
-    "harness/engines/vllm": 7_250,
+    "harness/engines/vllm": 7_260,
     "harness/engines/vllm_cpu": 900,
     "harness/kit": 2_990,
     "harness/nightly": 2_400,

@@ -21,7 +21,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import OFFLOADING, children_of, connectors_of
-from swarden.harness.engines.vllm.parts.part import WAITS_FOR_MORE, Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.kit.launch import table
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, PartOf
@@ -46,6 +46,7 @@ class SecondTier(VllmPart, frozen=True):
     has_disk: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, True)), IfReleaseHas("disk")] = False
 
     server_need = "second tier"
+    waits = True
     launch_table = table(has_disk=lambda line: connectors_of(line).get(OFFLOADING, {}).get("spec_name") == SPEC)
 
     def check(self, config: VllmConfig) -> None:
@@ -58,9 +59,6 @@ class SecondTier(VllmPart, frozen=True):
 
     def faults(self, config: VllmConfig) -> Mapping[str, str]:
         return FAULTS
-
-    def inapplicable(self, config: VllmConfig, release: VllmRelease) -> Sequence[str]:
-        return WAITS_FOR_MORE
 
     def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         """Of both tiers, with the stand-ins in the place of the release's classes."""

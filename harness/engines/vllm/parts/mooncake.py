@@ -32,7 +32,7 @@ from swarden.harness.engines.vllm.moves import HeldBlock
 from swarden.harness.engines.vllm.parts import disk, offload, store
 from swarden.harness.engines.vllm.parts.block_copies import PassEvent
 from swarden.harness.engines.vllm.parts.copies import Copier, OffloadingSide
-from swarden.harness.engines.vllm.parts.part import CACHED, WAITS_FOR_MORE, Named, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.passes import BlockLoad
 from swarden.harness.kit import settings
 from swarden.harness.kit.calls import replaced
@@ -66,6 +66,7 @@ class Mooncake(VllmPart, frozen=True):
         Needs("mooncake_blocks", CACHED | {"sleeps": (False,)} | off(offload.Offload, store.Storing, disk.SecondTier)),
     )
     server_need = "Mooncake store"
+    waits = True
     events = (CopiedIn,)
 
     def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
@@ -78,9 +79,6 @@ class Mooncake(VllmPart, frozen=True):
 
     def can_reset(self, release: VllmRelease) -> bool:
         return True
-
-    def inapplicable(self, config: VllmConfig, release: VllmRelease) -> Sequence[str]:
-        return WAITS_FOR_MORE
 
     def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
         part = release.code("LookupKeyClient")

@@ -62,6 +62,7 @@ class Offload(VllmPart, frozen=True):
         Needs("offloader", off(store.Storing) | {"cpu_chunks": range(1, MAX_BLOCKS)}),
     )
     server_need = "host tier"
+    waits = True
     events = (CopiedIn,)
 
     @classmethod

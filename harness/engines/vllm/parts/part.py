@@ -13,7 +13,7 @@ else:  # these modules import the parts
     VllmEngine = VllmConfig = Any
 
 Named = Mapping[str, Mapping[str, Any]]
-# Laws that do not apply where a waiting request may wait for the answer of a look-up, or for the turn before it.
+# Laws that do not apply where a request waits for more than its place.
 WAITS_FOR_MORE = ("waiting_requests_take_free_places", "waiting_requests_are_not_passed_over")
 CACHED: dict[str, Sequence[Any]] = {"prefix_caching": (True,)}  # what a part needs that needs the prefix cache
 
@@ -22,6 +22,10 @@ class VllmPart(Capability, frozen=True):
     """A capability, by its settings."""
 
     hashes_blocks: ClassVar[bool] = False  # also without a prefix cache
+    waits: ClassVar[bool] = False  # a waiting request may wait for a look-up, a load, or the turn before it
+
+    def inapplicable(self, config: VllmConfig, release: VllmRelease) -> Sequence[str]:
+        return WAITS_FOR_MORE if self.waits else ()
 
     def can_reset(self, release: VllmRelease) -> bool:
         """Whether a reset of the caches includes its connector."""

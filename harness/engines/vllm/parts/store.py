@@ -47,6 +47,7 @@ class Storing(VllmPart, frozen=True):
     needs = (Needs("workers", {"late_loads": (True,), "cpu_chunks": (0,)}),)
 
     server_need = "connector"
+    waits = True
     hashes_blocks = True
 
     @classmethod

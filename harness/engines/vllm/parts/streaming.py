@@ -15,9 +15,8 @@ from typing import Annotated, Any
 import swarden.invariants.events as seen
 from swarden.harness.core.ops import SESSION_OPS, name_of
 from swarden.harness.core.port import SessionPort, Submission
-from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.parts.pair import Pairing
-from swarden.harness.engines.vllm.parts.part import WAITS_FOR_MORE, VllmConfig, VllmEngine, VllmPart
+from swarden.harness.engines.vllm.parts.part import VllmEngine, VllmPart
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.harness.kit.calls import intercept
@@ -36,11 +35,9 @@ class Streaming(VllmPart, frozen=True):
 
     needs = (Needs("streaming_input", off(Pairing, Storing)),)
     server_need = "streaming input"
+    waits = True
     ops = tuple([name_of(op) for op in SESSION_OPS])
     events = (seen.Lent, seen.Kept, seen.GivenUp)
-
-    def inapplicable(self, config: VllmConfig, release: VllmRelease) -> Sequence[str]:
-        return WAITS_FOR_MORE
 
     def attach(self, engine: VllmEngine) -> Sequence[Part]:
         return [VllmSessions(engine)]
