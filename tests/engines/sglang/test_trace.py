@@ -26,4 +26,4 @@ def test_option_of_the_own_engine_is_refused(tmp_path):
     served = run(write_trace(tmp_path / "t.jsonl", chatty_rows(2)), "--overlap")
 
     assert (served.returncode, served.stdout) == (2, "")
-    assert served.stderr == "swarden: --overlap is for the engine swarden only; leave it out\n"
+    assert served.stderr == "swarden: --overlap is not for the engine sglang; leave it out\n"
