@@ -28,7 +28,7 @@ POLICIES = {
     ),
     "other retracted request": (
         Hunk(
-            f"{SCHEDULER}.retract:retraction_order",
+            f"{SCHEDULER}.preempt:retraction_order",
             before="(request.priority, request.num_outputs, -request.prompt_len, -request.id)",
             after="request.id * 7 % 5",
         ),
@@ -37,12 +37,12 @@ POLICIES = {
         Hunk("swarden.engine_under_test.engine:Engine.submit", before="self._refuse(request)", after="None"),
         Hunk(
             "swarden.engine_under_test.engine:Engine._step",
-            before="self._notice(StepBegan(now_ms))",
+            before="self._notice(events.StepBegan(now_ms))",
             after=(
-                "self._notice(StepBegan(now_ms))\n"
+                "self._notice(events.StepBegan(now_ms))\n"
                 "    for request in self.scheduler.waiting:\n"
                 "        if (reason := self._refuse(request)) is not None:\n"
-                "            self.scheduler.end(request, Ending(FinishReason.REJECTED, reason))"
+                "            self.scheduler.end(request, Ending(events.FinishReason.REJECTED, reason))"
             ),
         ),
     ),

@@ -227,7 +227,7 @@ def test_page_has_the_lines_of_the_engine_that_its_corpus_runs(page):
     assert code.all("summary")[0].text.startswith("Code that 1 of the 1 op-logs of the corpus run: ")
     shares = {row.all("td")[0].text: int(row.all("td")[3].text.rstrip("%")) for row in code.all("tbody")[0].all("tr")}
     assert 0 < shares["cache/tree.py"] < shares["pools/ledger.py"] <= 100
-    assert "scheduler/preempt.py" not in shares  # its functions did not run
+    assert "host/copy_jobs.py" not in shares  # its functions did not run
     [tree] = [row for row in code.all("tr") if row.text.startswith("cache/tree.py")]
     assert re.search(r"\d+-\d+", tree.all("td")[4].text)
 
