@@ -77,6 +77,12 @@ LINES = {  # by what it launches: the line, the machine that drives it, and some
         "engine",
         {"external_len": 64, "late_loads": False, "recomputes_loads": False},
     ),
+    "mooncake-store": (
+        """vllm serve a/b --kv-transfer-config '{"kv_connector":"MooncakeStoreConnector",
+        "kv_connector_extra_config":{"lookup_async":true}}'""",
+        "engine",
+        {"mooncake_blocks": 128, "late_look_ups": True},
+    ),
     "offloading-with-drafts": (
         f"vllm serve openai/gpt-oss-20b --kv-transfer-config '{OFFLOADING}' --speculative-config '{EAGLE}'",
         "engine",

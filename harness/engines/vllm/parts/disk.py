@@ -136,8 +136,8 @@ class Disk:
         return fault in self.faults.known and self.faults.fires(fault)
 
 
-class _NoTaskLeft(BaseException):
-    """Ends the loop of a thread of the tier, which catches each Exception of a task."""
+class NoTaskLeft(BaseException):
+    """Ends the loop of a thread of the release, which catches each Exception of a task."""
 
 
 class DiskTier:
@@ -196,11 +196,11 @@ class DiskTier:
         """Do these tasks of the pool as one of its threads."""
 
         def end() -> None:
-            raise _NoTaskLeft
+            raise NoTaskLeft
 
         self._pool._load_q, self._pool._store_q = deque([*tasks, (end, None)]), deque()
         self.files.serve()
-        with suppress(_NoTaskLeft):
+        with suppress(NoTaskLeft):
             self._pool._worker(True)
 
 

@@ -25,6 +25,7 @@ from unittest import mock
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.target import Draw
+from swarden.harness.engines.vllm import boot, connector
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE, MOONCAKE, STORE_LATE
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS
@@ -36,6 +37,7 @@ from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, V
 from swarden.harness.engines.vllm.passes import BlockLoad
 from swarden.harness.kit import settings
 from swarden.harness.kit.calls import replaced
+from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, PartOf, within
 from swarden.harness.kit.stand_ins import Missing, Silent
@@ -47,7 +49,7 @@ STORE_FULL = "store.full"
 FAULTS = {STORE_FULL: "the store has no room for what is saved in it"} | {
     name: LOAD_FAULTS[name] for name in (LOAD_FAILS, LOAD_LATE, STORE_LATE)
 }
-PACKAGE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store"
+PACKAGE = f"vllm.{boot.MOONCAKE}"
 NO_ROOM, NO_OBJECT = -200, -704  # codes of the store
 ENDS = ("finished_requests", "_completed_saves")  # of a thread, until the scheduler is told
 PASSES, MORE_PASSES = 2, 4  # until a job begins
@@ -68,6 +70,13 @@ class Mooncake(VllmPart, frozen=True):
     server_need = "Mooncake store"
     waits = True
     events = (CopiedIn,)
+
+    @classmethod
+    def launched(cls, line: Line) -> dict[str, Any]:
+        """A line has the size of the store elsewhere; here it is twice as large as the pool."""
+        extra = connector.connectors_of(line).get(MOONCAKE)
+        blocks, late = offload.CPU_POOLS * line.pool_len // line.page_len, (extra or {}).get("lookup_async", False)
+        return {} if extra is None else {"mooncake_blocks": blocks, "late_look_ups": late}
 
     def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
         """Before 0.32.0 a load of several groups that fails ends the engine (issue 45474)."""
@@ -93,15 +102,15 @@ class Mooncake(VllmPart, frozen=True):
         groups, side_of = scheduler.kv_cache_config, release.code("KVConnectorRole")
         threads = Threads(engine, self.mooncake_blocks)
         with threads.stand_ins(sys.modules[f"{PACKAGE}.worker"]):
-            connector = release.code("MooncakeStoreConnector")(scheduler.vllm_config, side_of.WORKER, groups)
+            built = release.code("MooncakeStoreConnector")(scheduler.vllm_config, side_of.WORKER, groups)
             rows = release.torch.zeros((engine.config.num_blocks + 1, 1), dtype=release.torch.uint8)
             layers = [layer for group in groups.kv_cache_groups for layer in group.layer_names]
-            connector.register_kv_caches(dict.fromkeys(layers, rows))
-        threads.serve(connector.connector_worker, sys.modules[f"{PACKAGE}.worker"])
-        engine.runner.loads = side = OffloadingSide(release, connector, threads, engine.runner.loads)
+            built.register_kv_caches(dict.fromkeys(layers, rows))
+        threads.serve(built.connector_worker, sys.modules[f"{PACKAGE}.worker"])
+        engine.runner.loads = side = OffloadingSide(release, built, threads, engine.runner.loads)
         manager = scheduler.connector.connector_scheduler
         side.tiers = client = manager.client
-        client.worker, client.threads, threads.loading = connector.connector_worker, threads, side.loading
+        client.worker, client.threads, threads.loading = built.connector_worker, threads, side.loading
         if hasattr(manager, "_pinned_saves"):
             engine.moves.hold_copies(partial(held_blocks, manager))
         else:
@@ -160,8 +169,6 @@ class BlockStore:
         self._values.clear()
         return 0
 
-    def close(self) -> None: ...
-
     def _block(self, addresses: Sequence[int]) -> int:
         [address] = addresses  # of the one layer
         return (address - self._first) // self._size
@@ -190,10 +197,6 @@ class BlockStore:
         return self._size
 
 
-class _NoJobDue(BaseException):
-    """Ends the loop of a thread, which catches each Exception of a job."""
-
-
 class Jobs(queue.Queue[Any]):
     """The queue of a thread, which has as many jobs as are `due` now.
 
@@ -210,7 +213,7 @@ class Jobs(queue.Queue[Any]):
 
     def get(self, *args: Any) -> Any:
         if not self.due:
-            raise _NoJobDue
+            raise disk.NoTaskLeft
         self.due -= 1
         self._passes.popleft()
         return super().get(block=False)
@@ -308,7 +311,7 @@ class Threads(Copier):
 
 def _work(thread: Any) -> None:
     """Let a thread of the release do the jobs that are due."""
-    with suppress(_NoJobDue):
+    with suppress(disk.NoTaskLeft):
         thread.run()
 
 
