@@ -72,11 +72,16 @@ def idle_units(change: Transition) -> set[tuple[str, int]]:
     return {(name, unit) for name, units in idle for unit in units}
 
 
+def unseen_readers(change: Transition) -> bool:
+    """Was a request admitted and let go within the transition?  What it has read is in neither state."""
+    return not change.admitted.isdisjoint(change.released)
+
+
 def _note_idle(change: Transition) -> None:
     past, idle, moved = change.reference.past, change.once(idle_units), change.once(moved_units)
     past.moment += 1
     known = {unit: since for unit, since in past.idle.items() if unit in idle and unit not in moved}
-    past.idle = dict.fromkeys(idle, past.moment) | known
+    past.idle = dict.fromkeys(idle, past.moment) | ({} if unseen_readers(change) else known)
 
 
 def overtaken(change: Transition) -> Mapping[int, int]:

@@ -23,7 +23,7 @@ def waiting_requests_take_free_places(change: Transition) -> Evidence:
     """No request waits while a further one may run and the pools have the pages of all requests at their longest.
 
     A further request may run if a row is free and fewer than max_running_requests hold KV.  Checked if each pass of the
-    step computes fewer than chunk_len tokens, no request is between chunks, no pass failed, no load is
+    step has tokens to spare of chunk_len, no request is between chunks, no pass failed, no load is
     in progress, and no request was parked, retracted, preempted or out of pages.  With states, a request may wait for
     the state of a prompt with the same first tokens that is computed in the step (vllm 0.33.0,
     v1/core/single_type_kv_cache_manager.py:1712).
@@ -65,7 +65,10 @@ def _waits_still(change: Transition, request: RequestView) -> bool:
 
 
 def _has_tokens_to_spare(change: Transition) -> bool:
-    """Do the passes of the step stay below chunk_len, with no request between chunks and no shortage of memory?"""
+    """Do the passes of the step stay below chunk_len, with no request between chunks and no shortage of memory?
+
+    With states a prompt begins with a whole page (vllm 0.33.0, v1/core/sched/scheduler.py:1388).  Drafts count.
+    """
     before, holdings = change.before, [holding for pool in change.before.pools for holding in pool.holdings]
     has_load = before.is_loading or any(holding.owner.kind == LOAD_KIND for holding in holdings)
     has_chunk = any(request.place == Place.CHUNKED for request in change.after.requests or ())
@@ -73,8 +76,11 @@ def _has_tokens_to_spare(change: Transition) -> bool:
         return False
     limits, passes = change.after.limits, change.events_of(Launched)
     size = limits.page_size if limits.chunks_count_pages else 1
-    computed = [sum(-((start - end) // size) * size for _, start, end in event.entries) for event in passes]
-    return limits.chunk_len is None or all(count < limits.chunk_len for count in computed)
+    least = 1 if before.stateful is None else limits.page_size
+    computed = [
+        sum(-((start - end) // size) * size + limits.draft_len for _, start, end in event.entries) for event in passes
+    ]
+    return limits.chunk_len is None or all(count + least <= limits.chunk_len for count in computed)
 
 
 def _has_a_free_place(change: Transition) -> bool:

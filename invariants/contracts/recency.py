@@ -5,7 +5,7 @@ On a server: Prefixes in use are evicted before others, and their prompts are co
 
 from swarden.invariants.events import TREE_KIND, CopyBegan, Freed, Locked, Split, Taken
 from swarden.invariants.invariant import invariant
-from swarden.invariants.past import idle_units, moved_units
+from swarden.invariants.past import idle_units, moved_units, unseen_readers
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, found, node_ref, unit_ref
 
@@ -48,12 +48,12 @@ def last_uses_follow_locks(change: Transition) -> Evidence:
                 yield found(node_ref(node.id), RecencyCode.USED_UNNOTICED, last_used=node.last_used, want=newest)
 
 
-def evicts_longest_idle(change: Transition) -> bool:
-    """Does the engine evict first what had no reader for longest (`evicts_longest_idle`)?"""
-    return change.after.limits.evicts_longest_idle
+def readers_are_seen(change: Transition) -> bool:
+    """Does the engine evict first what had no reader for longest, and is each reader before or after the step?"""
+    return change.after.limits.evicts_longest_idle and not unseen_readers(change)
 
 
-@invariant(When.OP, needs=("Taken",), on=(Freed,), given=evicts_longest_idle)
+@invariant(When.OP, needs=("Taken",), on=(Freed,), given=readers_are_seen)
 def longest_idle_units_are_evicted_first(change: Transition) -> Evidence:
     """Of the cached units without a reader, the one that has had none for longest is evicted first.
 

@@ -86,6 +86,10 @@ class Mooncake(VllmPart, frozen=True):
     def faults(self, config: VllmConfig) -> Mapping[str, str]:
         return FAULTS
 
+    def inapplicable(self, config: VllmConfig, release: VllmRelease) -> Sequence[str]:
+        """A running request may wait for blocks of saves (v1/core/sched/scheduler.py:926, vllm 0.33.0)."""
+        return [*super().inapplicable(config, release), "running_requests_are_computed"]
+
     def can_reset(self, release: VllmRelease) -> bool:
         return True
 
