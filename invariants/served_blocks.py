@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import count, repeat
 from math import lcm
 
-from swarden.invariants.events import REQUEST_KIND, TREE, Admitted, Freed, Given, Written
+from swarden.invariants.events import REQUEST_KIND, TREE, Admitted, Freed, Given, Retracted, Written
 from swarden.invariants.limits import Ends
 from swarden.invariants.reference import Computed
 from swarden.invariants.transition import Transition
@@ -15,17 +15,25 @@ Lost = Mapping[tuple[str, int], int]
 
 
 def note_blocks(change: Transition) -> None:
-    """Add the blocks of the requests to the past, and the prompts that passes have completed."""
+    """Add the blocks of the requests to the past, and the prompts that passes have completed.
+
+    A request that was put back begins anew: it may have had blocks that were never filled, of a load that failed.
+    """
     past, components, lost = change.reference.past, change.after.components, change.once(_lost)
     for known in past.computed.values() if lost else ():
         for one in known.places.keys() & lost.keys():
             known.blocks.update(dict.fromkeys([at for at in known.places.pop(one) if known.blocks[at] == one[1]], 0))
+    for back in change.events_of(Retracted):
+        past.computed.pop(back.request_id, None)
+        past.served.pop(back.request_id, None)
     for place, event in enumerate(change.in_order(*SEEN)):
         if isinstance(event, Admitted):
             past.computed[event.request_id] = Computed(event.start)
             past.served.pop(event.request_id, None)
         elif isinstance(event, Written) and event.request_id in past.computed:
             last = (event.end - 1) // components[event.component].page_size
+            if components[event.component].has_states and len(event.pages) > 1:
+                continue  # a state for each draft, in no page of its own yet
             for index, unit in enumerate(event.pages, start=last + 1 - len(event.pages)):
                 left = 0 if lost.get((event.pool, unit), -1) > place else unit
                 past.computed[event.request_id].put(event.pool, (event.component, index), left)
@@ -61,7 +69,7 @@ def _ends(change: Transition, start: int, prompt_len: int) -> range:
     """The ends of the prefixes of a computed prompt behind which an equal one can begin."""
     replays, whole = change.after.limits.replays, lcm(*change.after.page_sizes)
     assert replays is not None, "limits.replays is needed"
-    last = (prompt_len - 1) // whole * whole - replays.peek_len
+    last = (prompt_len - 1) // whole * whole - replays.drop_len
     first = max(start, 1, last if replays.ends == Ends.PROMPT else 0)
     return range(-(-first // whole) * whole, last + 1, whole)
 

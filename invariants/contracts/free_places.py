@@ -26,7 +26,7 @@ def waiting_requests_take_free_places(change: Transition) -> Evidence:
     step has tokens to spare of chunk_len, no request is between chunks, no pass failed, no load is
     in progress, and no request was parked, retracted, preempted or out of pages.  With states, a request may wait for
     the state of a prompt with the same first tokens that is computed in the step (vllm 0.33.0,
-    v1/core/single_type_kv_cache_manager.py:1712).
+    v1/core/single_type_kv_cache_manager.py:1712), and others behind it.
     """
     if not all(pool.free for pool in change.before.pools if pool.unit == "row") or not has_pages_for_all(change.before):
         return
@@ -35,7 +35,7 @@ def waiting_requests_take_free_places(change: Transition) -> Evidence:
     if change.after.stateful is not None:
         computed = {entry[0] for event in change.events_of(Launched) for entry in event.entries}
         begun = [change.reference.tokens_of(request_id)[:1] for request_id in computed]
-        still = [request for request in still if change.reference.tokens_of(request.id)[:1] not in begun]
+        still = [] if any(change.reference.tokens_of(request.id)[:1] in begun for request in still) else still
     if still and _has_tokens_to_spare(change) and _has_a_free_place(change):
         running = [request for request in change.before.requests or () if request.place != Place.WAITING]
         taken, places = len(running) + len(waiting) - len(still), change.after.limits.max_running_requests

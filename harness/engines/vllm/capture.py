@@ -54,6 +54,9 @@ class VllmFacts(Adapted):
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
         is_deferred = getattr(built.scheduler, "defer_block_free", False)
         self.limits = Limits(**config.limits, reuses_in_launch_order=not is_deferred)
+        peek_len = getattr(built.scheduler, "num_hash_lookahead_tokens", 0)  # such hashes need no block to be dropped
+        if self.limits.replays is not None and peek_len:
+            self.limits = self.limits._replace(replays=self.limits.replays._replace(peek_len=peek_len, drop_len=0))
 
     @property
     def in_flight(self) -> Sequence[VllmPass]:

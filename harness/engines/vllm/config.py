@@ -217,7 +217,8 @@ class VllmConfig(Settings, frozen=True):
         """
         is_sparse = self.retention_interval is not None or self.states.is_on
         whole = math.lcm(*[group.block_len for group in self.groups])  # drop_eagle_block
-        return Replays(Ends.PROMPT if is_sparse else Ends.PAGES, whole if self.drafts.lookahead_len else 0)
+        dropped = whole if self.drafts.lookahead_len else 0
+        return Replays(Ends.PROMPT if is_sparse else Ends.PAGES, dropped, dropped)
 
     @property
     def limits(self) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ cannot be updated.
 
 from itertools import chain
 
-from swarden.invariants.events import HANDOVER_KIND, RECORD_RELEASES, REQUEST_KIND, CacheReset, Flushed
+from swarden.invariants.events import HANDOVER_KIND, RECORD_RELEASES, REQUEST_KIND, CacheReset, Flushed, LetGo
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.lifecycle.sessions import session_ref
 from swarden.invariants.transition import Transition, When
@@ -44,9 +44,9 @@ def can_be_reset(before: Snapshot, idle_steps: int, *, is_copying: bool) -> bool
 def reset_spares_kv_in_use(change: Transition) -> Evidence:
     """An engine refuses a reset while a request or a transfer has KV, or a copy to or from the host is under way.
 
-    A request that has ended in the step, or that the reset puts back into the queue, has given up its KV.
+    A request or a transfer that has ended in the step, or that the reset puts back into the queue, has given up its KV.
     """
-    given_up = {event.request_id for event in change.in_order(*RECORD_RELEASES)}  # type: ignore[attr-defined]  # all have one
+    given_up = {event.request_id for event in change.in_order(*RECORD_RELEASES, LetGo)}  # type: ignore[attr-defined]  # all have one
     for event in change.events_of(CacheReset):
         if event.is_done:
             for record in change.before.records or ():

@@ -41,7 +41,7 @@ def again_by_hashes(start, *events, peek_len=0, begun=0, blocks=None):
     change.reference.submitted(9, namespace=0, prompt=OTHER_PROMPT)
     known = {(0, 0): 5, (0, 1): 6, (1, 0): 3, (1, 1): 4} if blocks is None else blocks
     change.reference.past = Past(served={9: [4, 8]}, computed={9: Computed(begun, known)})
-    limits = SHARING._replace(replays=Replays(Ends.PROMPT, peek_len))
+    limits = SHARING._replace(replays=Replays(Ends.PROMPT, peek_len, peek_len))
     return replace(change, after=replace(change.after, limits=limits), events=(*events, *change.events))
 
 
