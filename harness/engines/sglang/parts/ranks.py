@@ -76,7 +76,8 @@ class RankGroup(SglangCapability, frozen=True):
         assert self.ranks is not None, "asked only if there are several"
         held, of_parallel = [(Devices, "current"), *_counters()], release.code("get_parallel")
         if of_parallel is not None:
-            held += [(of_parallel(), "_overrides"), (sys.modules[of_parallel.__module__], "_CONTEXT")]
+            held += [(of_parallel(), "_overrides")]
+            held += [(sys.modules[of_parallel.__module__], name) for name in ("_CONTEXT", "_PARALLEL")]
         ranks = Ranks(self.ranks, held)
         parallel = vars(import_module("sglang.srt.distributed.parallel_state"))
         parallel["create_custom_parallel_group"] = lambda group_ranks, backend="gloo": ranks.new_group()
