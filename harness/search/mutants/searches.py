@@ -71,8 +71,8 @@ class SearchResult:
     `path` is the shrunk op-log, or the whole one if the failure was not reproduced, or if the process died in that run
     or in its shrink; "" without an op-log.
 
-    `search_cpu_seconds` is the time until the bug was found, or the whole time if it was missed. `ops` and
-    `engine_steps` count those of the shrunk op-log; 0 without one.
+    `search_cpu_seconds` is the time until the bug was found, or the whole time if it was missed; that of a process that
+    has died is wall-clock time. `ops` and `engine_steps` count those of the shrunk op-log; 0 without one.
     """
 
     mutant: str
@@ -158,7 +158,7 @@ def searches(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterat
     jobs = [SearchJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     try:
         for job, ended in run_jobs(jobs, partial(_search, scope=scope), workers=workers):
-            result = ended if isinstance(ended, SearchResult) else _found_by(job, str(ended), ended.cpu_seconds)
+            result = ended if isinstance(ended, SearchResult) else _found_by(job, str(ended), ended.seconds)
             is_lost = result.outcome is SearchOutcome.BY_ANOTHER and not result.path
             if is_lost and (log := last_run(_running(job, scope))) is not None:
                 path = save_unshrunk(log, result.law, scope.out / slug(job.mutant.id), job.seed)
