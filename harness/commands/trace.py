@@ -1,7 +1,7 @@
 """swarden trace: serves a production trace with all checks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,7 +127,7 @@ def _print_served(served: Served, *, as_json: bool) -> ExitCode:
         count, first = len(served.cut_short), served.cut_short[0]
         remarks.print(f"requests cut short: {count}, the first was {first}", markup=False)
     if as_json:
-        print_json(served.summary.to_mapping())
+        print_json(asdict(served.summary))
     else:
         OUT.print(_table(served.summary))
     return _code(served.failure)

@@ -84,7 +84,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a release, one for each cause; `without_log` are known bugs that the search has met besides.
+    """The findings of a release, one for each cause.
 
     `cost` is the cost of the boots, the shrinks and the replays, without the search.
     """
@@ -93,7 +93,6 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     search: Searched
     findings: list[Frozen]
-    without_log: list[str]
     cost: Cost
 
 
