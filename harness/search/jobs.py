@@ -77,9 +77,9 @@ def run_jobs(
                 ended = running.pop(ready)
                 yield ended.job, _result(ready, ended)
     finally:
-        for one in running.values():
-            one.process.kill()
-            one.process.join()
+        for left in running.values():
+            left.process.kill()
+            left.process.join()
 
 
 @contextmanager
