@@ -117,7 +117,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 def judgement_of(pairs: Sequence[Pair]) -> Judgement:
     """The judgement of the newest release: only findings that are still there count, as in a campaign."""
-    newest = next((one.judged for one in reversed(pairs) if not one.is_same), [])
+    newest = next((pair.judged for pair in reversed(pairs) if not pair.is_same), [])
     still = [one for one in newest if one.outcome is Outcome.STILL]
     codes = [code_of_failure(one.fingerprint) for one in still if not one.bug]
     is_judged = all(one.outcome is not Outcome.NOT_JUDGED for one in newest)

@@ -191,7 +191,7 @@ class WorkerGroup:
     ) -> list[Finding]:
         """Report these findings, as `report_findings` does, in place of an earlier result."""
         self.result = Result(findings={one.name: one for one in findings})
-        return [one for one in self.report_findings(out, budget, seconds=seconds) if one is not None]
+        return [finding for finding in self.report_findings(out, budget, seconds=seconds) if finding is not None]
 
     def report_findings(self, out: Path, budget: ShrinkBudget, *, seconds: float = inf) -> Iterator[Finding | None]:
         """Report each finding of the result, shrunk within its budget, and all of them within these seconds.
