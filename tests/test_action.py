@@ -90,7 +90,7 @@ def test_input_of_the_action_is_a_word_and_no_part_of_a_script(tmp_path):
 @pytest.mark.parametrize("run", ["night", "change", "release"])
 @pytest.mark.parametrize("checkout", ["", "."])
 def test_action_without_a_page_fails_by_the_step_before_alone(tmp_path, run, checkout):
-    command, given = [ACTION.parent / "run.sh", "show"], {"RUN": run, "CHECKOUT": checkout}
+    command, given = [str(ACTION.parent / "run.sh"), "show"], {"RUN": run, "CHECKOUT": checkout}
 
     ended = subprocess.run(command, cwd=tmp_path, env=os.environ | given, capture_output=True, text=True, check=False)
 
