@@ -10,6 +10,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.engines.demo import engine
 from swarden.harness.releases.gate_page import NEW_OWNER
+from swarden.harness.report.vulnerability import WARNING
 from tests.harness.some_targets import swarden_with
 from tests.harness.some_wheels import wheel
 
@@ -73,6 +74,7 @@ CHANGES = {
     "base": ("", ""),
     "renamed": ("num_full", "full_blocks"),
     "leak": (STOPPED, SECOND_LEAK),
+    "twice": (STOPPED, STOPPED.replace("request.blocks,", "request.blocks * 2,")),
     "unreadable": ("class Engine:", "class Engine(:"),
     "broken": BROKEN,
 }
@@ -125,6 +127,15 @@ def test_new_leak_behind_a_known_leak_of_the_same_name_is_new_and_leads_to_its_l
     assert "tinyserve/engine.py:91: self.pool.free(request.blocks if reason" in rest.partition("```")[0]
     assert ",file=src/tinyserve/engine.py,line=91::" in (folder / "out/leak/annotations.txt").read_text()
     assert list((folder / "engines").glob("checkout-*")) == []
+
+
+def test_new_unit_of_two_owners_is_told_on_the_page_and_not_annotated(gate, folder):
+    done, page = gate("base", "twice")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "## New: unit_has_one_owner/blocks block/free_twice" in page
+    assert WARNING in page
+    assert (folder / "out/twice/annotations.txt").read_text() == ""
 
 
 def test_failure_that_a_fix_does_not_fit_on_the_head_is_old_if_the_base_has_it(gate):
