@@ -104,7 +104,6 @@ class InProcessLink:
     def __init__(self, incoming: deque[Message], outgoing: deque[Message]) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
-        self.num_rejected = 0
 
     @classmethod
     def pair(cls) -> "tuple[InProcessLink, InProcessLink]":
@@ -121,7 +120,6 @@ class InProcessLink:
         return messages
 
     def reject(self, detail: str) -> None:
-        self.num_rejected += 1
         self._incoming.clear()
         self._outgoing.clear()
 

@@ -54,7 +54,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
     "swarden's own engine": {
         "generate": "Run a checkpoint on swarden's own engine.",
         "serve": "Serve a checkpoint with swarden's own engine, in the APIs of vLLM, SGLang and llama.cpp.",
-        "bench": "Run the benchmarks; the results are ratios.",
+        "bench": "What a checked step of an engine costs, by its parts, and what the strict check costs.",
     },
 }
 

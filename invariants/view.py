@@ -6,7 +6,7 @@ A part that an engine cannot provide is None, and an invariant that needs it is 
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import chain, repeat
 from operator import attrgetter, itemgetter
@@ -322,29 +322,6 @@ class Counters(NamedTuple):
     exact_ratio: float | None = None  # the unrounded ratio, as a fraction; None: not known
 
 
-OPTIONAL_PARTS = (
-    "nodes",
-    "receipts",
-    "records",
-    "requests",
-    "counters",
-    "launches",
-    "windowed",
-    "stateful",
-    "slot_maps",
-    "copy_jobs",
-    "sessions",
-    "peer_maps",
-    "cached_blocks",
-    "awaited",
-    "delivered",
-    "due_transfers",
-    "cached_columns",
-    "offloaded_columns",
-)
-_optional_parts = attrgetter(*OPTIONAL_PARTS)
-
-
 @lru_cache
 def _page_sizes(components: tuple[ComponentView, ...]) -> tuple[int, ...]:
     return tuple([component.page_size for component in components])
@@ -396,11 +373,9 @@ class Snapshot:
     # Requests whose KV has all arrived, and of which the engine takes note in its next step at the latest.
     due_transfers: frozenset[int] | None = None
     # Of an engine without nodes: by request, per component the unit of each page of its tokens that it can find in the
-    # cache, 0 for none.
+    # cache, 0 for none; and the same of its host memory, 1 for a page.
     cached_columns: Mapping[int, tuple[Sequence[int], ...]] | None = None
-    offloaded_columns: Mapping[int, tuple[Sequence[int], ...]] | None = (
-        None  # the same of its host memory: 1 for a page
-    )
+    offloaded_columns: Mapping[int, tuple[Sequence[int], ...]] | None = None
     is_loading: bool = False  # a load that is not in `copy_jobs` is in progress, and requests may wait for it
     unreported: frozenset[str] = frozenset()
 
@@ -516,4 +491,9 @@ class Snapshot:
         return path
 
 
+OPTIONAL_PARTS = (
+    *(part.name for part in fields(Snapshot) if part.default is None),
+    *("windowed", "stateful", "slot_maps"),
+)
+_optional_parts = attrgetter(*OPTIONAL_PARTS)
 INDEXES = indexes_by_part(Snapshot)

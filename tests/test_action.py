@@ -87,6 +87,16 @@ def test_input_of_the_action_is_a_word_and_no_part_of_a_script(tmp_path):
     assert not (tmp_path / "stolen").exists()
 
 
+@pytest.mark.parametrize("run", ["night", "change", "release"])
+@pytest.mark.parametrize("checkout", ["", "."])
+def test_action_without_a_page_fails_by_the_step_before_alone(tmp_path, run, checkout):
+    command, given = [str(ACTION.parent / "run.sh"), "show"], {"RUN": run, "CHECKOUT": checkout}
+
+    ended = subprocess.run(command, cwd=tmp_path, env=os.environ | given, capture_output=True, text=True, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, "swarden: no page was written, see the steps before\n")
+
+
 def test_unknown_run_of_the_action_is_refused_in_one_line(tmp_path):
     *_, last = act(tmp_path, run="nightly")
 

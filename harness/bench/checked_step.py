@@ -1,6 +1,6 @@
-"""The cost of a checked engine step: beside a step of an empty Hypothesis machine, and by its parts.
+"""The cost of a checked engine step by its parts.
 
-The parts come from samples of the stack in equal intervals of CPU time, which need no change of any engine.  ENGINE is
+They come from samples of the stack in equal intervals of CPU time, which need no change of any engine.  ENGINE is
 the engine's own code, MODEL the stand-in for its model, PORT its adapter with the reports of events; REST has the
 driver and the digests.
 """
@@ -13,17 +13,13 @@ from functools import partial
 from itertools import product
 from types import FrameType
 
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-
-from swarden.harness.bench.timing import Case, paired, timed
+from swarden.harness.bench.timing import Case, timed
 from swarden.harness.core import driver as driving
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
 from swarden.harness.core.origins import EngineCode, is_within, module_of
-from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.target import Pool, Shape, Target, prepare
 from swarden.invariants import reference
@@ -36,14 +32,11 @@ PAGE_SIZES = (1, 4)
 REQUESTS = 150
 STEPS_PER_REQUEST = 5
 OUTPUT_LENS = (26, 22, 30)
-EMPTY_RULES = 10
-EMPTY_RUNS = 25
-EMPTY_STEPS_PER_RUN = 200
 
 
-def traffic(requests: int = REQUESTS) -> Iterator[Op]:
+def traffic() -> Iterator[Op]:
     """Submissions at a constant rate; prompts share a prefix, branch at a few depths and repeat later."""
-    for number in range(requests):
+    for number in range(REQUESTS):
         path = (0, number % 2, number % 3, number % 5, number % 7)
         output_len = OUTPUT_LENS[number % len(OUTPUT_LENS)]
         yield Submit(recipe=Recipe(path=path, stretch=4, cut=number % 3), max_new_tokens=output_len)
@@ -58,25 +51,7 @@ def header_of(target: Target, page_size: int) -> Header:
     return Header(engine=target.name, version=target.version(), configs=[target.encode(config)])
 
 
-def measure(*, pairs: int) -> Iterator[Case]:
-    """Measure the pairs in this process, each with the same ops."""
-    served = partial(_served, header_of(target_of(OWN), PAGE_SIZES[-1]))
-    driver = served()
-    evaluated = sum(counts.evaluated for _, counts in driver.counts.tally.items())
-    units = sum(pool.capacity for pool in driver.snapshot().pools)
-
-    def checked_us() -> float:
-        seconds, driver = timed(served)
-        return seconds / driver.counts.engine_steps * 1e6
-
-    yield Case(
-        "CPU us of a checked engine step / of a step of an empty Hypothesis machine",
-        paired(pairs, checked=checked_us, empty=_empty_step_us)
-        | {"invariants a step": round(evaluated / driver.counts.engine_steps), "units": units},
-    )
-
-
-def measure_parts(engines: Iterable[str]) -> Iterator[Case]:
+def measure(engines: Iterable[str]) -> Iterator[Case]:
     """Measure each engine in turn, with pages of each size: its steps per second, and the microseconds of each part."""
     for page_size, engine in product(PAGE_SIZES, engines):
         target = target_of(engine)
@@ -140,25 +115,3 @@ def _served(header: Header) -> Driver:
         driver.apply(op)
     assert driver.failure is None, f"the workload fails: {driver.failure.fingerprint}"
     return driver
-
-
-def _empty_step_us() -> float:
-    """A step of a machine whose rules draw an integer and do nothing: the cost of the generation."""
-    steps = 0
-
-    def nothing(_machine: RuleBasedStateMachine, _value: int) -> None:
-        nonlocal steps
-        steps += 1
-
-    rules = {f"rule_{number}": rule(_value=st.integers())(nothing) for number in range(EMPTY_RULES)}
-    machine = type("EmptyMachine", (RuleBasedStateMachine,), rules)
-    quiet = settings(
-        max_examples=EMPTY_RUNS,
-        stateful_step_count=EMPTY_STEPS_PER_RUN,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    seconds, _ = timed(lambda: run_state_machine_as_test(seed(0)(machine), settings=quiet))
-    return seconds / steps * 1e6

@@ -1,10 +1,9 @@
-"""The cost of a step under a constant load: with an idle host tier, with the strict check, and in larger pools."""
+"""The cost of the strict check in a step under a constant load, and of a step in larger pools."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
-from typing import Any
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine
@@ -23,11 +22,11 @@ from swarden.invariants.events import Event
 FAMILIES = 16  # of prompts with the same start
 WARM_STEPS = 100
 BLOCK_STEPS = 16  # per engine at a time, because reading the clock has a cost
-HOST_BLOCKS = 12  # per pair
 LEVEL_BLOCKS = 4  # at least
 LEVEL_SECONDS = 10.0  # of CPU
 SMALL_PAGES, LARGE_PAGES = 64, 65_536
 GROWTH_STEPS = 600  # per side of a pair
+GROWTH_PAIRS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,9 @@ GROWTH_LOAD = ConstantLoad(running=4, shared_len=64, own_len=48, max_new_tokens=
 
 
 class LoadedEngine:
-    """One engine under a load, after WARM_STEPS; `settings` change its configuration."""
+    """One engine under a load, after WARM_STEPS."""
 
-    def __init__(self, load: ConstantLoad, observer: Observer | None = None, **settings: Any) -> None:
+    def __init__(self, load: ConstantLoad, observer: Observer | None = None) -> None:
         config = EngineConfig(
             page_size=16,
             full_pages=load.pages,
@@ -58,7 +57,7 @@ class LoadedEngine:
             max_context_len=2048,
             chunk_len=2048,
         )
-        self.engine = Engine(replace(config, **settings), Ports(FakeForward(TagModel()), FakeClock(), observer))
+        self.engine = Engine(config, Ports(FakeForward(TagModel()), FakeClock(), observer))
         self._load = load
         self._num_submitted = self._num_finished = 0
         if isinstance(observer, StrictChecker):
@@ -100,15 +99,15 @@ CHECKERS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audi
 CHECKERS |= {f"content {share}": content_at(share) for share in (0.01, 0.1, 1)}
 
 
-def measure_strict(*, pairs: int, cpu_seconds: float) -> Iterator[Case]:
+def measure() -> Iterator[Case]:
     """Measure each level of the strict check, and then larger pools with the check off and with the audit."""
     for level in CHECKERS:
-        yield strict_overhead(level, cpu_seconds=cpu_seconds)
+        yield strict_overhead(level)
     for level in ("off", "audit"):
-        yield pool_growth(level, pairs=pairs)
+        yield pool_growth(level)
 
 
-def strict_overhead(level: str, load: ConstantLoad = USUAL_LOAD, *, cpu_seconds: float) -> Case:
+def strict_overhead(level: str, load: ConstantLoad = USUAL_LOAD, *, cpu_seconds: float = LEVEL_SECONDS) -> Case:
     """Serve with a level, with an idle observer and without an observer, in turns, for `cpu_seconds` of the level.
 
     Emitting events is no cost of the check.  The figures are medians over blocks of the same steps, because other load
@@ -138,7 +137,7 @@ def strict_overhead(level: str, load: ConstantLoad = USUAL_LOAD, *, cpu_seconds:
     )
 
 
-def pool_growth(level: str, *, pairs: int) -> Case:
+def pool_growth(level: str, *, pairs: int = GROWTH_PAIRS) -> Case:
     """Serve the same traffic in large and in small pools, at a level of the check or with the check off."""
     sides = {}
     for name, pages in (("large", LARGE_PAGES), ("small", SMALL_PAGES)):
@@ -148,15 +147,3 @@ def pool_growth(level: str, *, pairs: int) -> Case:
         f"CPU us of a step in pools of {LARGE_PAGES} pages / of {SMALL_PAGES}, strict check {level}",
         paired(pairs, **sides),
     )
-
-
-def measure_host(load: ConstantLoad = USUAL_LOAD, *, pairs: int) -> Iterator[Case]:
-    """Measure with a device that never evicts, so that a write-back tier stays idle."""
-    hosted = LoadedEngine(load, host_full_pages=load.pages, host_swa_pages=load.pages, host_policy="write_back")
-    steps = BLOCK_STEPS * HOST_BLOCKS
-    without = partial(LoadedEngine(load).step_us, steps)
-    measured = paired(pairs, without=without, **{"with": partial(hosted.step_us, steps)})
-    host = hosted.engine.memory.host
-    assert host is not None, "the engine has a host tier"
-    assert all(ledger.num_free == ledger.capacity for ledger in host.ledgers), "the host tier was idle"
-    yield Case("CPU us of a step without a host tier / with an idle one", measured)

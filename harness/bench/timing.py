@@ -9,11 +9,10 @@ ResultT = TypeVar("ResultT")
 
 
 class Case(NamedTuple):
-    """A case of a part of the benchmarks, and its figures by name; it is wrong if outputs differ."""
+    """A case of a part of the benchmarks, and its figures by name."""
 
     name: str
     figures: Mapping[str, Any]
-    is_wrong: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}: " + ", ".join(f"{name} {figure}" for name, figure in self.figures.items())

@@ -44,7 +44,7 @@ archive = typer.Typer(
 def list_findings(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
     """List the findings: status, number of nights, the first and the last one, engine and fingerprint."""
     errors: list[str] = []
-    found = [(one, one.summary()) for one in Archive(place).findings(errors)]
+    found = [(finding, finding.summary()) for finding in Archive(place).findings(errors)]
     errors += [error for one, _ in found for error in one.errors]
     if as_json:
         summaries = [{"folder": one.name} | msgspec.to_builtins(summary) for one, summary in found]
@@ -74,12 +74,12 @@ def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_js
     if (put := summary.quarantine) is not None:
         words = "quarantined until" if put.is_active(today()) else "quarantine ended on"
         OUT.print(f"{words} {put.until}: {put.reason}", markup=False)
-    for one in found.sightings:
-        release = one.engine if "==" in one.engine else f"{one.engine} {one.version}"
-        replays = f", failed {one.failures} of {counted(one.runs, 'run')}" if one.runs else ""
-        traffic = f", {counted(one.times, 'time')} in random traffic" if one.times else ""
-        why = f", {one.why}" if one.why else ""
-        OUT.print(f"{one.night}: {one.status.value} on {release}{replays}{traffic}{why}", markup=False)
+    for sighting in found.sightings:
+        release = sighting.engine if "==" in sighting.engine else f"{sighting.engine} {sighting.version}"
+        replays = f", failed {sighting.failures} of {counted(sighting.runs, 'run')}" if sighting.runs else ""
+        traffic = f", {counted(sighting.times, 'time')} in random traffic" if sighting.times else ""
+        why = f", {sighting.why}" if sighting.why else ""
+        OUT.print(f"{sighting.night}: {sighting.status.value} on {release}{replays}{traffic}{why}", markup=False)
     print_piece(found.story)
     _print_errors(found.errors)
 
@@ -104,8 +104,8 @@ def verify(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
     """Read every file of the archive; ERROR for each that cannot be read. Nothing is changed or removed."""
     errors: list[str] = []
     findings = Archive(place).findings(errors)
-    for one in findings:
-        errors += [*_errors_of(one)]
+    for finding in findings:
+        errors += [*_errors_of(finding)]
     nights = Archive(place).nights(errors)
     for path in sorted(place.glob("corpus/*/*.oplog")):
         errors += [*_log_errors(path, place)]
@@ -197,7 +197,7 @@ def _name_of_import(place: Archive) -> str:
 def _the_one(place: Archive, prefix: str) -> Archived:
     """The finding whose fingerprint or folder is `prefix`, or begins with it."""
     findings = place.findings([])
-    exact = [one for one in findings if prefix in (one.fingerprint, one.name)]
+    exact = [finding for finding in findings if prefix in (finding.fingerprint, finding.name)]
     found = exact or [one for one in findings if one.fingerprint.startswith(prefix) or one.name.startswith(prefix)]
     if len(found) == 1:
         return found[0]

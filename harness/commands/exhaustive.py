@@ -51,7 +51,7 @@ class Explored:
     @property
     def judgement(self) -> Judgement:
         """As of a campaign; a search that ended early is not judged, unless no state was left."""
-        codes = [code_of_failure(one.fingerprint) for one in self.findings if not one.cause.bugs]
+        codes = [code_of_failure(finding.fingerprint) for finding in self.findings if not finding.cause.bugs]
         codes += [ExitCode.INTERRUPTED] * self.is_interrupted
         is_done = self.reached == self.depth or (bool(self.levels) and self.levels[-1].is_last)
         return judged(codes, has_known=any(one.cause.bugs for one in self.findings), is_judged=is_done)
@@ -79,7 +79,7 @@ class Explored:
     def line(self) -> str:
         """The last line of the output."""
         pruned = sum(level.pruned for level in self.levels)
-        verdict, new = self.judgement.verdict, [one for one in self.findings if not one.cause.bugs]
+        verdict, new = self.judgement.verdict, [finding for finding in self.findings if not finding.cause.bugs]
         return (
             f"{verdict}: all sequences of up to {self.reached} of {self.depth} ops, {self.states} states in "
             f"{self.seconds:.0f} s ({self.states / max(self.seconds, 0.001):.0f} a second), {pruned} sequences pruned, "

@@ -147,7 +147,7 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
             _print_outcomes(outcomes)
         else:
             print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
-    return worst(one.judgement.exit_code for one in outcomes)
+    return worst(outcome.judgement.exit_code for outcome in outcomes)
 
 
 def check_engines(engines: Sequence[str], machine: str | None, model: str | None, changes: Changes) -> None:
@@ -265,7 +265,7 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     words += ["--launch", plan.launch.text] if plan.launch.text else []
     assigned = (asked.server.settings or []) if plan.launch.text else assignments(plan.settings)
     words += asked.server.words or [word for one in assigned for word in ("--set", one)]
-    words += [word for one in plan.fixes for word in ("--with-fix", one)]
+    words += [word for fix in plan.fixes for word in ("--with-fix", fix)]
     is_named = list(engines) != [OWN] and not asked.server.words
     named = [word for engine in engines for word in ("--engine", engine)] if is_named else []
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])

@@ -98,7 +98,8 @@ def judged(plan: Plan, base: str, lines: EventLines, renamed: Mapping[str, str] 
 
 def _write(page: GatePage, out: Path, head: ReleasedTarget[Any], root: Path) -> None:
     """Write the page, and its annotations, whose paths are those in the repository of the engine."""
-    folder = head.releases.sources if f"{root}/".endswith(f"/{head.releases.sources}") else ""
+    place = (root / head.code.package).resolve().parent  # a checkout is linked
+    folder = head.releases.sources if f"{place}/".endswith(f"/{head.releases.sources}") else ""
     for file, lines in (("page.md", page.lines()), ("annotations.txt", page.annotations(folder))):
         write_whole(out / file, "".join(f"{line}\n" for line in lines).encode())
 

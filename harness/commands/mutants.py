@@ -102,9 +102,9 @@ def run(
     with _seeds_file(out) as add:
         ERR.print(f"{len(chosen) * seeds} searches, each for at most {seconds:g} s of CPU and as many to shrink")
         try:
-            for one in searches(chosen, scope, workers=workers):
-                results.append(one)
-                add(one)
+            for search in searches(chosen, scope, workers=workers):
+                results.append(search)
+                add(search)
         except KeyboardInterrupt:
             codes.append(ExitCode.INTERRUPTED)
             ERR.print(f"interrupted after {len(results)} of {len(chosen) * seeds} searches; the others are discarded")

@@ -138,7 +138,7 @@ def _words_of(order: Order) -> list[str]:
 
 def _resumed(folder: Path, url: str | None) -> tuple[Archive, Night]:
     place, night = resumed(folder)
-    if url is not None and [one.engine for one in night.engines] != [servers.NAME]:
+    if url is not None and [engine.engine for engine in night.engines] != [servers.NAME]:
         raise UsageError(
             f"--url: {folder} is a night of {night.engines[0].engine}, which is no server; leave out --url"
         )

@@ -1,7 +1,7 @@
 """swarden trace: serves a production trace with all checks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Pool, Shape, Target
 from swarden.harness.report.story import failure_lines
 from swarden.harness.search.fixed_settings import with_settings
-from swarden.harness.traces.mooncake import FORMATS, TraceRequest, reader_of
+from swarden.harness.traces.mooncake import TraceRequest, read_mooncake
 from swarden.harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
 
 SETTINGS = memory_option("--set", help="a setting of a release, in JSON, such as host_ratio=2.0", metavar="NAME=VALUE")
@@ -38,10 +38,9 @@ CHECKS = f"check every Nth step, 0: none; default {CHECK_EVERY}, with --oracle {
 
 
 def trace(
-    file: Annotated[Path, typer.Argument(help="the trace, one request per line", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="a Mooncake trace, one request per line", show_default=False)],
     *,
     engine: EngineOption = OWN,
-    format_name: Annotated[str, typer.Option("--format", help=" or ".join(FORMATS))] = "mooncake",
     limit: Annotated[int | None, typer.Option(min=1, help="serve only this many requests")] = None,
     scale: Annotated[int, typer.Option(min=1, help="divide all lengths by this")] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
@@ -66,7 +65,7 @@ def trace(
     SWARDEN_STRICT_MEM_CHECK adds a strict check, which is the only one before the end with --check-every 0.
     """
     (target := target_of(engine)).check_environment()
-    requests = reader_of(format_name)(file, limit=limit, scale=scale)
+    requests = read_mooncake(file, limit=limit, scale=scale)
     pools = [Pool("full", full_pages), Pool("swa", swa_pages, window)][: 2 if swa_pages else 1]
     shape = Shape(page_size, pools, chunk_len, max_running, longest(requests))
     of_own = {"--oracle": oracle, "--host-ratio": host_ratio, "--overlap": overlap, "--mixed": mixed}
@@ -127,7 +126,7 @@ def _print_served(served: Served, *, as_json: bool) -> ExitCode:
         count, first = len(served.cut_short), served.cut_short[0]
         remarks.print(f"requests cut short: {count}, the first was {first}", markup=False)
     if as_json:
-        print_json(served.summary.to_mapping())
+        print_json(asdict(served.summary))
     else:
         OUT.print(_table(served.summary))
     return _code(served.failure)

@@ -341,7 +341,7 @@ class Archive:
     def nights(self, errors: list[str]) -> list[Night]:
         """The nights, the earliest first; a line for each that cannot be read is added to `errors`."""
         nights = [*archive_files.read_all(self.nights_folder.glob("*/night.json"), Night, errors, self.root)]
-        order = positions({one.name: one.after for one in nights})
+        order = positions({night.name: night.after for night in nights})
         return sorted(nights, key=lambda one: order[one.name])
 
 

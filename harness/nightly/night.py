@@ -50,7 +50,7 @@ class Coordinator:
 
     @property
     def journal(self) -> Journal:
-        return Journal(self.folder / "shards", [one.engine for one in self.night.engines])
+        return Journal(self.folder / "shards", [engine.engine for engine in self.night.engines])
 
     @property
     def profile(self) -> Profile:
@@ -190,7 +190,7 @@ def _check(folder: Path, night: Night) -> None:
         )
     named = {finding.sighting.engine for finding in night.findings} | {shard.engine for shard in night.shards}
     named |= {canary.engine for canary in night.canaries}
-    if others := named - {one.engine for one in night.engines}:
+    if others := named - {engine.engine for engine in night.engines}:
         raise UsageError(f"{path}: engine {shortened(min(others))} has results, but is none of the night; restore it")
     try:
         start_of(night)

@@ -59,7 +59,7 @@ def about_server(night: Night) -> list[str]:
         return []
     if night.machine is not None:
         return [night.about]
-    [tallies] = (one.tallies for one in night.engines)
+    [tallies] = (engine.tallies for engine in night.engines)
     counts = [f"{tallies.evaluated[law]} {what}" for law, what in ROUNDS.items()]
     return [night.about, f"{tallies.ops['submit']} requests in {', '.join(counts)}"]
 
@@ -81,7 +81,7 @@ def markdown(night: Night) -> str:
         *(f"- red: {plain(reason)}" for reason in red_reasons(night)),
         *(f"- error: {plain(error)}" for error in night.errors),
         *(f"- {plain(line)}" for line in night.not_ended),
-        *(f"- not deterministic: {plain(run)}" for one in night.engines for run in one.diverged),
+        *(f"- not deterministic: {plain(run)}" for engine in night.engines for run in engine.diverged),
         *(f"- {one.engine} is not judged: {plain(one.why_not_judged)}" for one in night.engines if one.why_not_judged),
         "",
         f"## {counted(len(failing), 'open finding')}, {len(night.findings) - len(failing)} fixed",

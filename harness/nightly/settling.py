@@ -76,7 +76,7 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
 
     A log that this build cannot run is reported.
     """
-    engines, errors = {one.engine for one in night.night.engines}, night.night.errors
+    engines, errors = {engine.engine for engine in night.night.engines}, night.night.errors
     for dead in takewhile(lambda one: one.name != night.night.name, night.archive.nights([])):
         if dead.exit_code is not None or dead.mutant != night.night.mutant:
             continue

@@ -21,7 +21,7 @@ NEXT = {
 def judgement_of(night: Night) -> Judgement:
     """The judgement of a night; excused and fixed findings do not count."""
     codes = [ExitCode.MISUSE] * bool(night.errors)
-    codes += [ExitCode.NONDETERMINISTIC for one in night.engines if one.diverged]
+    codes += [ExitCode.NONDETERMINISTIC for engine in night.engines if engine.diverged]
     codes += [ExitCode.RED] * bool(red_reasons(night))
     codes += [code_of(finding) for finding in night.findings if not excuse_of(night, finding)]
     has_known = any(one.tallies.known for one in night.engines)
@@ -48,7 +48,7 @@ def red_reasons(night: Night) -> list[str]:
     """The reasons for which a night without a finding is red."""
     return [
         *(f"{canary.engine}: canary {canary.result}" for canary in night.canaries if canary.is_missed),
-        *(f"{one.engine}: {owed}" for one in night.engines for owed in one.owed),
+        *(f"{engine.engine}: {owed}" for engine in night.engines for owed in engine.owed),
     ]
 
 

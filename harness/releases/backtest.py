@@ -98,15 +98,14 @@ class Backtest:
                 if finding.path is not None and finding.is_confirmed and finding.fingerprint not in seen:
                     seen.update(finding.fingerprints)
                     findings.append(_frozen(finding.path, finding.fingerprint, "", sorted(finding.cause.namesakes)))
-            of_tree = {bug: self._of_known_bug(group, version, bug) for bug in dict.fromkeys(known)}
-        findings += [one for one in of_tree.values() if one is not None]
+            of_tree = [self._of_known_bug(group, version, bug) for bug in dict.fromkeys(known)]
+        findings += [finding for finding in of_tree if finding is not None]
         cpu_seconds = _cpu_seconds() - began - (0 if was_searched else search.cost.cpu_seconds)
         release = Release(
             version=version,
             digest=digest,
             search=search,
             findings=findings,
-            without_log=[bug for bug, one in of_tree.items() if one is None],
             cost=Cost(part=f"{version}: shrinks and replays", cpu_seconds=round(cpu_seconds, 1)),
         )
         return self._keep(path, release)

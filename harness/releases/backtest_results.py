@@ -84,7 +84,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a release, one for each cause; `without_log` are known bugs that the search has met besides.
+    """The findings of a release, one for each cause.
 
     `cost` is the cost of the boots, the shrinks and the replays, without the search.
     """
@@ -93,7 +93,6 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     search: Searched
     findings: list[Frozen]
-    without_log: list[str]
     cost: Cost
 
 
@@ -118,7 +117,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 def judgement_of(pairs: Sequence[Pair]) -> Judgement:
     """The judgement of the newest release: only findings that are still there count, as in a campaign."""
-    newest = next((one.judged for one in reversed(pairs) if not one.is_same), [])
+    newest = next((pair.judged for pair in reversed(pairs) if not pair.is_same), [])
     still = [one for one in newest if one.outcome is Outcome.STILL]
     codes = [code_of_failure(one.fingerprint) for one in still if not one.bug]
     is_judged = all(one.outcome is not Outcome.NOT_JUDGED for one in newest)

@@ -32,7 +32,7 @@ OPEN = ("title", "effect", "cause", "searched", "verdict")
 def draft_of(path: Path, engine: str | None, note: Note) -> str:
     """The file in TOML; raises UsageError if the op-log does not fail on the release that it names."""
     found = bisected(path, engine, VersionRange(None, None, every=True), note)
-    judged, (since, fixed) = [one for one in found.versions if one not in found.left_out], found.boundaries
+    judged, (since, fixed) = [version for version in found.versions if version not in found.left_out], found.boundaries
     release = judged[judged.index(fixed) - 1] if fixed is not None else judged[-1]
     with Process(limits=ProcessLimits(BOOT_S)) as process:
         try:
@@ -96,7 +96,7 @@ def _recovery(log: OpLog, failure: Failure) -> str:
         return "the engine has ended: restart" if failure.error is not None else ""
     engines = range(len(log.header.configs))
     ends = [
-        *(Abort(engine=one) for one in engines for _ in range(MOST_ABORTS)),
+        *(Abort(engine=engine) for engine in engines for _ in range(MOST_ABORTS)),
         *(Drain(engine=one) for one in engines),
     ]
     end = run_log(OpLog(log.header, [*log.ops[: failure.op_index], *ends])).failure

@@ -88,7 +88,7 @@ class Adapter:
         tables = [node for node in nodes if isinstance(node, ast.Dict)]
         return {
             str(key.value): self.places.keys() & {one.value for one in ast.walk(value) if isinstance(one, ast.Constant)}
-            for key, value in chain.from_iterable(zip(one.keys, one.values, strict=True) for one in tables)
+            for key, value in chain.from_iterable(zip(table.keys, table.values, strict=True) for table in tables)
             if isinstance(key, ast.Constant) and isinstance(value, ast.Call) and _called(value) == "Feature"
         }
 
@@ -99,7 +99,7 @@ class Adapter:
             name for name in ALL_EVENTS for use in self.uses.get(name, ()) if (use.file, use.function) in functions
         }
         laws = catalog_of(self.contracts).invariants
-        return [one.name for one in laws if events & {*one.needs, *(kind.__name__ for kind in one.on)}]
+        return [law.name for law in laws if events & {*law.needs, *(kind.__name__ for kind in law.on)}]
 
     def definitions(self, folder: Path) -> Definitions:
         places = [*chain.from_iterable(self.places.values()), *self.named]

@@ -397,5 +397,5 @@ def _share_of(plan: Plan) -> Share:
         return Share(plan.part, plan.change)
     logs = logs_of(plan.corpus, plan.engine, plan.machine) if plan.corpus is not None else []
     target = target_of(plan.engine)
-    logs = [one for one in logs if have_settings(target, one.log.header.configs, plan.settings)]
+    logs = [log for log in logs if have_settings(target, log.log.header.configs, plan.settings)]
     return Share(CorpusPart(logs[plan.first_run.batch % plan.workers :: plan.workers]), plan.change)

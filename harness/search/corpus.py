@@ -107,7 +107,7 @@ def digest_of(folder: Path) -> str:
 def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[CorpusLog]:
     """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read."""
     logs = [CorpusLog(path.name, load_log(path, engine=engine, inside=folder)) for path in files_of(folder)]
-    return [one for one in logs if machine in (None, one.log.header.machine)]
+    return [log for log in logs if machine in (None, log.log.header.machine)]
 
 
 def rarest_first(found: Iterable[RareRun]) -> list[OpLog]:

@@ -21,7 +21,7 @@ def with_settings(target: Target, configs: Sequence[Any], settings: Settings) ->
     if not settings:
         return configs
     with blamed_on(target.name, "decode"):
-        encoded = [target.encode(one) for one in configs]
+        encoded = [target.encode(config) for config in configs]
         return decode_all(target, [{**one, **fixed_for(target, one, settings)} for one in encoded])
 
 

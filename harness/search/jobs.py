@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import parent_process
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, Pipe, wait
-from multiprocessing.context import ForkProcess
-from multiprocessing.popen_fork import Popen
+from multiprocessing.process import BaseProcess
 from threading import Thread
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from swarden.harness.core.errors import UsageError
@@ -18,14 +18,18 @@ from swarden.harness.core.exit_codes import STOPPING
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
+FORK = get_context("fork")
 
 
 @dataclass(frozen=True, slots=True)
 class JobDeath:
-    """The process of a job ended without a result.  A job limits its own CPU seconds with an ITIMER_PROF."""
+    """The process of a job ended without a result, after so many seconds of wall-clock time.
+
+    A job limits its own CPU seconds with an ITIMER_PROF.
+    """
 
     exit_code: int
-    cpu_seconds: float
+    seconds: float
 
     @property
     def has_hung(self) -> bool:
@@ -43,40 +47,11 @@ class JobDeath:
         return f"worker died: {self.name if self.exit_code < 0 else self.exit_code}"
 
 
-class _Child(Popen):
-    """Keeps the CPU seconds of its process.
-
-    The kernel reports them once, to the first wait: starting another process waits for all that have ended.
-    """
-
-    cpu_seconds = 0.0
-
-    def poll(self, flag: int = os.WNOHANG) -> int | None:
-        if self.returncode is None:
-            try:
-                ended, status, usage = os.wait4(self.pid, flag)
-            except ChildProcessError:
-                return None
-            if ended:
-                self.returncode = os.waitstatus_to_exitcode(status)
-                self.cpu_seconds = usage.ru_utime + usage.ru_stime
-        return self.returncode
-
-
-class _Process(ForkProcess):
-    _Popen = _Child
-    _popen: _Child
-
-    @property
-    def cpu_seconds(self) -> float:
-        """The CPU seconds of the ended process."""
-        return self._popen.cpu_seconds
-
-
 @dataclass(frozen=True, slots=True)
 class _Running(Generic[JobT]):
     job: JobT
-    process: _Process
+    process: BaseProcess
+    began: float
 
 
 def run_jobs(
@@ -94,17 +69,17 @@ def run_jobs(
             for job in islice(waiting, workers - len(running)):
                 with _signals_deferred():
                     mailbox, process = _start(work, job)
-                    running[mailbox] = _Running(job, process)
+                    running[mailbox] = _Running(job, process, monotonic())
             if not running:
                 return
             for ready in wait(list(running)):
                 assert isinstance(ready, Connection), f"{ready}: not one of {list(running)}"
                 ended = running.pop(ready)
-                yield ended.job, _result(ready, ended.process)
+                yield ended.job, _result(ready, ended)
     finally:
-        for one in running.values():
-            one.process.kill()
-            one.process.join()
+        for left in running.values():
+            left.process.kill()
+            left.process.join()
 
 
 @contextmanager
@@ -121,22 +96,22 @@ def _signals_deferred() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def _start(work: Callable[[JobT], object], job: JobT) -> tuple[Connection, _Process]:
+def _start(work: Callable[[JobT], object], job: JobT) -> tuple[Connection, BaseProcess]:
     mailbox, child_end = Pipe(duplex=False)
-    process = _Process(target=_work, args=(work, job, child_end), daemon=True)
+    process = FORK.Process(target=_work, args=(work, job, child_end), daemon=True)
     process.start()
     child_end.close()
     return mailbox, process
 
 
-def _result(mailbox: Connection, process: _Process) -> Any:
+def _result(mailbox: Connection, ended: _Running[Any]) -> Any:
     try:
         result = mailbox.recv()
     except EOFError:
-        process.join()
-        assert process.exitcode is not None, f"{process} has ended"
-        return JobDeath(process.exitcode, round(process.cpu_seconds, 3))
-    process.join()
+        ended.process.join()
+        assert ended.process.exitcode is not None, f"{ended.process} has ended"
+        return JobDeath(ended.process.exitcode, round(monotonic() - ended.began, 3))
+    ended.process.join()
     if isinstance(result, UsageError):
         raise result
     return result

@@ -46,7 +46,7 @@ def is_of(key: Key, known: Key) -> bool:
 
 def leaves_out(failure: Failure) -> bool:
     """Whether requests are left out by the last step of a failure."""
-    return isinstance(failure.error, DrainStuck) or any(one.code in LEFT_OUT for one in failure.violations)
+    return isinstance(failure.error, DrainStuck) or any(violation.code in LEFT_OUT for violation in failure.violations)
 
 
 def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
@@ -77,8 +77,8 @@ def key_of(log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> Key:
 
 def _branches(failure: Failure, moments: Sequence[Moment]) -> Iterator[str]:
     """The branches of the last step that leave out requests by name; else all, and where the oldest request is."""
-    requests = {one.id: one.place for one in failure.transition.after.requests or ()}
-    last = next((one.passed_over for one in reversed(moments) if one.passed_over), ())
+    requests = {request.id: request.place for request in failure.transition.after.requests or ()}
+    last = next((moment.passed_over for moment in reversed(moments) if moment.passed_over), ())
     named = [one for one in last if one.request_id in requests]
     yield from (f"{_function(one.place)}: {one.condition}" for one in named or last)
     if not named and requests:

@@ -289,7 +289,7 @@ def summary_of_engines(outcomes: Sequence[Outcome], command: str) -> dict[str, A
     return {
         "version": version("swarden"),
         "command": command,
-        "verdicts": {one.plan.engine: one.verdict for one in outcomes},
+        "verdicts": {outcome.plan.engine: outcome.verdict for outcome in outcomes},
         "engines": [one.summary() for one in outcomes],
     }
 
@@ -325,9 +325,9 @@ def never_due(tallies: Tallies, target: Target) -> list[str]:
     If the engine cannot report such an event, its laws may report violations where there are none.
     """
     return [
-        one.name
-        for one in catalog_of(target.contracts).invariants
-        if one.on and not tallies.evaluated[one.name] and not tallies.not_applicable[one.name]
+        invariant.name
+        for invariant in catalog_of(target.contracts).invariants
+        if invariant.on and not tallies.evaluated[invariant.name] and not tallies.not_applicable[invariant.name]
     ]
 
 

@@ -1,7 +1,6 @@
 """One search of Hypothesis over a machine; its runs depend only on the machine and the seed.  Machines take turns."""
 
 from collections import Counter
-from collections.abc import Collection
 from functools import partial
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
@@ -24,7 +23,6 @@ def search(
     from_seed: int,
     max_runs: int,
     calls: int = OPS_PER_RUN,
-    phases: Collection[Phase] = (Phase.generate,),
 ) -> None:
     """Make up to `max_runs` runs of `calls` calls each, and report each run to the listener.
 
@@ -36,7 +34,7 @@ def search(
         database=None,
         deadline=None,
         derandomize=False,
-        phases=phases,
+        phases=[Phase.generate],
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,

@@ -152,18 +152,19 @@ class WorkerGroup:
         self.result.seconds = time.monotonic() - self.started_at
         self._go_on()
 
-    def replay(self, log: OpLog, runs: int = RUNS, *, with_story: bool = False, block: Block = nullcontext) -> Replays:
-        """Run a log `runs` times in the first worker; if that dies, the log has failed with the kind of death.
-
-        With `with_story` a failure that does not kill the worker has its story.  The runs are within `block`.  Raises
-        UsageError if the log cannot be run, or is truncated and does not fail.
-        """
-        return run_to_end(self.replaying(log, runs, with_story=with_story, block=block))
+    def replay(self, log: OpLog, runs: int = RUNS, *, with_story: bool = False) -> Replays:
+        """Run a log as `replaying` does."""
+        return run_to_end(self.replaying(log, runs, with_story=with_story))
 
     def replaying(
         self, log: OpLog, runs: int = RUNS, *, with_story: bool = False, block: Block = nullcontext
     ) -> Generator[None, None, Replays]:
-        """The same as an iterator, whose result are the replays."""
+        """Run a log `runs` times in the first worker; if that dies, the log has failed with the kind of death.
+
+        With `with_story` a failure that does not kill the worker has its story.  The runs are within `block`.  The
+        result of the iterator are the replays.  Raises UsageError if the log cannot be run, or is truncated and does
+        not fail.
+        """
         result = yield from self.calling(replay_log, log, runs, with_story, block)
         return replays_of(result, log) if isinstance(result, Death) else result
 
@@ -190,7 +191,7 @@ class WorkerGroup:
     ) -> list[Finding]:
         """Report these findings, as `report_findings` does, in place of an earlier result."""
         self.result = Result(findings={one.name: one for one in findings})
-        return [one for one in self.report_findings(out, budget, seconds=seconds) if one is not None]
+        return [finding for finding in self.report_findings(out, budget, seconds=seconds) if finding is not None]
 
     def report_findings(self, out: Path, budget: ShrinkBudget, *, seconds: float = inf) -> Iterator[Finding | None]:
         """Report each finding of the result, shrunk within its budget, and all of them within these seconds.

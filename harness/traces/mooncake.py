@@ -4,7 +4,7 @@
 last id covers the rest of the prompt.  Source: github.com/kvcache-ai/Mooncake, FAST '25.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -152,13 +152,3 @@ def _whole(value: object, where: str, *, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise TraceError(f"{where} is {shortened(value)}; want a whole number from {least} to {most}")
     return value
-
-
-FORMATS = {"mooncake": read_mooncake}  # of traces, by name; each reads the first `limit` requests of a file
-
-
-def reader_of(name: str) -> Callable[..., list[TraceRequest]]:
-    """The reader of a format; a UsageError names the known formats."""
-    if name not in FORMATS:
-        raise UsageError(f"format {name!r} is not known; want one of {', '.join(sorted(FORMATS))}")
-    return FORMATS[name]

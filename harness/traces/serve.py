@@ -1,7 +1,7 @@
 """Serves a trace with all checks on, at the recorded arrival times or sequentially, and summarizes the run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -62,10 +62,6 @@ class Summary:
     seconds: float
     violations: int
     pools: Mapping[str, PoolUse]
-
-    def to_mapping(self) -> dict[str, object]:
-        """The summary as a JSON object."""
-        return asdict(self)
 
 
 class Served(NamedTuple):

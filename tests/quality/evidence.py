@@ -41,7 +41,6 @@ ENGINES = (OWN, "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.20.2", "vllm=
 OWN_MACHINES = ("engine", "pd")
 SEARCHES, RUNS_PER_SEARCH, OPS_PER_RUN = 10, 20, 20  # per machine; the newest release stands for an engine
 MUTANTS, MUTANT_SEEDS, WORKERS = 60, 3, 2
-BENCH = ("step", "parts", "strict")
 HASH_LEN = 8  # hex digits
 LINE_NUMBER = re.compile(r"(?<=\.py:)\d+")
 
@@ -114,7 +113,7 @@ def make(quick: bool) -> Evidence:
             found["verdicts"] |= {f"{engine} {path.relative_to(TESTS)}": log.result() for path, log in logs.items()}
     if not quick:
         found["searches"] = _searches()
-        found["bench"] = json.loads(_output(*_swarden("bench", *(f"--part={part}" for part in BENCH), "--json")))
+        found["bench"] = json.loads(_output(*_swarden("bench", "--json")))
     return found
 
 
@@ -149,14 +148,17 @@ def _costs_of(evidence: Evidence) -> dict[str, float]:
     searches = list(_by_search(evidence).values())
     if not searches:
         return {}
-    bench = evidence["bench"]
+    cases = {name: figures for part in evidence["bench"].values() for name, figures in part.items()}
     return {
         "searches, found": sum(one["outcome"] == "found" for one in searches),
         "searches, CPU s": sum(one["search_cpu_seconds"] for one in searches),
         "shrinks, CPU s": sum(one["shrink_cpu_seconds"] for one in searches),
-        "checked step, ratio": bench["checked_step_ratio"],
-        "checked step, us": bench["checked_step_us"],
-        **{f"strict check {level}, share": share for level, share in bench["strict_overhead"].items()},
+        **{
+            f"{name}, {of}": figure
+            for name, figures in cases.items()
+            for of, figure in figures.items()
+            if not isinstance(figure, list)
+        },
     }
 
 

@@ -44,16 +44,20 @@ drive() {
 }
 
 show() {
+  local page
   case "$RUN${CHECKOUT:+ of a checkout}" in
-    release*) cat page.md >> "$GITHUB_STEP_SUMMARY" ;;
-    "change of a checkout")
-      cat "$gate/page.md" >> "$GITHUB_STEP_SUMMARY"
-      cat "$gate/annotations.txt"
-      ;;
-    *)
-      cat "$(printf '%s\n' "$archive"/nights/* | tail -n 1)/report.md" >> "$GITHUB_STEP_SUMMARY"
-      swarden report "$archive" -o report.html
-      ;;
+    release*) page=page.md ;;
+    "change of a checkout") page="$gate/page.md" ;;
+    *) page="$(printf '%s\n' "$archive"/nights/* | tail -n 1)/report.md" ;;
+  esac
+  if [ ! -e "$page" ]; then
+    echo "swarden: no page was written, see the steps before" >&2
+    return
+  fi
+  cat "$page" >> "$GITHUB_STEP_SUMMARY"
+  case "$page" in
+    "$gate"/*) cat "$gate/annotations.txt" ;;
+    "$archive"/*) swarden report "$archive" -o report.html ;;
   esac
 }
 

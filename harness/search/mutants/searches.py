@@ -71,8 +71,8 @@ class SearchResult:
     `path` is the shrunk op-log, or the whole one if the failure was not reproduced, or if the process died in that run
     or in its shrink; "" without an op-log.
 
-    `search_cpu_seconds` is the time until the bug was found, or the whole time if it was missed. `ops` and
-    `engine_steps` count those of the shrunk op-log; 0 without one.
+    `search_cpu_seconds` is the time until the bug was found, or the whole time if it was missed; that of a process that
+    has died is wall-clock time. `ops` and `engine_steps` count those of the shrunk op-log; 0 without one.
     """
 
     mutant: str
@@ -106,11 +106,11 @@ class Score:
     @property
     def law(self) -> str | None:
         """The law of the mutant's `caught_by` that found it most often; None if none did."""
-        laws = Counter(one.law for one in self.of(SearchOutcome.FOUND))
+        laws = Counter(search.law for search in self.of(SearchOutcome.FOUND))
         return next((name for name, _ in laws.most_common(1)), None)
 
     def of(self, outcome: SearchOutcome) -> list[SearchResult]:
-        return [one for one in self.searches if one.outcome is outcome]
+        return [search for search in self.searches if search.outcome is outcome]
 
     def __str__(self) -> str:
         """The outcomes as text, as in "found 2 of 3, found by another law 1 of 3"."""
@@ -128,23 +128,23 @@ class Score:
             "seeds_found": len(self.of(SearchOutcome.FOUND)),
             "seeds_found_by_another": len(self.of(SearchOutcome.BY_ANOTHER)),
             "seeds": self.seeds,
-            "runs": sum(one.runs for one in self.searches),
+            "runs": sum(search.runs for search in self.searches),
             "cpu_seconds": round(sum(one.search_cpu_seconds + one.shrink_cpu_seconds for one in self.searches), 3),
             "found_cpu_seconds": self._median("search_cpu_seconds"),
             "shrink_cpu_seconds": self._median("shrink_cpu_seconds"),
             "ops": self._median("ops"),
             "engine_steps": self._median("engine_steps"),
-            "searches": [msgspec.to_builtins(one) for one in self.searches],
+            "searches": [msgspec.to_builtins(search) for search in self.searches],
         }
 
     def _median(self, name: str) -> float | None:
-        found = self.of(SearchOutcome.FOUND)
-        return round(median(getattr(one, name) for one in found), 3) if found else None
+        hits = self.of(SearchOutcome.FOUND)
+        return round(median(getattr(search, name) for search in hits), 3) if hits else None
 
 
 def scores_of(mutants: Sequence[Mutant], seeds: int, results: Sequence[SearchResult]) -> list[Score]:
     """The score of each mutant, in the order of the mutants."""
-    return [Score(mutant, seeds, [one for one in results if one.mutant == mutant.id]) for mutant in mutants]
+    return [Score(mutant, seeds, [result for result in results if result.mutant == mutant.id]) for mutant in mutants]
 
 
 def searches(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[SearchResult]:
@@ -158,7 +158,7 @@ def searches(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterat
     jobs = [SearchJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     try:
         for job, ended in run_jobs(jobs, partial(_search, scope=scope), workers=workers):
-            result = ended if isinstance(ended, SearchResult) else _found_by(job, str(ended), ended.cpu_seconds)
+            result = ended if isinstance(ended, SearchResult) else _found_by(job, str(ended), ended.seconds)
             is_lost = result.outcome is SearchOutcome.BY_ANOTHER and not result.path
             if is_lost and (log := last_run(_running(job, scope))) is not None:
                 path = save_unshrunk(log, result.law, scope.out / slug(job.mutant.id), job.seed)
@@ -253,22 +253,22 @@ def search_for(
 ) -> tuple[int, Finding | None]:
     """The number of runs within these CPU seconds, and the first failure that the engine has only with the mutant."""
     start = process_time()
-    found: list[Finding] = []
+    new: list[Finding] = []
 
     def look(result: Result) -> None:
-        for one in result.findings.values():
+        for finding in result.findings.values():
             with mutant.removed():
-                without = failure_like(one.log.with_header(mutant=None), one.fingerprint)
+                without = failure_like(finding.log.with_header(mutant=None), finding.fingerprint)
             if without is None:
-                found.append(one)
+                new.append(finding)
         for fingerprint, text in result.target_faults.items():
             raise TargetFault(text, fingerprint)
 
     def is_over() -> bool:
-        return bool(found) or process_time() - start > seconds
+        return bool(new) or process_time() - start > seconds
 
     result = Worker(plan, look, is_over, heartbeat=lambda _: heartbeat(), running=running).work()
-    return result.tallies.runs, next(iter(found), None)
+    return result.tallies.runs, next(iter(new), None)
 
 
 def _with_listed_law(mutant: Mutant, finding: Finding) -> Finding:

@@ -1,32 +1,24 @@
-"""The exit codes of `swarden bench`: wrong outputs are a violation."""
+"""swarden bench measures the engines that it is given."""
 
 import json
-from functools import partial
 
-import pytest
-
-from swarden.harness.bench.serving import SHAPES
-from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.bench import checked_step
 from tests.harness.some_commands import swarden
 
 
-@pytest.fixture
-def speculation(monkeypatch, tmp_path):
-    """Measures the smallest checkpoint once."""
-    monkeypatch.delitem(SHAPES, "100m")
-    return partial(swarden, "bench", "--part", "speculation", "--pairs", 1, cwd=tmp_path)
+def test_parts_of_a_checked_step_are_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(checked_step, "CPU_SECONDS", 0.01)
+    monkeypatch.setattr(checked_step, "REQUESTS", 10)
+
+    measured = swarden("bench", "--part", "parts", "--json", cwd=tmp_path)
+
+    cases = json.loads(measured.stdout)["parts"]
+    assert list(cases) == [f"us of a checked step of swarden, pages of {size}" for size in (1, 4)]
+    assert all(figures["steps a second of CPU"] > 0 < figures["laws"] for figures in cases.values())
 
 
-def test_unequal_outputs_are_a_violation(speculation):
-    with BY_ID["S162"].planted():
-        measured = speculation()
+def test_strict_check_of_another_engine_is_refused(tmp_path):
+    refused = swarden("bench", "--part", "strict", "--engine", "demo", cwd=tmp_path)
 
-    assert measured.returncode == 1
-    assert measured.stdout.splitlines()[-1].startswith("wrong: speculation, tiny: ")
-
-
-def test_equal_outputs_are_clean(speculation):
-    measured = speculation("--json")
-
-    assert measured.returncode == 0
-    assert json.loads(measured.stdout)["wrong"] == []
+    assert refused.returncode == 2
+    assert refused.stderr == "swarden: --engine demo: only --part parts measures another engine; give only that\n"

@@ -40,7 +40,7 @@ SKIPPED = {  # a part of a command: the reason for which it does not run here
     "pip ": "installs packages",
     "make ": "runs these tests, or installs packages",
     "--as script": "needs a release of an engine; test_programs runs the programs of one",
-    "swarden bench": "takes minutes; test_bench runs its parts",
+    "swarden bench": "takes minutes; tests/harness/bench measures its cases",
     "mutants matrix": "replays the op-logs of all bugs; tests/quality compares its data",
 }
 WORDS = {"N": "3", "K": "8", "[ID…]": "B46", "FILE.oplog…": "FILE.oplog"}

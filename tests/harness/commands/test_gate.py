@@ -10,6 +10,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.engines.demo import engine
 from swarden.harness.releases.gate_page import NEW_OWNER
+from swarden.harness.report.vulnerability import WARNING
 from tests.harness.some_targets import swarden_with
 from tests.harness.some_wheels import wheel
 
@@ -32,7 +33,8 @@ class TinyTarget(ReleasedTarget, target.DemoTarget):
     name = "tinyserve"
     code = target.DemoPort.code = kit.EngineCode("tinyserve", emitters=("take", "free"))
     load = BootedRelease("tinyserve", load, places={"Engine": ("engine:Engine",)})
-    releases = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
+    requirements = Path(__file__).with_name("packages.txt")
+    releases = Releases("tinyserve", Path("engines"), requirements, "1 kB", "2 kB", sources="src/")
 
     def prepare_process(self):
         self.booted()
@@ -72,6 +74,7 @@ CHANGES = {
     "base": ("", ""),
     "renamed": ("num_full", "full_blocks"),
     "leak": (STOPPED, SECOND_LEAK),
+    "twice": (STOPPED, STOPPED.replace("request.blocks,", "request.blocks * 2,")),
     "unreadable": ("class Engine:", "class Engine(:"),
     "broken": BROKEN,
 }
@@ -89,9 +92,9 @@ def folder(tmp_path_factory):
     for version, source in RELEASES.items():
         wheel(folder, "tinyserve", version, files={"engine.py": source})
     for name, (healthy, broken) in CHANGES.items():
-        (folder / name / "tinyserve").mkdir(parents=True)
-        (folder / name / "tinyserve/__init__.py").touch()
-        (folder / name / "tinyserve/engine.py").write_text(SOURCE.replace(healthy, broken))
+        (folder / name / "src/tinyserve").mkdir(parents=True)
+        (folder / name / "src/tinyserve/__init__.py").touch()
+        (folder / name / "src/tinyserve/engine.py").write_text(SOURCE.replace(healthy, broken))
     return folder
 
 
@@ -122,8 +125,17 @@ def test_new_leak_behind_a_known_leak_of_the_same_name_is_new_and_leads_to_its_l
     assert "1 new failure; 0 failures of the base, too" in first
     assert "known: leak-of-an-abort" in rest
     assert "tinyserve/engine.py:91: self.pool.free(request.blocks if reason" in rest.partition("```")[0]
-    assert ",file=tinyserve/engine.py,line=91::" in (folder / "out/leak/annotations.txt").read_text()
+    assert ",file=src/tinyserve/engine.py,line=91::" in (folder / "out/leak/annotations.txt").read_text()
     assert list((folder / "engines").glob("checkout-*")) == []
+
+
+def test_new_unit_of_two_owners_is_told_on_the_page_and_not_annotated(gate, folder):
+    done, page = gate("base", "twice")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "## New: unit_has_one_owner/blocks block/free_twice" in page
+    assert WARNING in page
+    assert (folder / "out/twice/annotations.txt").read_text() == ""
 
 
 def test_failure_that_a_fix_does_not_fit_on_the_head_is_old_if_the_base_has_it(gate):
@@ -166,7 +178,7 @@ def test_revisions_are_extracted_and_a_muted_failure_is_put_aside(gate, folder):
     [
         pytest.param(("base", "nowhere"), "--head: nowhere is neither a folder nor a git revision in ", id="no-side"),
         pytest.param(
-            ("out", "leak"), "--base: out has no tinyserve/__init__.py; name a checkout of tinyserve", id="no-base"
+            ("out", "leak"), "--base: out has no src/tinyserve/__init__.py; name a checkout of tinyserve", id="no-base"
         ),
         pytest.param(("base", "leak", "--engine", "demo"), "demo: its target is no ReleasedTarget", id="no-releases"),
     ],

@@ -111,15 +111,10 @@ def test_violation_exits_with_1_and_prints_its_story(run, path):
     assert result.stderr.startswith("unit_has_one_owner: ")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [(("--format", "azure"), "format 'azure'"), (("--page-size", 7), "page_size: 7")],
-    ids=["format", "configuration"],
-)
-def test_misuse_is_one_line(run, path, options, message):
-    result = run(path, *options)
+def test_misuse_is_one_line(run, path):
+    result = run(path, "--page-size", 7)
 
-    assert message in result.stderr
+    assert "page_size: 7" in result.stderr
     assert (result.returncode, len(result.stderr.splitlines()), result.stdout) == (2, 1, "")
 
 

@@ -115,17 +115,18 @@ def test_failures_that_touch_the_same_lines_have_one_story_on_a_terminal():
     assert lines[-1] == f"new, at the same lines: {LAW}  a.oplog"
 
 
-TWICE, CRASH = "unit_has_one_owner/full page/owned_twice", "KeyError/release/pool.py"
+LOST, CRASH = "requests_are_in_one_queue/request/lost", "KeyError/release/pool.py"
+TWICE = "unit_has_one_owner/full page/owned_twice"
 CLAIM, PLACE = "100%\r\n::set-env name=A::b", "b/pool.py:9 free"
 STORY = [StoryLine(StoryPart.CLAIM, CLAIM), StoryLine(StoryPart.HISTORY, PLACE)]
 BY_CLIENTS, BY_OPERATORS = (Submit(tokens=(1,), max_new_tokens=1), Drain()), (Flush(),)
 
 
 def test_new_failure_is_annotated_at_the_changed_line_of_its_story_in_one_command():
-    page = page_of(PASSES, FAILS, fingerprint=TWICE, name=f"{TWICE}: 2,", story=STORY, change=(IN_FILE, AT_LINE))
+    page = page_of(PASSES, FAILS, fingerprint=LOST, name=f"{LOST}: 2,", story=STORY, change=(IN_FILE, AT_LINE))
 
     assert [*page.annotations("python/")] == [
-        "::error title=unit_has_one_owner/full page/owned_twice%3A 2%2C,file=python/a/b/pool.py,line=12::"
+        "::error title=requests_are_in_one_queue/request/lost%3A 2%2C,file=python/a/b/pool.py,line=12::"
         f"100%25\\r\\n::set-env name=A::b%0AChanged lines in the functions of its story:%0A{AT_LINE}%0A{SEE_PAGE}"
     ]
 
@@ -133,17 +134,26 @@ def test_new_failure_is_annotated_at_the_changed_line_of_its_story_in_one_comman
 @pytest.mark.parametrize(
     ("given", "beginnings"),
     [
-        ({}, ["::error title=unit_has_one_owner/full page/owned_twice::"]),
+        ({}, ["::error title=requests_are_in_one_queue/request/lost::"]),
         ({"verdict": Verdict.FLAKY}, ["::warning title="]),
         ({"fingerprint": CRASH, "log_ops": BY_OPERATORS}, ["::error title="]),
         ({"fingerprint": CRASH, "log_ops": BY_CLIENTS}, []),
-        ({"fingerprints": [TWICE, CRASH], "log_ops": BY_CLIENTS}, []),
+        ({"fingerprints": [LOST, CRASH], "log_ops": BY_CLIENTS}, []),
+        ({"fingerprint": TWICE, "log_ops": BY_CLIENTS}, []),
         ({"fingerprint": CRASH, "log_ops": BY_OPERATORS, "engine_steps": None}, []),
     ],
-    ids=["plain", "not-each-time", "crash-by-an-operator", "crash-by-clients", "crash-beside-it", "not-shrunk"],
+    ids=[
+        "plain",
+        "not-each-time",
+        "crash-by-an-operator",
+        "crash-by-clients",
+        "crash-beside-it",
+        "two-owners",
+        "not-shrunk",
+    ],
 )
 def test_failure_that_may_be_a_vulnerability_is_not_annotated(given, beginnings):
-    page = page_of(PASSES, **{"fingerprint": TWICE, "name": TWICE, "story": STORY, **given})
+    page = page_of(PASSES, **{"fingerprint": LOST, "name": LOST, "story": STORY, **given})
 
     assert [line[: len(start)] for line, start in zip(page.annotations(""), beginnings, strict=True)] == beginnings
 

@@ -41,13 +41,11 @@ def test_each_job_yields_its_result_or_the_death_of_its_process(workers):
     ended = {}
     for job, result in run_jobs(jobs, work, workers=workers):
         ended[job] = result
-        for other in active_children():
-            other.join()  # as the start of another job may wait for it
 
     hung, crashed = ended.pop("hang"), ended.pop("crash")
     assert ended == {"one": "ONE", "two": "TWO", "three": "THREE"}
     assert [str(hung), str(crashed)] == ["worker stopped answering", "worker died: SIGKILL"]
-    assert hung.cpu_seconds > HANG_SECONDS / 2  # the kernel counts in ticks
+    assert hung.seconds > HANG_SECONDS / 2  # the kernel counts in ticks
 
 
 def test_usage_error_of_a_job_is_raised_in_the_parent():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.traces.mooncake import TraceRequest, read_mooncake, reader_of
+from swarden.harness.traces.mooncake import TraceRequest, read_mooncake
 from tests.harness.traces.some_traces import row, write_trace
 
 GOOD = row([0, 1], tail=100)
@@ -154,26 +154,3 @@ def test_scale_that_does_not_divide_a_block_is_refused(tmp_path):
     assert complaint(path, scale=3) == (
         "scale 3 does not divide the 512 tokens of a block; want one of 1, 2, 4, 8, 16, 32, 64, 128, 256, 512"
     )
-
-
-def test_unknown_format_is_refused_with_the_known_formats():
-    with pytest.raises(UsageError) as caught:
-        reader_of("azure")
-
-    assert str(caught.value) == "format 'azure' is not known; want one of mooncake"
-
-
-def test_long_line_is_not_read(tmp_path):
-    path = tmp_path / "t.jsonl"
-    path.write_bytes(b" " * ((8 << 20) + 1))
-
-    assert complaint(path) == f"{path}:1: a line of more than 8388608 bytes; want a request per line"
-
-
-def test_long_trace_is_read_up_to_a_limit(tmp_path):
-    path = tmp_path / "t.jsonl"
-    line = json.dumps(GOOD).encode()
-    path.write_bytes((line + b" " * ((8 << 20) - len(line) - 1) + b"\n") * 3)
-
-    assert complaint(path) == f"{path}:3: more than 16777216 bytes up to here; give --limit 2"
-    assert len(read_mooncake(path, limit=2, scale=32)) == 2
