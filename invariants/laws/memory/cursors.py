@@ -44,8 +44,7 @@ def cursors_are_ordered(change: Transition) -> Evidence:
                 launched_len=record.launched_len,
                 allocated_len=record.allocated_len,
             )
-        beyond = {frontier for frontier in record.frontiers if not 0 <= frontier <= record.allocated_len}
-        for frontier in sorted(beyond):
+        for frontier in sorted({one for one in record.frontiers if not 0 <= one <= record.allocated_len}):
             lens = {"frontier": frontier, "allocated_len": record.allocated_len}
             yield found(owner_ref(record.owner), CursorCode.FRONTIER_OUT_OF_RANGE, **lens)
 
