@@ -140,23 +140,20 @@ def still_served(change: Transition) -> Served:
     A prefix is evicted if the tree has lost a page on its path, or one in its window.  No engine promises to keep what
     was computed for a request that was aborted or put back: its last chunk may not have been cached yet.
     """
-    served, losses = change.reference.past.served, _losses(change)
+    past, losses, page_size = change.reference.past, _losses(change), change.before.limits.page_size
     if losses is None:
         return {}
     released = change.in_order(*RECORD_RELEASES)
     left_out = {event.request_id for event in released if getattr(event, "reason", None) not in BY_ITSELF}  # type: ignore[attr-defined]  # all have one
-    if not left_out.isdisjoint(served):
-        served = {request_id: lengths for request_id, lengths in served.items() if request_id not in left_out}
+    if not losses and left_out.isdisjoint(past.served):
+        return past.served
+    served = {request_id: lengths for request_id, lengths in past.served.items() if request_id not in left_out}
     for node, start, end, window in losses:
-        page, left = slice(node.start, node.start + change.before.limits.page_size), {}
+        page, head = slice(node.start, node.start + page_size), list(node.key[:page_size])
         for request_id, lengths in served.items():
-            is_on_path = list(change.reference.tokens_of(request_id)[page]) == list(node.key[: page.stop - page.start])
-            left[request_id] = [
-                length
-                for length in lengths
-                if not is_on_path or length <= start or (window is not None and length >= end + window)
-            ]
-        served = left
+            if lengths and lengths[-1] > start and list(change.reference.tokens_of(request_id)[page]) == head:
+                least = lengths[-1] + 1 if window is None else end + window
+                served[request_id] = [length for length in lengths if length <= start or length >= least]
     return served
 
 
@@ -176,16 +173,16 @@ def _losses(change: Transition) -> list[Loss] | None:
         return losses
     freed = [(event.pool, event.units) for event in change.events_of(Freed) if event.owner.kind == TREE_KIND]
     given = [(event.pool, event.units) for event in change.events_of(Given) if event.from_owner.kind == TREE_KIND]
-    lost = {(pool, unit) for pool, units in (*freed, *given) for unit in units if pool in windows}
-    for node in (before.nodes or ()) if lost else ():
+    lost = {pool: {unit for name, units in (*freed, *given) if name == pool for unit in units} for pool in windows}
+    for node in (before.nodes or ()) if any(lost.values()) else ():
         size = before.limits.page_size
         for component, units in zip(before.components, node.units, strict=True):
-            pages = [page for page, unit in enumerate(units) if (component.pool, unit) in lost]
-            lost.difference_update([(component.pool, units[page]) for page in pages])
-            if pages:
+            if not (of_pool := lost[component.pool]).isdisjoint(units):
+                pages = [page for page, unit in enumerate(units) if unit in of_pool]
+                of_pool.difference_update([units[page] for page in pages])
                 span = (node.start + pages[0] * size, node.start + (pages[-1] + 1) * size)
                 losses.append(Loss(node, *span, component.window))
-    return None if lost else losses
+    return None if any(lost.values()) else losses
 
 
 def _computed_lengths(change: Transition, landing: Landing, expected: Expectation) -> list[int]:

@@ -111,13 +111,17 @@ class Computed:
     """The blocks that a request has had since its first pass began at `start`: by component and index its unit.
 
     The unit is 0 if the cache has lost the block since.  `places` has, by pool and unit, where the unit may be.
+    `seen` are the units of its record that are in `blocks`; () if an event has changed a block since.
     """
 
     start: int
     blocks: dict[tuple[int, int], int] = field(default_factory=dict)
     places: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict, compare=False)
+    seen: Sequence[list[int]] = field(default=(), compare=False)
 
     def put(self, pool: str, at: tuple[int, int], unit: int) -> None:
+        if self.seen and self.seen[at[0]][at[1] : at[1] + 1] not in ([], [unit]):
+            self.seen = ()
         self.blocks[at] = unit
         self.places.setdefault((pool, unit), []).append(at)
 

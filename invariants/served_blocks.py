@@ -1,8 +1,9 @@
 """The prefixes that an engine has served which finds blocks by hashes: by request, from its passes and its blocks."""
 
 from collections.abc import Mapping
-from itertools import count, repeat
+from itertools import chain, compress, count, repeat
 from math import lcm
+from operator import ne
 
 from swarden.invariants.events import REQUEST_KIND, TREE, Admitted, Freed, Given, Retracted, Written
 from swarden.invariants.limits import Ends
@@ -22,6 +23,7 @@ def note_blocks(change: Transition) -> None:
     past, components, lost = change.reference.past, change.after.components, change.once(_lost)
     for known in past.computed.values() if lost else ():
         for one in known.places.keys() & lost.keys():
+            known.seen = ()
             known.blocks.update(dict.fromkeys([at for at in known.places.pop(one) if known.blocks[at] == one[1]], 0))
     for back in change.events_of(Retracted):
         past.computed.pop(back.request_id, None)
@@ -40,10 +42,12 @@ def note_blocks(change: Transition) -> None:
     for record in change.changes.records:
         if record.owner.kind == REQUEST_KIND and record.owner.id in past.computed:
             known = past.computed[record.owner.id]
-            for component, units in enumerate(record.units):
-                for at, unit in zip(zip(repeat(component), count()), units, strict=False):
+            for component, (units, seen) in enumerate(zip(record.units, known.seen or repeat(()), strict=False)):
+                for index in compress(count(), map(ne, units, chain(seen, repeat(0)))):
+                    at, unit = (component, index), units[index]
                     if unit and known.blocks.get(at) != unit:
                         known.put(components[component].pool, at, unit)
+            known.seen = [*map(list, record.units)]
     for landing in change.landings:
         request, begun = change.before.request_by_id.get(landing.request_id), past.computed.get(landing.request_id)
         if begun is None or request is None or request.session or request.id in past.served:

@@ -47,7 +47,7 @@ def traffic() -> Iterator[Op]:
 def header_of(target: Target, page_size: int) -> Header:
     """Pools of two kinds that the traffic nearly fills."""
     pools = Pool("full", 256 // page_size), Pool("swa", 96 // page_size, 5)
-    config = target.config_of(Shape(page_size, pools, chunk_len=64, max_running_requests=6, max_context_len=256))
+    config = target.config_of(Shape(page_size, pools, chunk_len=40, max_running_requests=6, max_context_len=256))
     return Header(engine=target.name, version=target.version(), configs=[target.encode(config)])
 
 

@@ -35,7 +35,7 @@ class Owners:
 
         The units are fenced until `launch` has completed, unless that is 0.
         """
-        freed = self._move(units, owner or self._known, FENCE if launch else FREE)
+        freed = self._move(units, owner or (lambda unit: self.owner_of.get(unit, UNKNOWN)), FENCE if launch else FREE)
         return [seen.Freed(self.pool, moved, of_owner, cause, launch) for of_owner, moved in freed]
 
     def give(self, giver: Owner, taker: Owner, units: Iterable[int] | None = None) -> list[seen.Given]:
@@ -56,9 +56,6 @@ class Owners:
         for (was, owner), units in changed.items():
             events += self.free(units, cause="found free") if owner == FREE else self.give(was, owner, units)
         return events
-
-    def _known(self, unit: int) -> Owner:
-        return self.owner_of.get(unit, UNKNOWN)
 
     def _move(
         self, units: Iterable[int], owner: Callable[[int], Owner], to: Owner | None = None
@@ -137,12 +134,15 @@ def pool_view(
     owned: dict[Owner, list[int]] = {}
     cached: dict[int, list[int]] = {}
     for unit, of_unit in sorted(facts.items()):
-        owner, is_in_use = of_unit.owner, bool(of_unit.holders or of_unit.num_readers)
-        if owner == TREE and (is_in_use or unit in queued):
-            cached.setdefault(of_unit.num_readers, []).append(unit)
-            if not is_in_use:
+        holders, num_readers, is_cached = of_unit
+        owner = TREE if is_cached else of_unit.owner
+        if owner == TREE and not (holders or num_readers):
+            if unit in queued:
+                cached.setdefault(0, []).append(unit)
                 evictable.add(unit)
-        elif owner is not None and of_unit.holders:
+        elif owner == TREE:
+            cached.setdefault(num_readers, []).append(unit)
+        elif owner is not None and holders:
             owned.setdefault(owner, []).append(unit)
     holdings = [
         *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],

@@ -1,6 +1,7 @@
 """The KV events that our engine publishes, and the pages that its tree holds, as a router knows them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from swarden.engine_under_test.config import EngineConfig
@@ -55,9 +56,8 @@ class OwnRouter:
                 yield BlocksRemoved(self._groups[event.pool], removed, event.tier == HOST)
 
     def _held(self, tier: Tier) -> Iterator[int]:
-        for node in self._nodes:
-            if node.copies[tier.group] if tier.on_host else node.live[tier.group]:
-                yield from self._pages[node.id].numbers
+        held = [node.id for node in self._nodes if (node.copies if tier.on_host else node.live)[tier.group]]
+        return chain.from_iterable([self._pages[node].numbers for node in held])
 
     def _pages_of(self, nodes: Sequence[NodeView]) -> dict[int, Pages]:
         """The pages of each node, behind its parent's; those of a node that has not changed are not computed again."""

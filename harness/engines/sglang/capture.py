@@ -58,6 +58,9 @@ class SglangFacts(Adapted):
         self._tree = nodes_of(release, self.components, self.memory.tree)
         self._walk = TreeWalk(self._tree, self.limits.page_size, built.namespace_of, self._host)
 
+    def audit(self) -> None:
+        self._walk.is_audit = True
+
     def snapshot(self) -> Snapshot:
         mapping = [] if self.memory.mapping is None else self.memory.mapping[:-1].tolist()
         walked = self._walk.walk(self._root, mapping)
@@ -76,7 +79,7 @@ class SglangFacts(Adapted):
             for component, holdings, units in zip(self.components, held_by_pool, record.units, strict=True):
                 if not component.has_states:
                     private = units[-(-record.protected_len // component.page_size) :]
-                    holdings.append(Holding(record.owner, [unit for unit in private if unit], False))
+                    holdings.append(Holding(record.owner, [*filter(None, private)], False))
             held_rows.append(Holding(record.owner, (record.row,), False))
         for _ in self._stateful:  # a request has a state before it has a row, too
             slots = [(number, slots_of(request.req)) for number, request in live.items()]
@@ -108,7 +111,7 @@ class SglangFacts(Adapted):
 
     def units_in_use(self, entry: SglangEntry) -> tuple[Sequence[int], ...]:
         page = self.limits.page_size
-        of_kv = [tuple(dict.fromkeys(slot // page for slot in slots if slot)) for slots in entry.slots]
+        of_kv = [tuple(dict.fromkeys([slot // page for slot in filter(None, slots)])) for slots in entry.slots]
         return (*of_kv, *[tuple(entry.states) for _ in self._stateful])
 
     def watch_locks(self, notice: Callable[[int, list[LockMove]], None]) -> None:
@@ -180,10 +183,10 @@ class SglangFacts(Adapted):
         passes = self.in_flight if owner.kind != BACKUP_KIND else ()  # that of a request that has ended is given up
         flying = [entry for one in passes for entry in one.entries if entry.request.req is kv]
         slots = self.memory.rows.req_to_token[row, :allocated].tolist()
-        full = [slot // page for slot in slots[::page]]
+        full = slots if page == 1 else [slot // page for slot in slots[::page]]
         units = [full]
         if mapping:
-            units.append([mapping[slot] // page for slot in slots[::page]])
+            units.append([slot // page for slot in map(mapping.__getitem__, slots[::page])])
         frontier = self._tree.frontier(kv)
         frontier = self._queues.frontier(frontier, units[-1], page)
         if frontier <= protected:  # the release lifts it to the protected length, and freed nothing below that

@@ -5,7 +5,7 @@ most one recurrent state, that after its last token, and a lock covers that of i
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import methodcaller
+from operator import is_, methodcaller
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -58,20 +58,17 @@ class CapturedNode(NamedTuple):
     facts: tuple[Any, ...]
     view: NodeView
     holdings: Sequence[Holding | None]
+    marks: Sequence[Any] = ()  # a release replaces one of these objects if it changes a fact
 
 
 class TreeWalk:
     """Views of all nodes, numbered in the order in which they are first seen; unchanged ones are reused."""
 
     def __init__(
-        self,
-        nodes: "Nodes",
-        page_size: int,
-        namespace_of: Callable[[str | None], int],
-        host: SglangPart,
+        self, nodes: "Nodes", page_size: int, namespace_of: Callable[[str | None], int], host: SglangPart
     ) -> None:
         self._nodes, self._page_size, self._namespace_of, self._host = nodes, page_size, namespace_of, host
-        self._last_node = 0
+        self._last_node, self.is_audit = 0, True  # in an audit a walk reads also the nodes with the same marks
         self._known: dict[int, CapturedNode] = {}  # the nodes of the newest walk, by id
 
     def locks(self, root: Any, pools: Sequence[str]) -> dict[tuple[Any, str], int]:
@@ -88,18 +85,22 @@ class TreeWalk:
     def walk(self, root: Any, mapping: Sequence[int]) -> list[CapturedNode]:
         """Every node, each after its parent; `mapping` gives the windowed slot of a slot."""
         found, stack = list[CapturedNode](), [(0, 0, root)]
+        is_audit, self.is_audit = self.is_audit or bool(self._host.host_pools), False
         while stack:
             parent, start, above = stack.pop()
             for node in above.children.values() if above is not None else ():
                 number = getattr(node, "swarden_id", 0)
                 if not number:
                     self._last_node = number = node.swarden_id = self._last_node + 1
-                key = list(node.key.token_ids)[: len(node.key)]
-                parts, copies = self._nodes.parts(node, mapping), self._host.copies(node)
-                facts = (parent, node.key.extra_key, start, key, parts, copies)
-                known = self._known.get(number)
-                found.append(known if known is not None and known.facts == facts else self._new(number, facts))
-                stack.append((number, start + len(key), node))
+                known, marks = self._known.get(number), [parent, node.key, *self._nodes.marks(node)]
+                if is_audit or known is None or known.view.start != start or not all(map(is_, marks, known.marks)):
+                    key = list(node.key.token_ids)[: len(node.key)]
+                    parts, copies = self._nodes.parts(node, mapping), self._host.copies(node)
+                    facts = (parent, node.key.extra_key, start, key, parts, copies)
+                    same = known if known is not None and known.facts == facts else self._new(number, facts)
+                    known = same._replace(marks=marks)
+                found.append(known)
+                stack.append((number, known.view.end, node))
         self._known = {known.view.id: known for known in found}
         return found
 
@@ -113,9 +114,8 @@ class TreeWalk:
         for pages, count in zip(units, locks, strict=True):
             live_units = [unit for unit in pages if unit]
             holdings.append(Holding(owner, live_units, cached=True, locks=count) if live_units else None)
-        return CapturedNode(
-            facts, NodeView(number, parent, namespace, start, key, units, live, locks, 0, copies, pins), holdings
-        )
+        view = NodeView(number, parent, namespace, start, key, units, live, locks, 0, copies, pins)
+        return CapturedNode(facts, view, holdings)
 
 
 class SwaNodes:
@@ -129,6 +129,10 @@ class SwaNodes:
     def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
         slots, live = node.value.tolist(), (True, not node.swa_tombstone)
         return NodeSlots((slots, [mapping[slot] for slot in slots]), live, self.locks(node))
+
+    def marks(self, node: Any) -> Sequence[Any]:
+        """Objects of a node one of which is replaced whenever another fact of it but its key changes."""
+        return (object(),)
 
     def locks(self, node: Any) -> tuple[int, ...]:
         return node.full_lock_ref, node.swa_lock_ref
@@ -212,19 +216,21 @@ class UnifiedNodes:
         self._full, self._swa, self._state = components.FULL, components.SWA, components.MAMBA
         self._of_kv = (self._full, self._swa) if has_window else (self._full,)
         self._has_states = has_states
+        self._kinds = (*self._of_kv, self._state) if has_states else self._of_kv
 
     def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
-        data = [node.component_data[component] for component in self._of_kv]
-        none = [0] * len(node.key)
-        slots = tuple([none if one.value is None else one.value.tolist() for one in data])
-        if self._has_states:
-            data.append(node.component_data[self._state])
+        data, none = [node.component_data[kind] for kind in self._kinds], [0] * len(node.key)
+        of_kv = [one.value for one in data[: len(self._of_kv)]]
+        slots = tuple([none if value is None else value.tolist() for value in of_kv])
         live = tuple([one.value is not None for one in data])
         return NodeSlots(slots, live, self.locks(node), self.state(node) if self._has_states else None)
 
+    def marks(self, node: Any) -> Sequence[Any]:
+        data = [node.component_data[kind] for kind in self._kinds]
+        return [*[one.value for one in data], *[one.lock_ref for one in data]]
+
     def locks(self, node: Any) -> tuple[int, ...]:
-        kinds = (*self._of_kv, self._state) if self._has_states else self._of_kv
-        return tuple([node.component_data[kind].lock_ref for kind in kinds])
+        return tuple([node.component_data[kind].lock_ref for kind in self._kinds])
 
     def state(self, node: Any) -> Sequence[int]:
         """The slot of its recurrent state, if it has any."""

@@ -75,7 +75,7 @@ class VllmFacts(Adapted):
         return self.requests.sessions.get(entry.request, 0)
 
     def audit(self) -> None:
-        self.moves.blocks.audit()
+        self.moves.blocks.marked.update(self.moves.blocks.all)
 
     def settle(self) -> Iterator[NamedTuple]:
         return self.moves.settle()

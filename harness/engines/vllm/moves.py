@@ -66,20 +66,11 @@ class BlockFacts:
         self.facts: dict[int, UnitFacts] = {}
         self.marked = set(self.all)  # blocks that may have changed since the last look
         self.unsettled = set[int]()  # blocks that may have changed hands since the last settle
-        self.missed = set[int]()  # blocks that have changed without a mark, as an audit has found
         self.outside: list[Any] = []  # blocks that no part of the engine holds
         self.tables: dict[Table, Sequence[Block]] = {}  # at the last look
         self._copied = set[int]()  # the blocks of copies and deferred frees at the last look
         tokens = ["_block_hash_num_tokens"] if hasattr(built.pool.blocks[0], "_block_hash_num_tokens") else []
         self._read = attrgetter("block_id", "ref_cnt", "_block_hash", *tokens)
-
-    def audit(self) -> None:
-        """Look at all blocks, and keep those in `missed` that have changed without a mark."""
-        self.look()
-        before = dict(self.facts)
-        self.marked.update(self.all)
-        self.look()
-        self.missed.update([unit for unit in self.all if before.get(unit) != self.facts.get(unit)])
 
     def look(self) -> None:
         """Find the facts of the blocks that are marked, in copies, or in another place of a table than before.

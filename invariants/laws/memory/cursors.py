@@ -44,10 +44,9 @@ def cursors_are_ordered(change: Transition) -> Evidence:
                 launched_len=record.launched_len,
                 allocated_len=record.allocated_len,
             )
-        for frontier in sorted(set(record.frontiers)):
-            if not 0 <= frontier <= record.allocated_len:
-                lens = {"frontier": frontier, "allocated_len": record.allocated_len}
-                yield found(owner_ref(record.owner), CursorCode.FRONTIER_OUT_OF_RANGE, **lens)
+        for frontier in sorted({one for one in record.frontiers if not 0 <= one <= record.allocated_len}):
+            lens = {"frontier": frontier, "allocated_len": record.allocated_len}
+            yield found(owner_ref(record.owner), CursorCode.FRONTIER_OUT_OF_RANGE, **lens)
 
 
 @state_invariant(needs=("records", "launches"), reads=("records", "launches"))

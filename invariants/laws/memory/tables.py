@@ -10,7 +10,7 @@ from typing import NamedTuple
 from swarden.invariants.events import Owner
 from swarden.invariants.invariant import state_invariant
 from swarden.invariants.transition import Transition
-from swarden.invariants.view import NodeView, PoolView
+from swarden.invariants.view import PoolView
 from swarden.invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
 from swarden.invariants.windows import first_needed_page, next_position
 
@@ -60,7 +60,7 @@ def rows_match_their_records(change: Transition) -> Evidence:
             if len(units) != -(-component.slot_len(allocated_len) // size):
                 counts = {"component": component.pool, "pages": len(units), "allocated_len": allocated_len}
                 yield found(owner_ref(record.owner), TableCode.WRONG_PAGE_COUNT, **counts)
-        if record.row and not _same(record.table, record.units[0]):
+        if record.row and list(record.table) != list(record.units[0]):
             index = _first_difference(record.table, record.units[0])
             named, held = _at(record.table, index), _at(record.units[0], index)
             entry = {"index": index, "named": named, "held": held}
@@ -93,7 +93,8 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
             first = 0 if window is None else first_needed_page(next_position(record), window, page_size)
             pages = record.protected_len // page_size
             if first < pages:
-                shared, own = _path_units(path, index)[first:], list(record.units[index][first:pages])
+                cached_pages = chain.from_iterable([node.units[index] for node in reversed(path)])
+                shared, own = list(cached_pages)[first:], list(record.units[index][first:pages])
                 if own != shared:
                     pool = after.pool(after.components[index].pool)
                     for place, (mine, cached) in enumerate(zip(own, shared, strict=False), start=first):
@@ -175,15 +176,18 @@ def _are_apart(columns: Sequence[Column], of_tree: frozenset[int]) -> bool:
 
     No unit in `of_tree` is private.
     """
-    units = set(chain.from_iterable([column.units for column in columns]))
-    places = set(chain.from_iterable([zip(repeat(one.component), one.units, count(one.first)) for one in columns]))
-    private = list(chain.from_iterable([one.units[max(0, one.num_shared - one.first) :] for one in columns]))
+    borders = [max(0, one.num_shared - one.first) for one in columns]
+    split = [(one.units[:border], one.units[border:]) for one, border in zip(columns, borders, strict=True)]
+    parts, private = [shared for shared, _ in split], [*filter(None, chain.from_iterable([own for _, own in split]))]
+    units = set(chain.from_iterable(parts))
+    if of_tree or not units.isdisjoint(private):  # else the only places of a private unit are in `private`
+        parts, private = [one.units for one in columns], [unit for unit in private if unit not in of_tree]
+        units = set(chain.from_iterable(parts))
+    firsts = zip(columns, parts, strict=True)
+    places = set(chain.from_iterable([zip(repeat(one.component), part, count(one.first)) for one, part in firsts]))
     if 0 in units:
         units.remove(0)
         places = {place for place in places if place[1]}
-        private = list(filter(None, private))
-    if of_tree:
-        private = [unit for unit in private if unit not in of_tree]
     return len(places) == len(units) and len(private) == len(set(private))
 
 
@@ -212,14 +216,6 @@ def _collision(one: tuple[Column, int], other: tuple[Column, int], *, is_cached:
         return TableCode.IN_TWO_PLACES
     is_shared = any(index < column.num_shared for column, index in (one, other))
     return None if is_shared or is_cached else TableCode.PRIVATE_OF_TWO
-
-
-def _path_units(path: Sequence[NodeView], component: int) -> list[int]:
-    return list(chain.from_iterable([node.units[component] for node in reversed(path)]))
-
-
-def _same(one: Sequence[int], other: Sequence[int]) -> bool:
-    return list(one) == list(other)
 
 
 def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:

@@ -5,6 +5,7 @@ import pytest
 from swarden.harness.core.patch import Hunk, Patch
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.kit.adapted import CAPTURES_PER_AUDIT
+from swarden.harness.kit.calls import intercept
 from tests.engines.vllm.some_requests import PROMPT, answer, core_of
 
 OF_BLOCKS = "self.blocks.marked.update([block.block_id for block in blocks])"
@@ -25,14 +26,25 @@ FAULTS = {  # by the hook that forgets its mark, or what the engine does past th
 def missed(engine, fault):
     """Whether audits have missed marks before and after a fault, while the cache holds blocks of no request."""
     built, (mark, act) = core_of(engine, {"prefix_caching": fault != "_take"}), FAULTS[fault]
+    blocks = built.moves.blocks
+    found = set()
+
+    def compare(audit):
+        blocks.look()
+        before = dict(blocks.facts)
+        audit()
+        blocks.look()
+        found.update([unit for unit in blocks.all if before.get(unit) != blocks.facts.get(unit)])
+
+    intercept(built, "audit", compare)
     answer(built, PROMPT, 4)
     built.pressure(POOL, 3 * (fault == "_free"))
-    before = [built.capture() and bool(built.moves.blocks.missed) for _ in range(CAPTURES_PER_AUDIT)]
+    before = [built.capture() and bool(found) for _ in range(CAPTURES_PER_AUDIT)]
     block = next((one for one in built.built.pool.blocks if one.block_hash is not None), None)
     hunks = (Hunk(f"swarden.harness.engines.vllm.moves:Moves.{fault}", mark, "..."),) if mark else ()
     with Patch(fault, hunks).planted():
         act(built, built.built.pool, block)
-    return any(before), any(built.capture() and built.moves.blocks.missed for _ in range(CAPTURES_PER_AUDIT))
+    return any(before), any(built.capture() and found for _ in range(CAPTURES_PER_AUDIT))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
