@@ -23,8 +23,11 @@ from swarden.invariants.view import Snapshot
 ResultT = TypeVar("ResultT")
 
 
+CONSENSUS = "consensus"
+
+
 class CollectiveFailed(Exception):
-    """A rank waits for ever in a collective, or two ranks of a group have entered different ones."""
+    """A rank waits for ever in a collective, or two ranks of a group have entered different ones, or do not agree."""
 
 
 class Call(NamedTuple):
@@ -73,7 +76,7 @@ class Ranks:
         self._meetings: defaultdict[str, dict[int, Meeting]] = defaultdict(dict)
         self._groups = Counter[int]()
         self._entered: Counter[tuple[str, int]] = Counter()
-        self._errors: list[Exception] = []  # of the ranks' own
+        self._errors: list[Exception] = []
 
     @classmethod
     def running(cls) -> int:
@@ -101,29 +104,29 @@ class Ranks:
                         del running[rank]
         finally:
             Ranks.current = before
-        return [partial(_raise, self._errors[0])] * len(acts) if self._errors else outcomes
+        own = [error for error in self._errors if not isinstance(error, CollectiveFailed)]
+        if not self._errors and (unshared := [*self._meetings[CONSENSUS].values()]):
+            own = [CollectiveFailed(f"{unshared[0]}; the others have ended their step")]
+        return [partial(_raise, own[0])] * len(acts) if own else outcomes
 
     def meet(self, group: str, name: str, form: str, data: Any) -> list[Any]:
         """Enter a collective of a group; returns the data of all ranks when all have entered it.
 
         Raises CollectiveFailed if a rank enters another collective, or if this one waits and no rank can go on.
         """
-        rank = self.rank
-        number = self._entered[group, rank]
-        self._entered[group, rank] += 1
-        meeting = self._meetings[group].setdefault(number, Meeting(self.size))
-        meeting.calls[rank], meeting.data[rank] = Call(name, form, _place()), data
+        rank, number, meeting = self._enter(group, Call(name, form, _place()), data)
         if (thread := LockstepThread.running) is not None:
             thread.wait_until(lambda: meeting.is_complete)
         while not meeting.is_complete:
             self._waits_in[rank] = meeting
             self._main.switch()
-        meeting.left += 1
-        if meeting.left == self.size:
-            del self._meetings[group][number]
-        if len({call[:2] for call in meeting.calls.values()}) > 1:
-            raise CollectiveFailed(f"the ranks of {group} differ: {meeting}")
+        self._leave(group, number, meeting)
         return [meeting.data[one] for one in sorted(meeting.data)]
+
+    def agree(self, what: str) -> None:
+        """Say what all ranks say, in the same order; none waits.  Raises CollectiveFailed if another said otherwise."""
+        _, number, meeting = self._enter(CONSENSUS, Call("the decision", what, _place()), None)
+        self._leave(CONSENSUS, number, meeting)
 
     def let_others_go_on(self) -> None:
         """Let each other rank run once, as far as it comes."""
@@ -134,12 +137,26 @@ class Ranks:
         self._groups[self.rank] += 1
         return Group(f"group {self._groups[self.rank]}", self.size)
 
+    def _enter(self, group: str, call: Call, data: Any) -> tuple[int, int, Meeting]:
+        number = self._entered[group, self.rank]
+        self._entered[group, self.rank] += 1
+        meeting = self._meetings[group].setdefault(number, Meeting(self.size))
+        meeting.calls[self.rank], meeting.data[self.rank] = call, data
+        return self.rank, number, meeting
+
+    def _leave(self, group: str, number: int, meeting: Meeting) -> None:
+        meeting.left += 1
+        if meeting.left == self.size:
+            del self._meetings[group][number]
+        if len({call[:2] for call in meeting.calls.values()}) > 1:
+            raise CollectiveFailed(f"the ranks of {group} differ: {meeting}")
+
     def _act(self, outcomes: list[Callable[[], ResultT]], rank: int, act: Callable[[], ResultT]) -> None:
         try:
             result = act()
         except Exception as error:
             outcomes[rank] = partial(_raise, error)
-            self._errors += [error] * (not isinstance(error, CollectiveFailed))
+            self._errors.append(error)
         else:
             outcomes[rank] = lambda: result
 

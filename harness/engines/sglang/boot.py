@@ -2,14 +2,14 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from swarden.harness.engines.sglang import stand_ins
 from swarden.harness.kit.lockstep import replace_threads
-from swarden.harness.kit.ranks import replace_collectives
+from swarden.harness.kit.ranks import Ranks, replace_collectives
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, optional, parameters, quiet_import
 from swarden.harness.kit.stand_ins import replace_triton
 
@@ -99,6 +99,7 @@ PINNING_MODULES = ("managers.schedule_batch",)
 NEEDS_NO_GPU = {
     "HF_HUB_OFFLINE": "1",
     "SGLANG_NATIVE_MOVE_KV_CACHE": "1",
+    "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1",
     "SGLANG_IS_IN_CI": "0",
     "TRANSFORMERS_VERBOSITY": "error",
 }
@@ -218,6 +219,7 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
     with quiet_import(folders, stand_ins.ABSENT, NEEDS_NO_GPU):
         replace_triton()
         replace_collectives(importlib.import_module("torch.distributed"))
+        _mark_decisions(optional("sglang.srt.utils.rank_consensus_checker"))
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
         stand_ins.replace_devices(_modules(STREAM_MODULES))
@@ -225,6 +227,22 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
         stand_ins.replace_hashes(_modules(HASH_MODULES))
         stand_ins.unpin_memory(_modules(PINNING_MODULES))
     return SglangRelease(version)
+
+
+def _mark_decisions(checker: Any) -> None:
+    """Let its decorator only mark the methods whose calls all ranks make alike; `checked` makes one that says so."""
+    if checker is None:
+        return
+    checks = checker.rank_consensus
+    checker.assert_same = lambda text, *args: Ranks.current and Ranks.current.agree(text % args)
+
+    def mark(method: Any = None, **selectors: Any) -> Any:
+        if method is None:
+            return partial(mark, **selectors)
+        method.swarden_checked = lambda: checks(**selectors)(method)
+        return method
+
+    checker.rank_consensus = mark
 
 
 def _modules(names: tuple[str, ...]) -> list[ModuleType]:

@@ -12,6 +12,7 @@ from swarden.harness.engines.sglang.parts.link import LINK_DELAY, LINK_DROP, LIN
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.engines.sglang.parts.storage import CLOCK_JUMPS, STORAGE_PARTIAL, STORAGE_SLOW
 from swarden.harness.engines.sglang.target import SglangTarget
+from swarden.harness.kit.ranks import Ranks
 from tests.engines.sglang.conftest import RELEASES
 
 RELEASE = RELEASES[-1]
@@ -91,6 +92,20 @@ def test_rank_that_leaves_out_a_collective_is_waited_for(monkeypatch):
 
     assert failure is not None
     assert "waits for ever" in str(failure.error) or failure.fingerprints[0].startswith("ranks_have_equal")
+
+
+@pytest.mark.skipif(RELEASE != "0.5.23", reason="the release marks no decisions")
+def test_rank_that_decides_alone_is_found(monkeypatch):
+    """It calls once more what the release marks with @rank_consensus."""
+    tree = SglangTarget(RELEASE).booted().code("UnifiedRadixCache")
+    check = tree.check_hicache_events
+    alone = lambda self: (Ranks.running() and self.write_backup_storage(0), check(self))[1]  # noqa: E731
+    monkeypatch.setattr(tree, "check_hicache_events", alone)
+
+    failure = driver_of({**HOST, "ranks": 2}, Submit(tokens=PREFIX, max_new_tokens=2), Step()).failure
+
+    assert failure is not None
+    assert "the decision of write_backup_storage called" in str(failure.error)
 
 
 def transfers(*faults):

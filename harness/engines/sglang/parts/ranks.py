@@ -12,11 +12,12 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import isclass
+from types import MethodType
 from typing import Annotated, Any
 
 from swarden.harness.core.system import System
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import SglangCapability, Terms
+from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.parts import storage
 from swarden.harness.engines.sglang.parts.host_tier import HOST_SLOW
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, LINK_METADATA
@@ -67,6 +68,14 @@ class RankGroup(SglangCapability, frozen=True):
 
     def uses(self, config: Any) -> Collection[str]:
         return [storage.CLOCK_JUMPS] * config.storage.is_on + [LINK_METADATA] * (config.side.role == PREFILL)
+
+    def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
+        """Compare the calls of methods that the release marks with @rank_consensus (from 0.5.22)."""
+        for owner in (engine.memory.tree, engine.memory.allocator):
+            for name in dir(type(owner)):
+                if (checked := getattr(getattr(type(owner), name, None), "swarden_checked", None)) is not None:
+                    setattr(owner, name, MethodType(checked(), owner))
+        return ()
 
     def systems(self, release: SglangRelease, build: Callable[[], Sequence[System]]) -> Sequence[System]:
         """The ranks of the engines that `build` makes, which are one, or the sides of a pair.
