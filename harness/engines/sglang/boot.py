@@ -84,6 +84,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     ),
     "TreeCores": ("mem_cache.unified_cache:tree_core_registry",),
     "WeightUpdater": ("managers.scheduler_components.weight_updater:SchedulerWeightUpdaterManager",),
+    "DPAttnAdapter": ("managers.scheduler_components.dp_attn:SchedulerDPAttnAdapter",),
     "BatchResultProcessor": ("managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor",),
 }
 KERNEL_MODULES = ("mem_cache.allocator", "mem_cache.allocator.paged", "mem_cache.triton_ops.allocator")
