@@ -131,7 +131,9 @@ class RankGroup(SglangCapability, frozen=True):
         assert self.ranks is not None, "asked only if there are several"
         held, of_parallel = [(Devices, "current"), *_counters()], release.code("get_parallel")
         if of_parallel is not None:
-            held += [(of_parallel(), "_overrides"), (sys.modules[of_parallel.__module__], "_CONTEXT")]
+            context = sys.modules[of_parallel.__module__]
+            held += [(context, name) for name in ("_CONTEXT", "_PARALLEL") if name in vars(context)]
+            held += [(of_parallel(), "_overrides")]
         ranks = Ranks(self.ranks, held)
         parallel = vars(import_module("sglang.srt.distributed.parallel_state"))
         parallel["create_custom_parallel_group"] = lambda group_ranks, backend="gloo": ranks.new_group()
