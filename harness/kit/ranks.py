@@ -12,9 +12,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from msgspec.structs import replace
-
 from greenlet import getcurrent, greenlet
+from msgspec.structs import replace
 
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.ops import Abort, Inject, Op, Submit
@@ -93,6 +92,7 @@ class Ranks:
         self._errors.clear()
         outcomes: list[Callable[[], ResultT]] = [_nothing] * len(acts)
         before, Ranks.current, self._main = Ranks.current, self, getcurrent()
+        LockstepThread.let_others_go_on = self.let_others_go_on
         running = {rank: greenlet(partial(self._act, outcomes, rank, act)) for rank, act in enumerate(acts)}
         for rank, one in running.items():
             one.gr_context = self._contexts[rank]

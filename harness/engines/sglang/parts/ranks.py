@@ -27,8 +27,8 @@ from swarden.harness.engines.sglang.parts.rust_core import RustCore
 from swarden.harness.kit.part import off
 from swarden.harness.kit.ranks import DispatchedSystem, Group, Ranks, RankSystem, in_lockstep
 from swarden.harness.kit.released_code import known
-from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.settings import Needs, within
+from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.streams import Devices
 
 OF_RANKS = tuple([f"sglang.srt.{name}." for name in ("mem_cache", "managers", "session", "utils", "disaggregation")])
