@@ -235,7 +235,10 @@ def _mark_decisions(checker: Any) -> None:
     if checker is None:
         return
     checks = checker.rank_consensus
-    checker.assert_same = lambda text, *args: Ranks.current and Ranks.current.agree(text % args)
+
+    def agree(text: str, *args: Any) -> None:
+        if Ranks.current is not None:
+            Ranks.current.agree(text % args)
 
     def mark(method: Any = None, **selectors: Any) -> Any:
         if method is None:
@@ -243,7 +246,7 @@ def _mark_decisions(checker: Any) -> None:
         method.swarden_checked = lambda: checks(**selectors)(method)
         return method
 
-    checker.rank_consensus = mark
+    checker.assert_same, checker.rank_consensus = agree, mark
 
 
 def _modules(names: tuple[str, ...]) -> list[ModuleType]:

@@ -1,11 +1,14 @@
-"""Tensor-parallel ranks, machines `tp` and `pd-tp`: each is a scheduler, and they run in lock-step.
+"""Ranks, machines `tp`, `dp` and `pd-tp`: each is a scheduler, and they run in lock-step.
 
 Real: so many schedulers, each with its own pools, tree, controller and storage; what they exchange on the host: the
-counts of the host tier and the storage, the polls of transfers, held pages of aborted ones.
-Stand-in: the process groups: ranks run one at a time, up to a collective that waits for another.
-Shows: a rank that waits for ever, with the place of each; batches, requests, trees or free units that differ; faults
-come to one rank alone: `host.slow`, those of the storage and of the transfer, `clock.jumps` (the prefetch times
-out), `link.metadata` (the first output arrives after the pages).
+counts of the host tier and the storage, the polls of transfers, held pages of aborted ones; with DP attention the
+batches of an iteration (`prepare_mlp_sync_batch_raw`), and the idle batch of a rank without work.
+Stand-in: the process groups: ranks run one at a time, up to a collective that waits for another; with DP attention a
+pass is one, and the controller, which deals requests out in turn.
+Shows: a rank that waits for ever, with the place of each; batches, requests, trees or free units that differ; calls
+that @rank_consensus marks and one rank makes otherwise; faults come to one rank alone: `host.slow`, those of the
+storage and of the transfer, `clock.jumps` (the prefetch times out), `link.metadata` (the first output arrives after
+the pages).
 """
 
 import sys
