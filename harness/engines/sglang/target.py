@@ -128,7 +128,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         return shaped
 
     def check_linked(self, configs: Sequence[Any]) -> None:
-        for name in ("page_size", "sliding_window", "ranks"):
+        for name in ("page_size", "sliding_window", "ranks", "dp_attention"):
             first, *others = [flat(config)[name] for config in configs]
             if others != [first] * len(others):
                 raise InvalidConfig(f"{name} is {first} on one side and {others[-1]} on the other; make them equal")
@@ -140,10 +140,10 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             [config] = configs
             check(release, config)
             return [EngineSystem(RealEngine(release, config, real_model(release)))]
+        ranks = configs[0].group
         build: Callable[[], Sequence[System]] = partial(super().systems, machine, configs, model)
         if len(configs) > 1:
-            build = partial(side_systems, release, configs, [])
-        ranks = configs[0].group
+            build = partial(side_systems, release, configs, None if ranks.dp_attention else [])
         return ranks.systems(release, build) if ranks.is_on else build()
 
     def suited(self, config: SglangConfig, model: str) -> SglangConfig:
