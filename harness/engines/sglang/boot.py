@@ -231,7 +231,7 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
 
 
 def _mark_decisions(checker: Any) -> None:
-    """Let its decorator only mark the methods whose calls all ranks make alike; `checked` makes one that says so."""
+    """Let its decorator only mark a method that all ranks call alike; its `swarden_checked` makes one that says so."""
     if checker is None:
         return
     checks = checker.rank_consensus

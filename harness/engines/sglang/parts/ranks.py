@@ -85,7 +85,7 @@ class RankGroup(SglangCapability, frozen=True):
         return ALIKE.split() if self.dp_attention else ()
 
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
-        """With the release's own synchronization of batches; from 0.5.14 on it is an object of its own."""
+        """With the release's own synchronization of batches; in newer releases it is an object of its own."""
         if not self.dp_attention:
             return
         every, active = scheduler.tp_cpu_group, release.torch.ones(self.ranks, dtype=release.torch.int64)
