@@ -183,6 +183,7 @@ def test_each_request_of_ranks_of_data_runs_in_one_of_them(ranks, roles):
 
 def test_rank_without_an_idle_batch_is_waited_for(monkeypatch):
     """The first request is computed in the first rank alone, though the layers behind its attention need all."""
+    driver_of(HOST)  # an engine that is alone in the process before
     adapter = SglangTarget(RELEASE).booted().code("DPAttnAdapter")
     monkeypatch.setattr(adapter, "get_idle_batch", lambda _: None)
 
