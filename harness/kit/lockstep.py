@@ -24,6 +24,7 @@ class LockstepThread:
     running: ClassVar["LockstepThread | None"] = None
     waiting: ClassVar[list["LockstepThread"]] = []
     unraised: ClassVar[list[BaseException]] = []
+    let_others_go_on: ClassVar[Callable[[], None]] = staticmethod(lambda: None)  # what a joined thread may wait for
 
     def __init__(self, target: Callable[[], None], **_: Any) -> None:
         self._target = target
@@ -60,6 +61,8 @@ class LockstepThread:
                 if self not in self.waiting:
                     return
                 self.step()
+                if self.held_by is not None:
+                    LockstepThread.let_others_go_on()
             raise AssertionError(f"a thread has not ended after {STEPS_TO_END} steps: {self._target}")
         except BaseException as error:
             self.unraised.append(error)

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from greenlet import getcurrent, greenlet
+from msgspec.structs import replace
 
 from swarden.harness.core.event_log import EventLog
-from swarden.harness.core.ops import Inject, Op
+from swarden.harness.core.ops import Abort, Inject, Op, Submit
 from swarden.harness.core.system import System
 from swarden.harness.kit.lockstep import LockstepThread
 from swarden.invariants.view import Snapshot
@@ -23,8 +24,11 @@ from swarden.invariants.view import Snapshot
 ResultT = TypeVar("ResultT")
 
 
+CONSENSUS = "consensus"
+
+
 class CollectiveFailed(Exception):
-    """A rank waits for ever in a collective, or two ranks of a group have entered different ones."""
+    """A rank waits for ever in a collective, or two ranks of a group have entered different ones, or do not agree."""
 
 
 class Call(NamedTuple):
@@ -73,7 +77,7 @@ class Ranks:
         self._meetings: defaultdict[str, dict[int, Meeting]] = defaultdict(dict)
         self._groups = Counter[int]()
         self._entered: Counter[tuple[str, int]] = Counter()
-        self._errors: list[Exception] = []  # of the ranks' own
+        self._errors: list[Exception] = []
 
     @classmethod
     def running(cls) -> int:
@@ -88,6 +92,7 @@ class Ranks:
         self._errors.clear()
         outcomes: list[Callable[[], ResultT]] = [_nothing] * len(acts)
         before, Ranks.current, self._main = Ranks.current, self, getcurrent()
+        LockstepThread.let_others_go_on = self.let_others_go_on
         running = {rank: greenlet(partial(self._act, outcomes, rank, act)) for rank, act in enumerate(acts)}
         for rank, one in running.items():
             one.gr_context = self._contexts[rank]
@@ -101,29 +106,29 @@ class Ranks:
                         del running[rank]
         finally:
             Ranks.current = before
-        return [partial(_raise, self._errors[0])] * len(acts) if self._errors else outcomes
+        own = [error for error in self._errors if not isinstance(error, CollectiveFailed)]
+        if not self._errors and (unshared := [*self._meetings[CONSENSUS].values()]):
+            own = [CollectiveFailed(f"{unshared[0]}; the others have ended their step")]
+        return [partial(_raise, own[0])] * len(acts) if own else outcomes
 
     def meet(self, group: str, name: str, form: str, data: Any) -> list[Any]:
         """Enter a collective of a group; returns the data of all ranks when all have entered it.
 
         Raises CollectiveFailed if a rank enters another collective, or if this one waits and no rank can go on.
         """
-        rank = self.rank
-        number = self._entered[group, rank]
-        self._entered[group, rank] += 1
-        meeting = self._meetings[group].setdefault(number, Meeting(self.size))
-        meeting.calls[rank], meeting.data[rank] = Call(name, form, _place()), data
+        rank, number, meeting = self._enter(group, Call(name, form, _place()), data)
         if (thread := LockstepThread.running) is not None:
             thread.wait_until(lambda: meeting.is_complete)
         while not meeting.is_complete:
             self._waits_in[rank] = meeting
             self._main.switch()
-        meeting.left += 1
-        if meeting.left == self.size:
-            del self._meetings[group][number]
-        if len({call[:2] for call in meeting.calls.values()}) > 1:
-            raise CollectiveFailed(f"the ranks of {group} differ: {meeting}")
+        self._leave(group, number, meeting)
         return [meeting.data[one] for one in sorted(meeting.data)]
+
+    def agree(self, what: str) -> None:
+        """Say what all ranks say, in the same order; none waits.  Raises CollectiveFailed if another said otherwise."""
+        _, number, meeting = self._enter(CONSENSUS, Call("the decision", what, _place()), None)
+        self._leave(CONSENSUS, number, meeting)
 
     def let_others_go_on(self) -> None:
         """Let each other rank run once, as far as it comes."""
@@ -134,12 +139,26 @@ class Ranks:
         self._groups[self.rank] += 1
         return Group(f"group {self._groups[self.rank]}", self.size)
 
+    def _enter(self, group: str, call: Call, data: Any) -> tuple[int, int, Meeting]:
+        number = self._entered[group, self.rank]
+        self._entered[group, self.rank] += 1
+        meeting = self._meetings[group].setdefault(number, Meeting(self.size))
+        meeting.calls[self.rank], meeting.data[self.rank] = call, data
+        return self.rank, number, meeting
+
+    def _leave(self, group: str, number: int, meeting: Meeting) -> None:
+        meeting.left += 1
+        if meeting.left == self.size:
+            del self._meetings[group][number]
+        if len({call[:2] for call in meeting.calls.values()}) > 1:
+            raise CollectiveFailed(f"the ranks of {group} differ: {meeting}")
+
     def _act(self, outcomes: list[Callable[[], ResultT]], rank: int, act: Callable[[], ResultT]) -> None:
         try:
             result = act()
         except Exception as error:
             outcomes[rank] = partial(_raise, error)
-            self._errors += [error] * (not isinstance(error, CollectiveFailed))
+            self._errors.append(error)
         else:
             outcomes[rank] = lambda: result
 
@@ -180,6 +199,10 @@ class RankSystem:
         self._outcomes = shared
         self.reference = systems[rank].reference
 
+    def addressed(self, op: Op) -> tuple[int | None, Op]:
+        """The rank that an op is for, None for all, and the op as it gets it."""
+        return (op.rank if isinstance(op, Inject) else None), op
+
     @property
     def steps_without_forward(self) -> int:
         """The fewest of all ranks: what happens to one rank, such as a fault, holds up the others."""
@@ -190,7 +213,7 @@ class RankSystem:
         return self._own.log
 
     def do(self, op: Op) -> bool:
-        only = op.rank if isinstance(op, Inject) else None
+        only, op = self.addressed(op)
         chosen = self._systems if only is None else self._systems[only : only + 1]
         return bool(self._together(lambda system: system in chosen and system.do(op)))
 
@@ -221,10 +244,30 @@ class RankSystem:
         return result
 
 
-def in_lockstep(ranks: Ranks, systems: Sequence[System]) -> list[System]:
+class DispatchedSystem(RankSystem):
+    """A rank with requests of its own: the ranks get them in turn."""
+
+    _num_submitted = 0
+
+    def addressed(self, op: Op) -> tuple[int | None, Op]:
+        match op:
+            case Submit():
+                self._num_submitted += 1
+                return (self._num_submitted - 1) % len(self._systems), op
+            case Abort():
+                number, rank = divmod(op.request, len(self._systems))
+                return rank, replace(op, request=number)
+        return super().addressed(op)
+
+    @property
+    def steps_without_forward(self) -> int:
+        return self._own.steps_without_forward
+
+
+def in_lockstep(ranks: Ranks, systems: Sequence[System], kind: type[RankSystem] = RankSystem) -> list[System]:
     """The ranks of an engine as systems; the first one comes first in each op."""
     outcomes: list[Any] = []
-    return [RankSystem(ranks, systems, rank, outcomes) for rank in range(len(systems))]
+    return [kind(ranks, systems, rank, outcomes) for rank in range(len(systems))]
 
 
 def _place() -> str:
@@ -260,14 +303,19 @@ def replace_collectives(distributed: Any) -> None:
     stand_ins: Mapping[str, Callable[..., Any]] = {
         "all_reduce": _all_reduce,
         "all_gather_object": _all_gather_object,
+        **dict.fromkeys(("all_gather_into_tensor", "all_gather_single"), _all_gather_into_tensor),
+        "gather": _gather,
+        "broadcast": _broadcast,
         "broadcast_object_list": _broadcast_object_list,
         "barrier": _barrier,
         "get_world_size": lambda group: group.size,
         "get_rank": lambda group: Ranks.running(),
+        "get_global_rank": lambda group, rank: rank,
         "get_process_group_ranks": lambda group: [*range(group.size)],
     }
     for name, stand_in in stand_ins.items():
-        setattr(distributed, name, partial(_dispatched, stand_in, getattr(distributed, name)))
+        if hasattr(distributed, name):
+            setattr(distributed, name, partial(_dispatched, stand_in, getattr(distributed, name)))
 
 
 def _dispatched(stand_in: Callable[..., Any], original: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -282,7 +330,7 @@ def _ranks() -> Ranks:
 
 def _all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> None:
     kind = str(op).rpartition(".")[2].lower()
-    data = group.meet(f"all_reduce {kind}", f"{tensor.dtype} {list(tensor.shape)}", tensor.clone())
+    data = group.meet(f"all_reduce {kind}", _form_of(tensor), tensor.clone())
     reduced = data[0].clone()
     for other in data[1:]:
         reduced = REDUCE[kind](reduced, other)
@@ -298,6 +346,26 @@ REDUCE: Mapping[str, Callable[[Any, Any], Any]] = {
 
 def _all_gather_object(gathered: list[Any], own: Any, group: Any = None) -> None:
     gathered[:] = group.meet("all_gather_object", "", own)
+
+
+def _form_of(tensor: Any) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)}"
+
+
+def _all_gather_into_tensor(gathered: Any, own: Any, group: Any = None) -> None:
+    rows = group.meet("all_gather", _form_of(own), own.clone())
+    for row, place in zip(rows, gathered.view(group.size, -1), strict=True):
+        place.copy_(row.flatten())
+
+
+def _gather(own: Any, gather_list: Sequence[Any] | None = None, dst: int = 0, group: Any = None) -> None:
+    rows = group.meet(f"gather to {dst}", _form_of(own), own.clone())
+    for row, place in zip(rows, gather_list or rows, strict=True):
+        place.copy_(row)
+
+
+def _broadcast(tensor: Any, src: int = 0, group: Any = None) -> None:
+    tensor.copy_(group.meet(f"broadcast of {src}", _form_of(tensor), tensor.clone())[src])
 
 
 def _broadcast_object_list(objects: list[Any], src: int | None = None, group: Any = None, **_: Any) -> None:

@@ -158,6 +158,8 @@ class SglangEngine(SglangFacts):
         self.requests.report_changes()
         for part in self.parts:
             part.launching(batch)
+        if batch.forward_mode.is_idle():
+            return Missing(swarden_pass=None, copy_done=None)
         compute = self.decode if batch.forward_mode.is_decode() else self.forward.launch
         result = compute(batch, self.memory)
         for part in self.parts:

@@ -2,14 +2,14 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from swarden.harness.engines.sglang import stand_ins
 from swarden.harness.kit.lockstep import replace_threads
-from swarden.harness.kit.ranks import replace_collectives
+from swarden.harness.kit.ranks import Ranks, replace_collectives
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, optional, parameters, quiet_import
 from swarden.harness.kit.stand_ins import replace_triton
 
@@ -84,6 +84,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     ),
     "TreeCores": ("mem_cache.unified_cache:tree_core_registry",),
     "WeightUpdater": ("managers.scheduler_components.weight_updater:SchedulerWeightUpdaterManager",),
+    "DPAttnAdapter": ("managers.scheduler_components.dp_attn:SchedulerDPAttnAdapter",),
     "BatchResultProcessor": ("managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor",),
 }
 KERNEL_MODULES = ("mem_cache.allocator", "mem_cache.allocator.paged", "mem_cache.triton_ops.allocator")
@@ -99,6 +100,7 @@ PINNING_MODULES = ("managers.schedule_batch",)
 NEEDS_NO_GPU = {
     "HF_HUB_OFFLINE": "1",
     "SGLANG_NATIVE_MOVE_KV_CACHE": "1",
+    "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1",
     "SGLANG_IS_IN_CI": "0",
     "TRANSFORMERS_VERBOSITY": "error",
 }
@@ -218,6 +220,7 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
     with quiet_import(folders, stand_ins.ABSENT, NEEDS_NO_GPU):
         replace_triton()
         replace_collectives(importlib.import_module("torch.distributed"))
+        _mark_decisions(optional("sglang.srt.utils.rank_consensus_checker"))
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
         stand_ins.replace_devices(_modules(STREAM_MODULES))
@@ -225,6 +228,25 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
         stand_ins.replace_hashes(_modules(HASH_MODULES))
         stand_ins.unpin_memory(_modules(PINNING_MODULES))
     return SglangRelease(version)
+
+
+def _mark_decisions(checker: Any) -> None:
+    """Let its decorator only mark a method that all ranks call alike; its `swarden_checked` makes one that says so."""
+    if checker is None:
+        return
+    checks = checker.rank_consensus
+
+    def agree(text: str, *args: Any) -> None:
+        if Ranks.current is not None:
+            Ranks.current.agree(text % args)
+
+    def mark(method: Any = None, **selectors: Any) -> Any:
+        if method is None:
+            return partial(mark, **selectors)
+        method.swarden_checked = lambda: checks(**selectors)(method)
+        return method
+
+    checker.assert_same, checker.rank_consensus = agree, mark
 
 
 def _modules(names: tuple[str, ...]) -> list[ModuleType]:

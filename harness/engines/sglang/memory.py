@@ -73,6 +73,8 @@ def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
         args = kind(**{name: value for name, value in wanted.items() if name in names})
     for one in config.capabilities:
         one.prepare(release, args)
+    if (parallel := release.code("get_parallel")) is not None:
+        parallel()._overrides = {}  # those of the engine before this one
     release.code("publish_server_args")(args)
     _set_ranks(release, merged(one.parallel for one in config.terms))
     return args

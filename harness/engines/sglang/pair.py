@@ -41,7 +41,7 @@ class LinkedSglangEngine(SglangEngine):
         has_contexts = release.code("use_context") is not None
         self._context = copy(release.code("get_context")()) if has_contexts else None  # with the published arguments
         if self._context is not None:
-            self._context.parallel = copy(self._context.parallel)
+            self._context.parallel = copy(self._context.parallel)  # which have the limit of a batch
         scheduler, tags = self.scheduler, self.forward.tags
         self._queues = TransferQueues(scheduler)
         self.requests.awaits_kv = self._queues.awaits_kv

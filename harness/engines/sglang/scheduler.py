@@ -25,7 +25,7 @@ SILENT: Mapping[str, str] = {  # methods by class that only inform others or mea
     "Scheduler": (
         "stream_output log_batch_result_stats report_prefill_stats report_decode_stats log_prefill_stats "
         "log_decode_stats log_prefill_stats_late maybe_collect_routed_experts maybe_collect_indexer_topk "
-        "maybe_collect_customized_info _maybe_update_reasoning_tokens _maybe_clear_mm_inputs "
+        "stream_output_generation maybe_collect_customized_info _maybe_update_reasoning_tokens _maybe_clear_mm_inputs "
         "maybe_send_health_check_signal update_device_timer _emit_forward_pass_metrics _abort_on_waiting_timeout "
         "_abort_on_running_timeout update_spec_metrics reset_metrics _maybe_log_idle_metrics "
         "_record_step_counters publish_load_snapshot cancel_bubble_timer process_input_requests "

@@ -25,14 +25,16 @@ from swarden.harness.engines.sglang.config import (
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.pair import side_systems
+from swarden.harness.engines.sglang.parts.drafts import Drafts
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
+from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.parts.storage import POLICIES
 from swarden.harness.engines.sglang.program import program_of
 from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.engines.sglang.worker_engine import RealEngine
 from swarden.harness.engines.sglang.worker_model import LAGUNA, check, real_model
 from swarden.harness.engines.sglang.worker_mutants import MUTANTS as OF_WORKER
-from swarden.harness.kit.part import merged, off
+from swarden.harness.kit.part import merged, off, without
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import default_of, flat, replaced
 from swarden.harness.strict.live import Live
@@ -52,6 +54,9 @@ SGLANG = Releases(
 )
 
 
+RANKS_OF_DATA = "dp"  # with DP attention
+
+
 class SglangTarget(ReleasedTarget[SglangRelease]):
     """The scheduler of SGLang, alone or as the two sides of a pair."""
 
@@ -60,6 +65,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode), models=(LAGUNA,)),
         RANKS: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), pauses=tuple(PauseMode)),
+        RANKS_OF_DATA: MachineSpec(SERVING_OPS, pauses=tuple(PauseMode)),
         **dict.fromkeys(
             (PAIR, RANKS_OF_PAIR), MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,))
         ),
@@ -81,7 +87,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         if machine == PAIR:
             return pair_configs(draw, release.has)
         if machine == RANKS_OF_PAIR:
-            return [replaced(config, ranks=2) for config in pair_configs(draw, release.has)]
+            of_ranks = {"ranks": 2, "dp_attention": draw.one_of((False, False, True))}
+            return [replaced(config, **of_ranks) for config in pair_configs(draw, release.has)]
         if machine == RANKS:  # without a host tier they exchange nothing
             load = draw.one_of((NEEDS_HOST[0], load))
         config = random_config(draw, load, release.has)
@@ -89,7 +96,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             return [config]
         if config.host.is_on and release.has("storage") and draw.one_of((True, False)):
             config = replaced(config, storage_policy=draw.one_of((POLICIES[0], *POLICIES)))  # by the clock of each
-        return [replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 2, 4)))]
+        config = replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 2, 4)))
+        return [without(config, Drafts, Sessions, dp_attention=True) if machine == RANKS_OF_DATA else config]
 
     def shape(self, config: SglangConfig) -> Shape:
         pools = [
@@ -120,7 +128,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         return shaped
 
     def check_linked(self, configs: Sequence[Any]) -> None:
-        for name in ("page_size", "sliding_window", "ranks"):
+        for name in ("page_size", "sliding_window", "ranks", "dp_attention"):
             first, *others = [flat(config)[name] for config in configs]
             if others != [first] * len(others):
                 raise InvalidConfig(f"{name} is {first} on one side and {others[-1]} on the other; make them equal")
@@ -132,10 +140,10 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             [config] = configs
             check(release, config)
             return [EngineSystem(RealEngine(release, config, real_model(release)))]
+        ranks = configs[0].group
         build: Callable[[], Sequence[System]] = partial(super().systems, machine, configs, model)
         if len(configs) > 1:
-            build = partial(side_systems, release, configs, [])
-        ranks = configs[0].group
+            build = partial(side_systems, release, configs, None if ranks.dp_attention else [])
         return ranks.systems(release, build) if ranks.is_on else build()
 
     def suited(self, config: SglangConfig, model: str) -> SglangConfig:

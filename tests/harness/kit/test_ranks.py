@@ -69,6 +69,25 @@ def test_other_collectives_of_one_group_are_told_apart(distributed):
     assert all(text.startswith("the ranks of tp differ: rank 0 is in all_reduce min of") for text in run(act))
 
 
+@pytest.mark.parametrize(
+    ("third", "message"),
+    [
+        (["insert", "match"], None),
+        (["match", "insert"], "the ranks of consensus differ: rank 0 is in the decision of insert at "),
+        (["insert"], "rank 0 is in the decision of match at "),
+    ],
+    ids=["same", "other order", "fewer"],
+)
+def test_ranks_say_the_same_in_one_order(third, message):
+    def act(rank):
+        for what in third if rank == 2 else ["insert", "match"]:
+            assert Ranks.current is not None
+            Ranks.current.agree(what)
+
+    assert (run(act)[2] or "").startswith(message or "")
+    assert (run(act)[2] is None) == (message is None)
+
+
 def test_error_of_one_rank_is_not_hidden_by_those_that_wait_for_it(distributed):
     def act(rank):
         if rank == 2:
