@@ -125,6 +125,12 @@ class Ranks:
             raise CollectiveFailed(f"the ranks of {group} differ: {meeting}")
         return [meeting.data[one] for one in sorted(meeting.data)]
 
+    def leave(self, group: "Group", ranks: Iterable[int]) -> None:
+        """These ranks enter no further collective of a group: a rank that waits for them gets an error."""
+        for meeting in self._meetings[group.name].values():
+            for rank in ranks:
+                meeting.calls.setdefault(rank, Call("no collective", "", "?"))
+
     def let_others_go_on(self) -> None:
         """Let each other rank run once, as far as it comes."""
         self._main.switch()
