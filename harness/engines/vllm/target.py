@@ -1,6 +1,7 @@
 """vLLM as a target, in any release that is installed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,15 @@ from swarden.harness.core.system import System
 from swarden.harness.core.target import DATA_RANKS, ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import LARGE_POOLS, SERVER_NEEDS, VllmConfig, config_for, plain_config, with_blocks
-from swarden.harness.engines.vllm.draws import pair_configs, random_config
+from swarden.harness.engines.vllm.config import LARGE_POOLS, SERVER_NEEDS, VllmConfig, config_for
+from swarden.harness.engines.vllm.draws import pair_configs, random_config, rank_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
 from swarden.harness.engines.vllm.parts import pair
 from swarden.harness.engines.vllm.program import program_of
-from swarden.harness.engines.vllm.ranks import rank_systems
 from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
-from swarden.harness.kit.settings import replaced
 from swarden.harness.strict.live import Live
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
@@ -58,7 +57,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         PAIR: MachineSpec(SERVING_OPS, roles=(pair.PREFILL, pair.DECODE), traffic=pair_traffic),
         DATA_RANKS: MachineSpec((*SERVING_OPS, Reset)),
     }
-    kept = (pair.ROLE,)
+    kept = (pair.ROLE, *"ranks")
     faults: Mapping[str, str] = FAULTS
     contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests", "served_prefixes"}) | {
         *("free_places", "overtaking", "recency")
@@ -78,7 +77,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[VllmConfig]:
         has = self.booted().has
         if machine == DATA_RANKS:
-            return [replaced(with_blocks(draw, plain_config(draw, has=has)), ranks=draw.one_of((2, 2, 2, 3)))]
+            return [rank_config(draw, has=has)]
         return pair_configs(draw, has=has) if machine == PAIR else [random_config(draw, load, has=has)]
 
     def config_of(self, shape: Shape) -> VllmConfig:
@@ -97,7 +96,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
                 config.check_release(self.booted_for(config))
             return side_systems(self.booted(), configs)
         if machine == DATA_RANKS:
-            return rank_systems(self.booted_for(configs[0]), configs[0])
+            return configs[0].group.systems(self.booted(), partial(self.build, configs[0]))
         return super().systems(machine, configs, model)
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
