@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS, Pressure, Reset
+from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS, Pressure
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases, parsed
@@ -20,6 +20,7 @@ from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
 from swarden.harness.engines.vllm.parts import pair
+from swarden.harness.engines.vllm.parts.ranks import RankGroup
 from swarden.harness.engines.vllm.program import program_of
 from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
@@ -55,7 +56,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Pressure, *SESSION_OPS), batches=3),
         PAIR: MachineSpec(SERVING_OPS, roles=(pair.PREFILL, pair.DECODE), traffic=pair_traffic),
-        DATA_RANKS: MachineSpec((*SERVING_OPS, Reset)),
+        DATA_RANKS: MachineSpec(SERVING_OPS, batches=0),
     }
     kept = (pair.ROLE, *"ranks")
     faults: Mapping[str, str] = FAULTS
@@ -96,7 +97,8 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
                 config.check_release(self.booted_for(config))
             return side_systems(self.booted(), configs)
         if machine == DATA_RANKS:
-            return configs[0].group.systems(self.booted(), partial(self.build, configs[0]))
+            group: RankGroup = configs[0].group
+            return group.systems(self.booted(), partial(self.build, configs[0]))
         return super().systems(machine, configs, model)
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:

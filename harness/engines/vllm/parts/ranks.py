@@ -9,9 +9,8 @@ says for ever that the ranks run.
 
 import queue
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -22,9 +21,8 @@ import msgspec
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.linked import LinkedSystem
-from swarden.harness.core.ops import Inject, Op, ResetCause, Submit
+from swarden.harness.core.ops import Inject, Op, Submit
 from swarden.harness.core.port import EnginePort, Streamed, Submission
-from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.parts.part import VllmEngine, VllmPart
 from swarden.harness.kit.calls import intercept
@@ -32,9 +30,7 @@ from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.ranks import CollectiveFailed, Group, Ranks, replace_collectives
 from swarden.harness.kit.settings import within
-from swarden.harness.kit.stand_ins import Missing
-from swarden.invariants.events import FinishReason
-from swarden.invariants.view import Snapshot
+from swarden.harness.kit.stand_ins import Silent
 
 REPORT_LATE, WAVE_LATE, CALL_LATE = "report.late", "wave.late", "call.late"
 FAULTS = {
@@ -45,18 +41,13 @@ FAULTS = {
 TURNS_TO_PUBLISH = 8  # of a coordinator that gets no message: then it publishes its state again
 STEPS_OF_WAVES = 150  # in which ranks without requests agree on the end of a wave, of a pause, and of a sleep
 EQUALS = ("compute_equal_batches", "have_equal_requests", "have_equal_trees", "have_equal_free_units")
-UPDATE, MEMORY = "update_weights", ("weights", "kv_cache")
+MEMORY = ("weights", "kv_cache")
 PAUSE, SLEEP, RESUME = ("pause_scheduler", ("keep", True)), ("sleep", (1, "keep")), ("resume_scheduler", ())
 AT_START = {  # attributes of a core
     **dict.fromkeys(("engines_running", "pending_pause", "ignore_start_dp_wave", "publish_dp_lb_stats"), False),
-    **dict.fromkeys(("reject_new_requests", "enable_fault_tolerance", "eep_scaling_state"), None),
-    **dict.fromkeys(("step_counter", "current_wave"), 0),
+    **dict.fromkeys(("reject_new_requests", "enable_fault_tolerance", "step_counter", "current_wave"), 0),
     **dict.fromkeys(("has_coordinator", "process_input_queue_block", "prefill_schedule_interval"), 1),
 }
-
-
-class ForwardWhileAsleep(Exception):
-    """A rank computes although its memory is released."""
 
 
 class RankGroup(VllmPart, frozen=True):
@@ -70,7 +61,7 @@ class RankGroup(VllmPart, frozen=True):
         if len(config.parts) > 1:
             raise InvalidConfig("with ranks an engine has no further capability here; set those to their defaults")
 
-    def inapplicable(self, config: Any, release: Any) -> Collection[str]:
+    def inapplicable(self, config: Any, release: Any) -> Sequence[str]:
         """Ranks have requests of their own, and an abort arrives late."""
         return ("aborted_prompts_are_not_computed", *[f"ranks_{one}" for one in EQUALS])
 
@@ -101,19 +92,12 @@ class RankSystem(LinkedSystem):
             return False
         return (not isinstance(op, Inject) or op.rank in (None, rank)) and super().do(op)
 
-    def _send(self, submission: Submission) -> int:
-        return EngineSystem._send(self, submission)
-
-
-class RankedGroup(Group):
-    """The group of all ranks, of which a release asks the size."""
-
-    def size(self) -> int:  # type: ignore[override]
-        return self[1]
+    def way_of(self, submission: Submission) -> Sequence[LinkedSystem]:
+        return [self]
 
 
 class DataParallel:
-    """The ranks of an engine, their coordinator, of which it is the Poller, too, and the front end."""
+    """The ranks of an engine, their coordinator and the front end."""
 
     last: ClassVar["DataParallel"]
 
@@ -123,21 +107,23 @@ class DataParallel:
         if not isinstance(distributed.all_reduce, partial):
             replace_collectives(distributed)
         add_up = partial(distributed.all_reduce, op=distributed.ReduceOp.SUM)
-        import_module("vllm.config.parallel").cpu_all_reduce_ = lambda data, group, timeout: add_up(data, group=group)
-        DataParallel.last, self.meetings, self.group = self, Ranks(size, ()), RankedGroup("dp", size)
+        parallel: Any = import_module("vllm.config.parallel")
+        parallel.cpu_all_reduce_ = lambda data, group, timeout: add_up(data, group=group)
+        DataParallel.last, self.meetings = self, Ranks(size, ())
+        self.group = type("RankedGroup", (Group,), {"size": lambda group: group[1]})("dp", size)
         self.ranks: list[Rank] = []
         self.mail = {late: [deque[Any]() for _ in range(size)] for late in FAULTS}
         self.calls, self._unanswered, self._failed = deque[Any](), set[int](), ""
         self._wave, self._is_running, self._turns = 0, False, 0
         self.kinds: Any = import_module("vllm.v1.engine").EngineCoreRequestType
         self._encode = import_module("vllm.v1.serial_utils").MsgpackEncoder().encode
-        resources = import_module("vllm.v1.engine.core_client").BackgroundResources
-        self._tells_first = hasattr(resources, "first_req_send_socket")
+        client: Any = import_module("vllm.v1.engine.core_client")
+        self._tells_first = hasattr(client.BackgroundResources, "first_req_send_socket")
         self._sockets = self._front, self._reports, back = [*map(_socket, (self._published, None, self._woken))]
         back.arrived.extend([b"\x01"] * size)  # each rank has subscribed
         module: Any = import_module("vllm.v1.engine.coordinator")
         module.make_zmq_socket = lambda path, **_: nullcontext(self._sockets[path])
-        module.zmq.Poller = lambda: self
+        module.zmq.Poller = lambda: Silent(poll=self._poll)
         self._coordinator = LockstepThread(partial(module.DPCoordinatorProc(size).process_input_socket, *range(3)))
         self._coordinator.start()
 
@@ -148,7 +134,8 @@ class DataParallel:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.is_coming or self.calls or self._is_running) or any(rank.runs for rank in self.ranks)
+        runs = any(rank.core.engines_running or rank.thread.held_by for rank in self.ranks)
+        return bool(self.is_coming or self.calls or self._is_running or runs)
 
     def add(self, rank: int, req: Any) -> None:
         """Send a request to a rank, as add_request_async: to 0.32.0 it tells the coordinator of a first request."""
@@ -172,7 +159,9 @@ class DataParallel:
         for late, queues in self.mail.items():
             for rank, messages in zip(self.ranks, queues, strict=True):
                 while messages and not rank.engine.faults.fires(late):
-                    (self._reports.arrived.append if late == REPORT_LATE else rank.get)(messages.popleft())
+                    (self._reports.arrived.append if late == REPORT_LATE else rank.core.input_queue.put)(
+                        messages.popleft()
+                    )
             while self._is_due():
                 self._coordinator.step()
         waiting = [*self.ranks]
@@ -191,9 +180,7 @@ class DataParallel:
         if self._failed:
             raise CollectiveFailed(self._failed)
 
-    def register(self, *_: Any) -> None: ...
-
-    def poll(self, timeout: float) -> list[tuple[Any, bool]]:
+    def _poll(self, timeout: float) -> list[tuple[Any, bool]]:
         """The sockets that have a message; none after some turns without one."""
         self._coordinator.wait_until(self._is_due)
         self._turns = 0
@@ -230,7 +217,7 @@ class DataParallel:
 
 def _socket(send: Any) -> Any:
     arrived = deque[bytes]()
-    return Missing(arrived=arrived, recv=arrived.popleft, send=send, send_multipart=send)
+    return Silent(arrived=arrived, recv=arrived.popleft, send=send, send_multipart=send)
 
 
 class Rank(Part):
@@ -239,11 +226,12 @@ class Rank(Part):
     def __init__(self, engine: VllmEngine, whole: DataParallel) -> None:
         self.engine, self.core, self._whole, self.number = engine, engine.built.core, whole, len(whole.ranks)
         whole.ranks.append(self)
-        self._is_pausing = self._is_paused = False
-        self._asleep: Sequence[str] = ()
+        self._is_pausing, self._asleep = False, list[str]()
         core, module = self.core, import_module("vllm.v1.engine.core")
         core.__class__ = module.DPEngineCoreProc
-        vars(core).update(AT_START, dp_rank=self.number, engine_index=self.number, dp_group=whole.group)
+        vars(core).update(
+            AT_START, dp_rank=self.number, engine_index=self.number, dp_group=whole.group, eep_scaling_state=None
+        )
         vars(core).update(
             step_fn=core.step if core.batch_queue is None else core.step_with_batch_queue,
             input_queue=LockstepQueue(),
@@ -255,21 +243,16 @@ class Rank(Part):
             _handle_shutdown=self._end_turn,
         )
         intercept(core, "abort_requests", self._aborted)
-        vars(engine).update(
-            {name: getattr(self, name) for name in ("step", "admit", "abort", "pause", "resume", "reset")}
-        )
-        vars(engine).update(forks=False, awaits_another=lambda: whole.is_coming or bool(whole.calls))
+        vars(engine.pauses)["views"] = lambda snapshot: snapshot  # those of a rank are other ones
+        names = ("step", "admit", "abort", "pause", "resume", "awaits_another")
+        vars(engine).update({name: getattr(self, name) for name in names}, forks=False)
         intercept(engine.runner, "launch", self._launch)
-        vars(engine.runner).update(execute_dummy_batch=self._forward, collective_rpc=self._rpc, is_sleeping=False)
+        vars(engine.runner).update(execute_dummy_batch=self._forward, is_sleeping=False)
         vars(engine.runner).update(sleep=self._sleep, wake_up=self._wake)
         self.thread = LockstepThread(core.run_busy_loop)
         self.thread.start()
 
     # --- the engine
-
-    @property
-    def runs(self) -> bool:
-        return bool(self.core.engines_running or self.thread.held_by)
 
     @property
     def has_work(self) -> bool:
@@ -279,9 +262,6 @@ class Rank(Part):
         """Requests that are under way are linked to a front end."""
         for request in self.engine.requests.live.values():
             request.is_linked = request.req.request_id not in self.engine.built.scheduler.requests
-
-    def views(self, snapshot: Snapshot) -> Snapshot:
-        return replace(snapshot, is_paused=self._is_paused)
 
     def step(self) -> Sequence[Streamed]:
         self.engine.begin_step()
@@ -304,15 +284,11 @@ class Rank(Part):
         return self._call(PAUSE, *[SLEEP] * self.engine.config.pauses.sleeps)
 
     def resume(self) -> None:
-        if self._is_paused:
+        if self.engine.is_paused:
             self.engine.log.notice(seen.Resumed())
-        self._is_pausing = self._is_paused = False
+        self._is_pausing = self.engine.is_paused = False
         wakes = [("wake_up", ([part],)) for part in MEMORY] * self.engine.config.pauses.sleeps
         self._call(*wakes, RESUME)
-
-    def reset(self, cause: ResetCause) -> bool:
-        """Update the weights in a pause."""
-        return cause == ResetCause.WEIGHTS and self._is_paused and self._call(("collective_rpc", (UPDATE,)))
 
     def _call(self, *calls: tuple[str, Sequence[Any]]) -> bool:
         if self.number == 0:
@@ -321,12 +297,6 @@ class Rank(Part):
 
     # --- its core
 
-    def get(self, message: tuple[Any, Any]) -> None:
-        """A message arrives."""
-        if message[0] == self._whole.kinds.ABORT:
-            self.core.aborts_queue.put_nowait(message[1])
-        self.core.input_queue.put_nowait(message)
-
     def _end_turn(self) -> bool:
         self.thread.wait()
         return True
@@ -334,14 +304,14 @@ class Rank(Part):
     def _end_pause(self, *_: Any, **__: Any) -> None:
         self.engine.pauses.reset(resets_running=True)
         if self._is_pausing:
-            self._is_pausing, self._is_paused = False, True
+            self._is_pausing, self.engine.is_paused = False, True
             self.engine.log.notice(seen.Paused())
 
     def _aborted(self, original: Callable[..., None], rids: Sequence[str]) -> None:
         original(rids)
         for number in map(self.engine.built.number_of, rids):
             if number in self.engine.requests:
-                self.engine.requests.end(number, FinishReason.ABORT)
+                self.engine.requests.end(number, seen.FinishReason.ABORT)
 
     # --- its executor
 
@@ -353,17 +323,16 @@ class Rank(Part):
 
     def _forward(self) -> None:
         if self._asleep:
-            raise ForwardWhileAsleep(f"a forward without {' and '.join(self._asleep)}, which are released")
+            raise CollectiveFailed(f"a forward of rank {self.number}, whose {' and '.join(self._asleep)} are released")
         self._whole.group.meet("forward", "a batch", None)
 
-    def _rpc(self, method: Any, *_: Any) -> None:
-        if method == UPDATE:
-            self._whole.group.meet(UPDATE, "weights", None)
-
     def _sleep(self, level: int) -> None:
-        self._asleep, self.engine.runner.is_sleeping = MEMORY, True
+        self._keep_asleep(MEMORY)
         self.engine.runner.device.lose_kv()
 
     def _wake(self, parts: Sequence[str]) -> None:
-        self._asleep = [part for part in self._asleep if part not in parts]
-        self.engine.runner.is_sleeping = bool(self._asleep)
+        self._keep_asleep([part for part in self._asleep if part not in parts])
+
+    def _keep_asleep(self, parts: Sequence[str]) -> None:
+        self._asleep = list(parts)
+        vars(self.engine.runner)["is_sleeping"] = bool(parts)
