@@ -129,7 +129,7 @@ class Ranks:
         """These ranks enter no further collective of a group: a rank that waits for them gets an error."""
         for meeting in self._meetings[group.name].values():
             for rank in ranks:
-                meeting.calls.setdefault(rank, Call("no collective", "", "?"))
+                meeting.calls.setdefault(rank, Call("no collective", "any kind", "the end of its work"))
 
     def let_others_go_on(self) -> None:
         """Let each other rank run once, as far as it comes."""

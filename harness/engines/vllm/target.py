@@ -58,7 +58,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         PAIR: MachineSpec(SERVING_OPS, roles=(pair.PREFILL, pair.DECODE), traffic=pair_traffic),
         DATA_RANKS: MachineSpec(SERVING_OPS, batches=0),
     }
-    kept = (pair.ROLE, *"ranks")
+    kept = (pair.ROLE, "ranks")
     faults: Mapping[str, str] = FAULTS
     contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests", "served_prefixes"}) | {
         *("free_places", "overtaking", "recency")

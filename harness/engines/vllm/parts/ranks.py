@@ -96,6 +96,13 @@ class RankSystem(LinkedSystem):
         return [self]
 
 
+class Inbox(LockstepQueue):
+    """The input of a core, which waits only where it has nothing to do."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        return super().get() if block else queue.Queue.get(self, block=False)
+
+
 class DataParallel:
     """The ranks of an engine, their coordinator and the front end."""
 
@@ -158,10 +165,9 @@ class DataParallel:
         self._turns += 1
         for late, queues in self.mail.items():
             for rank, messages in zip(self.ranks, queues, strict=True):
+                put = self._reports.arrived.append if late == REPORT_LATE else rank.core.input_queue.put
                 while messages and not rank.engine.faults.fires(late):
-                    (self._reports.arrived.append if late == REPORT_LATE else rank.core.input_queue.put)(
-                        messages.popleft()
-                    )
+                    put(messages.popleft())
             while self._is_due():
                 self._coordinator.step()
         waiting = [*self.ranks]
@@ -234,7 +240,7 @@ class Rank(Part):
         )
         vars(core).update(
             step_fn=core.step if core.batch_queue is None else core.step_with_batch_queue,
-            input_queue=LockstepQueue(),
+            input_queue=Inbox(),
             output_queue=queue.Queue(),
             shutdown_state=module.EngineShutdownState.RUNNING,
             dp_sync_interval=getattr(core.vllm_config.parallel_config, "dp_sync_interval", None),
