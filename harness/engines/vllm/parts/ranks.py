@@ -309,7 +309,7 @@ class Rank(Part):
 
     def _end_pause(self, *_: Any, **__: Any) -> None:
         self.engine.pauses.reset(resets_running=True)
-        if self._is_pausing:
+        if self._is_pausing and RESUME not in self._whole.calls:
             self._is_pausing, self.engine.is_paused = False, True
             self.engine.log.notice(seen.Paused())
 
