@@ -1,6 +1,7 @@
 """Data-parallel ranks with their coordinator: the requests of each are served, whichever message is late."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,9 @@ def run_of(release, ops, **settings):
     driver = replay.driver_of(Header(engine=f"vllm=={release}", machine=DATA_RANKS, configs=[config]))
     for op in ops:
         driver.apply(op)
+    systems: list[Any] = [*driver.systems]
     error = str(driver.failure.error or driver.failure.fingerprint) if driver.failure else None
-    return error, driver.digests, [len(system.submitted) for system in driver.systems]
+    return error, driver.digests, [len(system.submitted) for system in systems]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -103,8 +103,47 @@ class Inbox(LockstepQueue):
         return super().get() if block else queue.Queue.get(self, block=False)
 
 
+class Coordinator:
+    """The coordinator, with what the front end knows from it: the wave, and whether it is under way."""
+
+    def __init__(self, size: int, woken: Callable[[Any], None]) -> None:
+        self.wave, self.is_running, self._turns = 0, False, 0
+        client: Any = import_module("vllm.v1.engine.core_client")
+        self._is_told = hasattr(client.BackgroundResources, "first_req_send_socket")
+        self._sockets = self._front, self.reports, ranks = [*map(_socket, (self._published, None, woken))]
+        ranks.arrived.extend([b"\x01"] * size)  # each has subscribed
+        module: Any = import_module("vllm.v1.engine.coordinator")
+        module.make_zmq_socket = lambda path, **_: nullcontext(self._sockets[path])
+        module.zmq.Poller = lambda: Silent(poll=self._poll)
+        self._thread = LockstepThread(partial(module.DPCoordinatorProc(size).process_input_socket, *range(3)))
+        self._thread.start()
+
+    def turn(self) -> None:
+        self._turns += 1
+        while self._is_due():
+            self._thread.step()
+
+    def tell(self, rank: int) -> None:
+        """Tell it of a first request for a rank, as add_request_async to 0.32.0."""
+        if self._is_told and not self.is_running:
+            self.is_running = True
+            self._front.arrived.append(msgspec.msgpack.encode((rank.to_bytes(2, "little"), self.wave)))
+
+    def _poll(self, timeout: float) -> list[tuple[Any, bool]]:
+        """The sockets that have a message; none after some turns without one."""
+        self._thread.wait_until(self._is_due)
+        self._turns = 0
+        return [(one, True) for one in self._sockets if one.arrived]
+
+    def _is_due(self) -> bool:
+        return self._turns >= TURNS_TO_PUBLISH or any(one.arrived for one in self._sockets)
+
+    def _published(self, message: bytes) -> None:
+        _, self.wave, self.is_running = msgspec.msgpack.decode(message)
+
+
 class DataParallel:
-    """The ranks of an engine, their coordinator and the front end."""
+    """The ranks of an engine, their coordinator and the messages between them."""
 
     last: ClassVar["DataParallel"]
 
@@ -121,18 +160,9 @@ class DataParallel:
         self.ranks: list[Rank] = []
         self.mail = {late: [deque[Any]() for _ in range(size)] for late in FAULTS}
         self.calls, self._unanswered, self._failed = deque[Any](), set[int](), ""
-        self._wave, self._is_running, self._turns = 0, False, 0
         self.kinds: Any = import_module("vllm.v1.engine").EngineCoreRequestType
         self._encode = import_module("vllm.v1.serial_utils").MsgpackEncoder().encode
-        client: Any = import_module("vllm.v1.engine.core_client")
-        self._tells_first = hasattr(client.BackgroundResources, "first_req_send_socket")
-        self._sockets = self._front, self._reports, back = [*map(_socket, (self._published, None, self._woken))]
-        back.arrived.extend([b"\x01"] * size)  # each rank has subscribed
-        module: Any = import_module("vllm.v1.engine.coordinator")
-        module.make_zmq_socket = lambda path, **_: nullcontext(self._sockets[path])
-        module.zmq.Poller = lambda: Silent(poll=self._poll)
-        self._coordinator = LockstepThread(partial(module.DPCoordinatorProc(size).process_input_socket, *range(3)))
-        self._coordinator.start()
+        self._coordinator = Coordinator(size, self._woken)
 
     @property
     def is_coming(self) -> bool:
@@ -142,14 +172,12 @@ class DataParallel:
     @property
     def has_work(self) -> bool:
         runs = any(rank.core.engines_running or rank.thread.held_by for rank in self.ranks)
-        return bool(self.is_coming or self.calls or self._is_running or runs)
+        return bool(self.is_coming or self.calls or self._coordinator.is_running or runs)
 
     def add(self, rank: int, req: Any) -> None:
-        """Send a request to a rank, as add_request_async: to 0.32.0 it tells the coordinator of a first request."""
-        self.mail[CALL_LATE][rank].append((self.kinds.ADD, (req, self._wave)))
-        if self._tells_first and not self._is_running:
-            self._is_running = True
-            self._front.arrived.append(msgspec.msgpack.encode((rank.to_bytes(2, "little"), self._wave)))
+        """Send a request to a rank."""
+        self.mail[CALL_LATE][rank].append((self.kinds.ADD, (req, self._coordinator.wave)))
+        self._coordinator.tell(rank)
 
     def call(self, *calls: tuple[str, Sequence[Any]]) -> None:
         """Call methods of all ranks, one after the other."""
@@ -162,14 +190,13 @@ class DataParallel:
     def turn(self) -> None:
         """Deliver the messages, and let each rank make one turn of its loop, or go on until it waits for another."""
         Ranks.current = self.meetings
-        self._turns += 1
         for late, queues in self.mail.items():
             for rank, messages in zip(self.ranks, queues, strict=True):
-                put = self._reports.arrived.append if late == REPORT_LATE else rank.core.input_queue.put
+                put = self._coordinator.reports.arrived.append if late == REPORT_LATE else rank.core.input_queue.put
                 while messages and not rank.engine.faults.fires(late):
                     put(messages.popleft())
-            while self._is_due():
-                self._coordinator.step()
+            if late == REPORT_LATE:
+                self._coordinator.turn()
         waiting = [*self.ranks]
         while ready := [one for one in waiting if not (held_by := one.thread.held_by) or held_by()]:
             for rank in ready:
@@ -185,18 +212,6 @@ class DataParallel:
                 self._run(rank)
         if self._failed:
             raise CollectiveFailed(self._failed)
-
-    def _poll(self, timeout: float) -> list[tuple[Any, bool]]:
-        """The sockets that have a message; none after some turns without one."""
-        self._coordinator.wait_until(self._is_due)
-        self._turns = 0
-        return [(one, True) for one in self._sockets if one.arrived]
-
-    def _is_due(self) -> bool:
-        return self._turns >= TURNS_TO_PUBLISH or any(one.arrived for one in self._sockets)
-
-    def _published(self, message: bytes) -> None:
-        _, self._wave, self._is_running = msgspec.msgpack.decode(message)
 
     def _woken(self, message: Any) -> None:
         if isinstance(message, tuple):  # else the coordinator is ready
