@@ -268,7 +268,7 @@ class Rank(Part):
         names = ("step", "admit", "abort", "pause", "resume", "awaits_another")
         vars(engine).update({name: getattr(self, name) for name in names}, forks=False)
         intercept(engine.runner, "launch", self._launch)
-        vars(engine.runner).update(execute_dummy_batch=self._forward, is_sleeping=False)
+        vars(engine.runner).update(execute_dummy_batch=self._forward, is_sleeping=self._asleep)
         vars(engine.runner).update(sleep=self._sleep, wake_up=self._wake)
         self.thread = LockstepThread(core.run_busy_loop)
         self.thread.start()
@@ -348,12 +348,8 @@ class Rank(Part):
         self._whole.group.meet("forward", "a batch", None)
 
     def _sleep(self, level: int) -> None:
-        self._keep_asleep(MEMORY)
+        self._asleep[:] = MEMORY
         self.engine.runner.device.lose_kv()
 
     def _wake(self, parts: Sequence[str]) -> None:
-        self._keep_asleep([part for part in self._asleep if part not in parts])
-
-    def _keep_asleep(self, parts: Sequence[str]) -> None:
-        self._asleep = list(parts)
-        vars(self.engine.runner)["is_sleeping"] = bool(parts)
+        self._asleep[:] = [part for part in self._asleep if part not in parts]
