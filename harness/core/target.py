@@ -29,8 +29,9 @@ from swarden.invariants.transition import Transition
 ValueT = TypeVar("ValueT")
 
 _prepared: list["Target"] = []
-# The machines that drive a prefill and a decode engine, ranks of one engine, and both; ENGINE drives a whole engine.
-PAIR, RANKS, RANKS_OF_PAIR = "pd", "tp", "pd-tp"
+# The machines that drive a prefill and a decode engine, ranks of one engine that serve each request together, both,
+# and ranks of which one serves a request; ENGINE drives a whole engine.
+PAIR, RANKS, RANKS_OF_PAIR, DATA_RANKS = "pd", "tp", "pd-tp", "dp"
 TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
 

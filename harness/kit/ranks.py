@@ -130,6 +130,12 @@ class Ranks:
         _, number, meeting = self._enter(CONSENSUS, Call("the decision", what, _place()), None)
         self._leave(CONSENSUS, number, meeting)
 
+    def leave(self, group: "Group", ranks: Iterable[int]) -> None:
+        """These ranks enter no further collective of a group: a rank that waits for them gets an error."""
+        for meeting in self._meetings[group.name].values():
+            for rank in ranks:
+                meeting.calls.setdefault(rank, Call("no collective", "any kind", "the end of its work"))
+
     def let_others_go_on(self) -> None:
         """Let each other rank run once, as far as it comes."""
         self._main.switch()

@@ -23,6 +23,8 @@ from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.pair import Pairing
 from swarden.harness.engines.vllm.parts.part import VllmPart
 from swarden.harness.engines.vllm.parts.pause import Pauses
+from swarden.harness.engines.vllm.parts.ranks import FAULTS as OF_RANKS
+from swarden.harness.engines.vllm.parts.ranks import RankGroup
 from swarden.harness.engines.vllm.parts.states import States, num_blocks_of
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
@@ -40,7 +42,7 @@ MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading conn
 SEQUENCES = "sequences"
 MAX_WINDOWS = 8
 FAILURE_POLICY, RECOMPUTE = "kv_load_failure_policy", "recompute"
-CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS | mooncake.FAULTS  # of the KV connectors
+CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS | mooncake.FAULTS | OF_RANKS  # of the parts
 
 MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
     "gemma-?3": {"windows": (1024,) * 5, "windows_first": True},
@@ -96,6 +98,7 @@ class VllmConfig(Settings, frozen=True):
     seeds: bool = False
     events: KvEvents = KvEvents()
     streaming: Streaming = Streaming()
+    group: RankGroup = RankGroup()
 
     launch_table = table(
         max_running_requests=(Line.number, "max-num-seqs", 256),
@@ -164,7 +167,7 @@ class VllmConfig(Settings, frozen=True):
     def parts(self) -> Sequence[VllmPart]:
         """The capabilities that it has."""
         of_connectors = (self.pair, self.store, self.offload, self.tier, self.mooncake)
-        parts = (*of_connectors, self.states, self.drafts, self.events, self.streaming)
+        parts = (*of_connectors, self.states, self.drafts, self.events, self.streaming, self.group)
         return [part for part in parts if part.is_in(self)]
 
     @property
@@ -301,7 +304,7 @@ SERVER_NEEDS = {  # in the order of the documents
     "windows": "windowed model",
     **server_needs(States, Streaming, Storing, Offload, SecondTier, Mooncake, Drafts),
     "policy": "priorities",
-    **server_needs(KvEvents),
+    **server_needs(KvEvents, RankGroup),
 }
 
 

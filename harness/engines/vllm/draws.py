@@ -63,6 +63,11 @@ def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig,
     return with_blocks(draw, first), with_blocks(draw, second)
 
 
+def rank_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
+    """A rank, with which others run."""
+    return replaced(with_blocks(draw, plain_config(draw, has=has)), ranks=draw.one_of((2, 2, 2, 3)))
+
+
 def with_rarer(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration; a third has one of the rarer settings, if it fits."""
     half, is_aligned, has_drafts = config.block_size // 2, config.state_mode == ALIGN, config.drafts.is_on

@@ -57,6 +57,7 @@ def _lacking(
     pair, store_len = config.pair, bool(config.store.external_len)
     return {
         "a side that sends KV": pair.sends,
+        "several ranks": config.group.is_on,
         "pushes, or the clocks of both sides": pair.is_on and (pair.push or Pause in ops),
         "states from a store or another engine": config.states.is_on and (pair.is_on or store_len),
         "a connector of single blocks": config.offload.is_on and config.offload.offloader != CHUNKS,

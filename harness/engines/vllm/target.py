@@ -1,6 +1,7 @@
 """vLLM as a target, in any release that is installed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,16 @@ from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.core.system import System
-from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
+from swarden.harness.core.target import DATA_RANKS, ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
 from swarden.harness.engines.vllm.config import LARGE_POOLS, SERVER_NEEDS, VllmConfig, config_for
-from swarden.harness.engines.vllm.draws import pair_configs, random_config
+from swarden.harness.engines.vllm.draws import pair_configs, random_config, rank_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
 from swarden.harness.engines.vllm.parts import pair
+from swarden.harness.engines.vllm.parts.ranks import RankGroup
 from swarden.harness.engines.vllm.program import program_of
 from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
@@ -54,8 +56,9 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Pressure, *SESSION_OPS), batches=3),
         PAIR: MachineSpec(SERVING_OPS, roles=(pair.PREFILL, pair.DECODE), traffic=pair_traffic),
+        DATA_RANKS: MachineSpec(SERVING_OPS, batches=0),
     }
-    kept = (pair.ROLE,)
+    kept = (pair.ROLE, "ranks")
     faults: Mapping[str, str] = FAULTS
     contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests", "served_prefixes"}) | {
         *("free_places", "overtaking", "recency")
@@ -70,10 +73,12 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     def __init__(self, release: str = "") -> None:
         super().__init__(release)
         if self._release and parsed(self._release) < parsed(FIRST_PAIRED):
-            self.machines = {ENGINE: self.machines[ENGINE]}
+            self.machines = {name: spec for name, spec in self.machines.items() if name != PAIR}
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[VllmConfig]:
         has = self.booted().has
+        if machine == DATA_RANKS:
+            return [rank_config(draw, has=has)]
         return pair_configs(draw, has=has) if machine == PAIR else [random_config(draw, load, has=has)]
 
     def config_of(self, shape: Shape) -> VllmConfig:
@@ -91,6 +96,9 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
             for config in configs:
                 config.check_release(self.booted_for(config))
             return side_systems(self.booted(), configs)
+        if machine == DATA_RANKS:
+            group: RankGroup = configs[0].group
+            return group.systems(self.booted(), partial(self.build, configs[0]))
         return super().systems(machine, configs, model)
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:

@@ -148,3 +148,21 @@ def test_thread_of_a_rank_waits_for_those_of_the_others(distributed):
 
     assert held == [True, True, False]
     assert reduced == {0: 4, 1: 4, 2: 4}
+
+
+def test_rank_that_waits_for_one_that_has_left_gets_an_error():
+    ranks, errors = Ranks(3, ()), []
+
+    def wait():
+        try:
+            ranks.meet(GROUP.name, "barrier", "", None)
+        except CollectiveFailed as error:
+            errors.append(str(error))
+
+    thread = LockstepThread(wait)
+    thread.start()
+    ranks.leave(GROUP, [1, 2])
+    thread.step()
+
+    assert "rank 0 is in barrier" in errors[0]
+    assert "rank 2 is in no collective" in errors[0]
