@@ -50,8 +50,7 @@ def repro(
     if with_fix and found.bug is None:
         raise UsageError(f"--with-fix: {finding} is no known bug; name one")
     upstream_ran = run_upstream(found, upstream) if upstream is not None else None
-    written = written_of(found, form, upstream_ran.how if upstream_ran is not None else "not checked")
-    text = written.text
+    text = written_of(found, form, upstream_ran.how if upstream_ran is not None else "not checked")
     if out is None:
         OUT.print(text, markup=False, highlight=False, end="", soft_wrap=True)
     else:
@@ -62,7 +61,7 @@ def repro(
         raise typer.Exit(code_of(upstream_ran))
     if run:
         engines = [found.engine] if with_fix or found.bug is None else engines_to_run(found)
-        ran = run_program(written, on or engines[0], found.name if with_fix else "")
+        ran = run_program(text, on or engines[0], found.name if with_fix else "")
         ERR.print(ran.text, markup=False, soft_wrap=True)
         raise typer.Exit(code_of(ran))
 
@@ -73,19 +72,19 @@ def _check(form: Form, out: Path | None, *, run: bool, needs_run: bool) -> None:
         raise UsageError(f"--out: {out} exists; name a new file")
     if needs_run and not run:
         raise UsageError("--on, --with-fix: are for a run; add --run")
-    if run and form not in (Form.SCRIPT, Form.PYTEST):
+    if run and form is not Form.SCRIPT:
         raise UsageError(f"--run: {form} does not run here; write it --as script")
 
 
 def run_upstream(found: Found, checkout: Path) -> Ran:
     """Run the script of a finding in a checkout of its engine; the text says the commit, and how it ended."""
-    written, releases = written_of(found, Form.SCRIPT), found.target.releases
+    program, releases = written_of(found, Form.SCRIPT), found.target.releases
     if releases is None:
         raise UsageError(f"--upstream: {found.engine} is no release of a package; name a finding of one")
     version = f"{CHECKOUT}-upstream"
     with links() as folder:
         releases.link(version, checkout, folder, option="--upstream")
-        ran = run_program(written, f"{found.target.name}=={version}")
+        ran = run_program(program, f"{found.target.name}=={version}")
     ends = "fails" if ran.shows_bug else "passes" if ran.code == 0 else "cannot run it"
     return ran._replace(how=f"at {git(checkout, 'rev-parse', '--short=12', 'HEAD')} {ends}")
 

@@ -35,7 +35,7 @@ OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
         ([OPLOG, "--as", "pytest", "-o", OPLOG], f"--out: {OPLOG} exists; name a new file"),
         ([OPLOG, "--as", "pytest", "--on", "vllm"], "--on, --with-fix: are for a run; add --run"),
         ([OPLOG, "--as", "issue", "--run"], "--run: issue does not run here; write it --as script"),
-        ([OPLOG, "--as", "pytest", "--run", "--with-fix"], f"--with-fix: {OPLOG} is no known bug; name one"),
+        ([OPLOG, "--as", "script", "--run", "--with-fix"], f"--with-fix: {OPLOG} is no known bug; name one"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
