@@ -7,7 +7,6 @@ import typer
 
 from swarden.harness.commands import servers
 from swarden.harness.commands.console import ERR, OUT
-from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.releases import CHECKOUT
@@ -23,15 +22,8 @@ def repro(
     engine: Annotated[
         str | None, typer.Option(help="NAME==VERSION on which it fails; the newest that is installed by default")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="another value of a setting, in JSON; the bug must still show"
-        ),
-    ] = None,
     run: Annotated[bool, typer.Option("--run", help="run the program in a process of its own")] = False,
     on: Annotated[str | None, typer.Option(help="with --run: NAME==VERSION, if it is another release")] = None,
-    with_fix: Annotated[bool, typer.Option("--with-fix", help="with --run: with the bug's fix")] = False,
     upstream: Annotated[
         Path | None, typer.Option(metavar="DIR", help="run the program in a checkout of the engine")
     ] = None,
@@ -42,13 +34,10 @@ def repro(
     A program exits with 1 if it shows the bug and with 0 if it does not; so do --run and --upstream.
     """
     server.publish()
-    _check(form, out, run=run, needs_run=on is not None or with_fix)
+    _check(form, out, run=run, needs_run=on is not None)
     found = find(finding, engine, needs_release=form is not Form.ISSUE)
-    found = found._replace(settings=settings_of(settings or [], [found.engine]))
-    if found.bug is None or found.settings:
+    if found.bug is None:
         shown(found)
-    if with_fix and found.bug is None:
-        raise UsageError(f"--with-fix: {finding} is no known bug; name one")
     upstream_ran = run_upstream(found, upstream) if upstream is not None else None
     text = written_of(found, form, upstream_ran.how if upstream_ran is not None else "not checked")
     if out is None:
@@ -60,8 +49,7 @@ def repro(
         ERR.print(f"{upstream_ran.how}: {upstream_ran.line}", markup=False, soft_wrap=True)
         raise typer.Exit(code_of(upstream_ran))
     if run:
-        engines = [found.engine] if with_fix or found.bug is None else engines_to_run(found)
-        ran = run_program(text, on or engines[0], found.name if with_fix else "")
+        ran = run_program(text, on or ([found.engine] if found.bug is None else engines_to_run(found))[0])
         ERR.print(ran.text, markup=False, soft_wrap=True)
         raise typer.Exit(code_of(ran))
 
@@ -71,7 +59,7 @@ def _check(form: Form, out: Path | None, *, run: bool, needs_run: bool) -> None:
     if out is not None and (out.exists() or out.is_symlink()):
         raise UsageError(f"--out: {out} exists; name a new file")
     if needs_run and not run:
-        raise UsageError("--on, --with-fix: are for a run; add --run")
+        raise UsageError("--on: is for a run; add --run")
     if run and form is not Form.SCRIPT:
         raise UsageError(f"--run: {form} does not run here; write it --as script")
 

@@ -111,19 +111,13 @@ def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Fou
 
 
 def shown(found: Found) -> tuple[str, Sequence[StoryLine]]:
-    """The failure of an op-log, and its story.
-
-    Raises UsageError if the op-log does not fail, or not as the known bug that it is to show.
-    """
+    """The failure of an op-log, and its story; raises UsageError if the op-log does not fail."""
     replays, story = replayed(found.load(), None, 1)
     if replays.verdict is Verdict.FIXED:
-        remedy = "want other values with --set" if found.settings else "name a release on which it does with --engine"
-        raise UsageError(f"{found.path}: does not fail on {found.engine}; {remedy}")
-    fingerprint, *_ = replays.fingerprints
-    if found.bug is not None and not found.bug.is_called(replays.fingerprints):
-        remedy = "other values with --set" if found.settings else "another release with --engine"
-        raise UsageError(f"{found.name}: fails with {fingerprint} on {found.engine}, not as the bug; want {remedy}")
-    return fingerprint, story
+        raise UsageError(
+            f"{found.path}: does not fail on {found.engine}; name a release on which it does with --engine"
+        )
+    return replays.fingerprints[0], story
 
 
 def written_of(found: Found, form: Form, main: str = "not checked") -> str:
@@ -212,8 +206,8 @@ def engines_to_run(found: Found) -> list[str]:
     return [*real, found.engine]
 
 
-def run_program(program: str, engine: str, fix: str = "") -> Ran:
-    """Run a program in a process of its own; without swarden if it needs no fix and no stand-in."""
+def run_program(program: str, engine: str) -> Ran:
+    """Run a program in a process of its own; without swarden if it needs no stand-in."""
     target = target_of(engine)
     target.check_environment()
     releases = target.releases
@@ -222,8 +216,8 @@ def run_program(program: str, engine: str, fix: str = "") -> Ran:
     with TemporaryDirectory(prefix="swarden-") as folder:
         path = Path(folder, "program.py")
         path.write_text(program)
-        command, variables = ["-c", INSIDE, engine, str(path), fix], {}
-        if not fix and not releases.stand_ins:
+        command, variables = ["-c", INSIDE, engine, str(path), ""], {}
+        if not releases.stand_ins:
             folders = releases.folders_of(target.version())
             command, variables = [str(path)], {"PYTHONPATH": os.pathsep.join(map(str, folders))}
         try:
@@ -238,7 +232,7 @@ def run_program(program: str, engine: str, fix: str = "") -> Ran:
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"{engine}: the program did not end in {MOST_SECONDS} s; run it by hand") from error
     line = _last_line(done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr)
-    where = f"{target.name} {target.version()}{' with the fix' if fix else ''}"
+    where = f"{target.name} {target.version()}"
     replaced = sorted(line.removeprefix(REPLACED) for line in done.stderr.splitlines() if line.startswith(REPLACED))
     how = f"ran on {where} with these stand-ins: {replaced[0]}" if replaced else f"ran for real on {where}"
     return Ran(how, done.returncode, line)

@@ -1,6 +1,6 @@
 """A failing run of SGLang as a program: the settings of its scheduler, and the calls that it got."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,19 +9,18 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
 from swarden.harness.engines.sglang.boot import NATIVE_COPIES, SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT
 from swarden.harness.engines.sglang.config import SWA_TREE, SglangConfig
 from swarden.harness.engines.sglang.options import switches_of, wanted_args
-from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
 from swarden.harness.kit.part import merged
-from swarden.harness.kit.symptoms import CACHED, COMPUTED, EVENTS, READ, RESET, TOKENS, bug_of, driver_for, failure_of
+from swarden.harness.kit.symptoms import CACHED, COMPUTED, EVENTS, RESET, TOKENS, bug_of, driver_for, failure_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 NOT_SET = (  # read where the adapter is not: by handle_generate_request, in the event loop, and with fixes
     *("tokenizer", "return_health_check_ipcs", "load_snapshot_writer", "enable_fpm", "decode_offload_manager"),
     *("dynamic_chunk_sizer", "draft_worker", "rust_server", "hisparse_coordinator"),
 )
+PARTS = {"host_tier", "kv_events", "resets", "sessions", "states"}  # that a program can have
 SINCE = (0, 5, 23)  # the release whose scheduler the program has
 
 
@@ -34,9 +33,9 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     if len(header.configs) > 1:
         raise NoProgram("the op-log has a pair, and a program has one scheduler")
     config: SglangConfig = target_for(header).decode(header.configs[0])
-    reasons = [one.no_program for one in config.capabilities if one.no_program]
-    if config.tree == SWA_TREE or reasons:
-        raise NoProgram([NOT_LIKE_IT, *reasons][-1])
+    parts = {type(one).__module__.rpartition(".")[2] for one in config.capabilities} - PARTS
+    if config.tree == SWA_TREE or parts:
+        raise NoProgram(f"a program has UnifiedRadixCache in Python, without {', '.join(sorted(parts)) or SWA_TREE}")
     if release.version < SINCE:
         raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
     driver = driver_for(log)
@@ -51,7 +50,6 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     if system.port.faults.fired:
         raise NoProgram("a fault fired in the op-log, and a program has none")
     bug, calls = bug_of(failure), recorder.calls
-    misplaced = _misplaced(system.port.requests.live.values()) if READ in bug else {}
     if RESET in bug:
         [call for call in calls if call["name"] == RESET][-1]["must"] = True
     constants = {
@@ -60,7 +58,7 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
         "COMPUTED": COMPUTED in bug,
         "CACHED": CACHED in bug,
         "HAS_EVENTS": EVENTS in bug,
-        "ANSWERS": {**recorder.answers, **misplaced},
+        "ANSWERS": recorder.answers,
         "BUG": bug,
         "TOKENS": TOKENS in bug,
         "HAS_UNCACHED": any(call.get("uncached") for call in calls),
@@ -124,17 +122,6 @@ def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
         "args": [int(request.rid), list(tokens), request.sampling_params.max_new_tokens],
         **{name: value for name, value in further.items() if value is not None},
     }
-
-
-def _misplaced(requests: Iterable[SglangRequest]) -> Mapping[str, list[int]]:
-    """By name, the answer of the model to each request of which the client got a token of another position."""
-    answers = {}
-    for request in requests:
-        prompt_len, got = len(request.req.origin_input_ids), list(request.req.output_ids)
-        answer = [token for position, token in sorted(request.next_tokens.items()) if position >= prompt_len]
-        if got != answer[: len(got)]:
-            answers[f"request-{request.id:04d}"] = answer
-    return answers
 
 
 def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> Mapping[str, Any]:

@@ -175,7 +175,6 @@ def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
         "COPIES": name == OFFLOADING,
         "DRAFT_LEN": config.drafts.count,
         "DRAFTER": config.drafts.method(config),
-        "HAS_WINDOWS": bool(config.windows),
         "HAS_STATES": config.states.is_on,
         "HAS_HASHES": config.prefix_caching or bool(config.store.external_len),
     }
@@ -183,7 +182,7 @@ def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
 
 def _values(settings: Any, names: Sequence[str]) -> dict[str, Any]:
     values = {name: deepcopy(getattr(settings, name, None)) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: value for name, value in values.items() if value or value is False}
 
 
 RETENTION = "prefix_cache_retention_interval"

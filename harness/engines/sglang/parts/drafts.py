@@ -20,7 +20,7 @@ import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, name_of
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, SglangCapability, SglangEngine, SglangPart, Terms
+from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, slots_of
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.pools import SglangMemory
@@ -45,7 +45,6 @@ class Drafts(SglangCapability, frozen=True):
     needs = (Needs("draft_len", {**off(Side), "mixed_batches": (False,)}),)
     server_need = "drafts"
     ops = (name_of(Accept),)
-    no_program = NOT_LIKE_IT
 
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:

@@ -48,7 +48,6 @@ class RankGroup(SglangCapability, frozen=True):
 
     needs = (Needs("ranks", off(RustCore)),)  # its ids are of the whole process
     server_need = "ranks"
-    no_program = "a program has one rank"
 
     def terms(self, config: Any) -> Terms:
         assert self.ranks is not None, "asked only if there are several"

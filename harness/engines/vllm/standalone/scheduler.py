@@ -51,6 +51,7 @@ from swarden.harness.engines.vllm.standalone.worker import (
     DRAFT_LEN,
     GROUPS,
     IN_BACKGROUND,
+    READS,
     SAVES,
     Copier,
     Entry,
@@ -71,7 +72,7 @@ RUNNER_V2 = ""  # VLLM_USE_V2_MODEL_RUNNER
 CONNECTOR: dict[str, Any] = {}  # of KVTransferConfig
 EXTERNAL_LEN = 0  # so many tokens of each prompt are in the store of the connector
 DRAFTER = ""
-IS_TEST = LOADS = COPIES = HAS_WINDOWS = HAS_STATES = HAS_HASHES = HAS_PAUSE = HAS_STREAMS = HAS_EVENTS = False
+IS_TEST = LOADS = COPIES = HAS_STATES = HAS_PAUSE = HAS_HASHES = HAS_STREAMS = HAS_EVENTS = False
 WAITS_FOR_EMPTY = False
 MAX_STEPS = 200
 
@@ -157,9 +158,8 @@ def spec(window: int | None, size: int) -> Any:
         if window == 0:
             mode = {"mamba_cache_mode": CACHE["mamba_cache_mode"], "num_speculative_blocks": DRAFT_LEN}
             return MambaSpec(block_size=size, shapes=((1,),), dtypes=(torch.float32,), **mode)
-    if HAS_WINDOWS:
-        if window is not None:
-            return SlidingWindowSpec(**layer, sliding_window=window)
+    if window is not None:
+        return SlidingWindowSpec(**layer, sliding_window=window)
     return FullAttentionSpec(**layer)
 
 
@@ -349,9 +349,8 @@ class Engine:
         output, entries, report = self.batches.pop(0)
         for copy in getattr(output, "kv_cache_block_copies", None) or ():
             self.runner.memory.copy(copy.src_block_id, copy.dst_block_id)
-        if HAS_STATES:
-            if not DRAFT_LEN:
-                self.runner.move_states(entries)
+        if READS and HAS_STATES and not DRAFT_LEN:
+            self.runner.move_states(entries)
         if COPIES:
             self.copier.computed += 1
             self.copier.make()

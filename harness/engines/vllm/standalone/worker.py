@@ -124,10 +124,9 @@ class Runner:
         return entries
 
     def move_states(self, entries: Sequence[Entry]) -> None:
-        if READS:
-            for entry in entries:
-                start = self.ends[entry.request_id] if entry.start is None else entry.start
-                self.memory.read(entry, start, self.tokens[entry.request_id], moved=True)
+        for entry in entries:
+            start = self.ends[entry.request_id] if entry.start is None else entry.start
+            self.memory.read(entry, start, self.tokens[entry.request_id], moved=True)
 
     def compute(self, entry: Entry) -> list[int]:
         """The tokens that are sampled for an entry of a batch."""
