@@ -23,7 +23,7 @@ def repro(
         str | None, typer.Option(help="NAME==VERSION on which it fails; the newest that is installed by default")
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="run the program in a process of its own")] = False,
-    on: Annotated[str | None, typer.Option(help="with --run: NAME==VERSION, if it is another release")] = None,
+    on: Annotated[str | None, typer.Option(help="run it on NAME==VERSION, another release")] = None,
     upstream: Annotated[
         Path | None, typer.Option(metavar="DIR", help="run the program in a checkout of the engine")
     ] = None,
@@ -34,7 +34,7 @@ def repro(
     A program exits with 1 if it shows the bug and with 0 if it does not; so do --run and --upstream.
     """
     server.publish()
-    _check(form, out, run=run, needs_run=on is not None)
+    _check(form, out, run=run or on is not None)
     found = find(finding, engine, needs_release=form is not Form.ISSUE)
     if found.bug is None:
         shown(found)
@@ -48,18 +48,16 @@ def repro(
     if upstream_ran is not None:
         ERR.print(f"{upstream_ran.how}: {upstream_ran.line}", markup=False, soft_wrap=True)
         raise typer.Exit(code_of(upstream_ran))
-    if run:
+    if run or on is not None:
         ran = run_program(text, on or ([found.engine] if found.bug is None else engines_to_run(found))[0])
         ERR.print(ran.text, markup=False, soft_wrap=True)
         raise typer.Exit(code_of(ran))
 
 
-def _check(form: Form, out: Path | None, *, run: bool, needs_run: bool) -> None:
+def _check(form: Form, out: Path | None, *, run: bool) -> None:
     """Raises UsageError for options that do not go together."""
     if out is not None and (out.exists() or out.is_symlink()):
         raise UsageError(f"--out: {out} exists; name a new file")
-    if needs_run and not run:
-        raise UsageError("--on: is for a run; add --run")
     if run and form is not Form.SCRIPT:
         raise UsageError(f"--run: {form} does not run here; write it --as script")
 

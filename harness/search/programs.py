@@ -127,8 +127,10 @@ def written_of(found: Found, form: Form, main: str = "not checked") -> str:
     """
     programs = found.target.programs()
     if form is Form.ISSUE:
-        is_run = found.bug is None or "==" in found.engine  # else no release of it is installed
-        own = _program_of_issue(found, [Form(one) for one in (SCRIPT, HTTP) if one in programs and is_run])
+        own, is_run = "", found.bug is None or "==" in found.engine  # else no release of it is installed
+        for one in [one for one in (Form.SCRIPT, Form.HTTP) if one in programs and is_run]:
+            with suppress(NoProgram):
+                own = _program(found, one)
         return issue(found.bug, found.target, own, main) if found.bug is not None else _issue_of_log(found, own)
     if form in programs:
         return _program(found, form)
@@ -161,29 +163,16 @@ def ended_here(program: str, target: Target, fix: str = "") -> Ran:
     with TemporaryDirectory(prefix="swarden-") as folder, TemporaryFile("w+") as printed:
         path = Path(folder, "program.py")
         path.write_text(program)
-        words = (printed, f"{target.name}=={target.version()}", str(path), fix)
-        process = get_context("fork").Process(target=_run_copied, args=words)
+        words = (f"{target.name}=={target.version()}", str(path), fix, printed)
+        process = get_context("fork").Process(target=run_inside, args=words)
         process.start()
         process.join()
         printed.seek(0)
         return Ran("ran here", process.exitcode or 0, _last_line(printed.read()))
 
 
-def _run_copied(printed: TextIO, engine: str, path: str, fix: str) -> None:
-    sys.stdout = sys.stderr = printed
-    run_inside(engine, path, fix)
-
-
 def _last_line(printed: str) -> str:
     return ([line for line in printed.strip().splitlines() if not line.startswith(REPLACED)] or [""])[-1]
-
-
-def _program_of_issue(found: Found, forms: list[Form]) -> str:
-    """The program in the first of these forms that this finding has; empty if it has none."""
-    for form in forms:
-        with suppress(NoProgram):
-            return _program(found, form)
-    return ""
 
 
 def _issue_of_log(found: Found, program: str) -> str:
@@ -238,9 +227,11 @@ def run_program(program: str, engine: str) -> Ran:
     return Ran(how, done.returncode, line)
 
 
-def run_inside(engine: str, path: str, fix: str) -> None:
+def run_inside(engine: str, path: str, fix: str, printed: TextIO | None = None) -> None:
     """Run a program in this process, with the release of an engine and the stand-ins that it needs."""
     target = target_of(engine)
+    if printed is not None:
+        sys.stdout = sys.stderr = printed
     prepare(target)
     with fix_of(target, fix).planted() if fix else nullcontext():
         try:

@@ -41,10 +41,8 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     driver = driver_for(log)
     system: Any = driver.systems[0]
     scheduler = system.port.built.scheduler
-    settings, unset = (
-        _settings(scheduler, config, release),
-        [name for name, one in vars(scheduler).items() if one is None],
-    )
+    settings = _settings(scheduler, config, release)
+    unset = [name for name, one in vars(scheduler).items() if one is None]
     recorder = _Recorder(system)
     failure = failure_of(log, driver)
     if system.port.faults.fired:

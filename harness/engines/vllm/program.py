@@ -85,7 +85,6 @@ class _Recorder:
         record(scheduler, "finish_requests", lambda rids, _: {"name": "abort", "args": [[*rids]]})
         record(scheduler, "reset_prefix_cache", _reset)
         record(scheduler, "set_pause_state", lambda state: {"name": "pause" if state else "resume"})
-        record(device.memory, "clear", lambda: {"name": "sleep"})
         intercept(engine.faults, "fires", self._crossed)
         intercept(device.script, "next", self._proposed)
         intercept(engine.runner, "_output", self._computed)

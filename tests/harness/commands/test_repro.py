@@ -31,7 +31,7 @@ OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
         (["no-such.oplog", "--as", "script"], "no-such.oplog: cannot be read: No such file or directory"),
         ([OPLOG, "--as", "script"], "--as script: swarden has no such program; want pytest or issue"),
         ([OPLOG, "--as", "pytest", "-o", OPLOG], f"--out: {OPLOG} exists; name a new file"),
-        ([OPLOG, "--as", "pytest", "--on", "vllm"], "--on: is for a run; add --run"),
+        ([OPLOG, "--as", "pytest", "--on", "vllm"], "--run: pytest does not run here; write it --as script"),
         ([OPLOG, "--as", "issue", "--run"], "--run: issue does not run here; write it --as script"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

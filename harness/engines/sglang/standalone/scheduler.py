@@ -138,10 +138,6 @@ class Scheduler(scheduler.Scheduler):
         super()._add_request_to_queue(req, *args, **kwargs)
 
 
-def name_of(number: int) -> str:
-    return f"request-{number:04d}"
-
-
 class Engine:
     """The scheduler with its memory, and its clients."""
 
@@ -281,11 +277,11 @@ class Engine:
     def generate(self, number: int, input_ids: list[int], max_new_tokens: int, **further: Any) -> None:
         """The further arguments are those of the request, `stop`, and the `session` with its `offset`."""
         stop, session, offset = (further.pop(name, None) for name in ("stop", "session", "offset"))
-        uncached = further.pop("uncached", False)
+        uncached, rid = further.pop("uncached", False), f"request-{number:04d}"
         params = SamplingParams(max_new_tokens=max_new_tokens, stop_token_ids=stop, temperature=0.0)
         params.normalize(None)
         message = Missing(
-            rid=name_of(number),
+            rid=rid,
             input_ids=array("q", input_ids),
             sampling_params=params,
             session_params=Missing(id=str(session), offset=offset) if session is not None else None,
@@ -296,7 +292,7 @@ class Engine:
         self.scheduler.handle_generate_request(message)
         if HAS_UNCACHED:
             for req in self.scheduler.waiting_queue:
-                if uncached and req.rid == name_of(number):
+                if uncached and req.rid == rid:
                     req.skip_radix_cache_insert = True  # as `Req` does with positional_embed_overrides
 
     def check_cached(self) -> None:
@@ -325,9 +321,10 @@ class Engine:
         assert reported <= held, f"the events report {reported} pages on the host, which has {held}"
 
     def abort(self, number: int) -> None:
+        rid = f"request-{number:04d}"
         if COMPUTED:
-            self.scheduler.aborted.add(name_of(number))
-        self.scheduler.abort_request(Missing(rid=name_of(number), abort_all=False))
+            self.scheduler.aborted.add(rid)
+        self.scheduler.abort_request(Missing(rid=rid, abort_all=False))
 
     def abort_all(self) -> None:
         self.scheduler.abort_request(Missing(rid="", abort_all=True))

@@ -12,6 +12,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig, Qwen3Config
 from transformers.generation.continuous_batching import input_outputs, offloading_manager
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
 
+from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.standalone import end
 
 MODEL: dict[str, Any] = {}
@@ -28,18 +29,10 @@ def test_finding() -> None:
     server.finish()
 
 
-class Stream:
-    """A stream or an event without a GPU: what is put on it is done at once."""
-
-    def nothing(self, *args: Any, **kwargs: Any) -> None: ...
-
-    record_event = wait_event = synchronize = record = nothing
-
-
 class TorchWithoutGPU:
+    Event = Silent  # on a stream without a GPU all is done at once
+
     def __getattr__(self, name: str) -> Any:
-        if name == "Event":
-            return lambda *args, **kwargs: Stream()
         return getattr(torch, name)
 
     def empty(self, *args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
@@ -53,7 +46,7 @@ class Server:
         if HAS_STREAMS:
             input_outputs.torch = offloading_manager.torch = TorchWithoutGPU()
         if IS_ASYNCHRONOUS:
-            input_outputs.create_device_stream = lambda device: Stream()
+            input_outputs.create_device_stream = lambda device: Silent()
             input_outputs.ContinuousBatchingAsyncIOs._supported_device_types = ("cpu",)
             for name in ("input_outputs", "model_runner", "offloading_manager", "continuous_api"):
                 module: Any = sys.modules[f"transformers.generation.continuous_batching.{name}"]

@@ -294,9 +294,6 @@ class Engine:
     def reset(self, running: bool = False, connector: bool = False) -> None:
         self.scheduler.reset_prefix_cache(running, connector)
 
-    def sleep(self) -> None:
-        self.runner.memory.kv.clear()  # as level 1
-
     def step(self, count: int) -> None:
         """As EngineCore.step, or step_with_batch_queue with two batches."""
         for _ in range(count):
