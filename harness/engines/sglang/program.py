@@ -1,6 +1,6 @@
 """A failing run of SGLang as a program: the settings of its scheduler, and the calls that it got."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from swarden.harness.core.registry import target_for
 from swarden.harness.engines.sglang.boot import NATIVE_COPIES, SglangRelease
 from swarden.harness.engines.sglang.config import SWA_TREE, SglangConfig
 from swarden.harness.engines.sglang.options import switches_of, wanted_args
+from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
 from swarden.harness.kit.part import merged
-from swarden.harness.kit.symptoms import CACHED, COMPUTED, EVENTS, RESET, TOKENS, bug_of, driver_for, failure_of
+from swarden.harness.kit.symptoms import CACHED, COMPUTED, EVENTS, READ, RESET, TOKENS, bug_of, driver_for, failure_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 NOT_SET = (  # read where the adapter is not: by handle_generate_request, in the event loop, and with fixes
@@ -48,6 +49,7 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     if system.port.faults.fired:
         raise NoProgram("a fault fired in the op-log, and a program has none")
     bug, calls = bug_of(failure), recorder.calls
+    misplaced = _misplaced(system.port.requests.live.values()) if READ in bug else {}
     if RESET in bug:
         [call for call in calls if call["name"] == RESET][-1]["must"] = True
     constants = {
@@ -56,7 +58,7 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
         "COMPUTED": COMPUTED in bug,
         "CACHED": CACHED in bug,
         "HAS_EVENTS": EVENTS in bug,
-        "ANSWERS": recorder.answers,
+        "ANSWERS": {**recorder.answers, **misplaced},
         "BUG": bug,
         "TOKENS": TOKENS in bug,
         "HAS_UNCACHED": any(call.get("uncached") for call in calls),
@@ -99,7 +101,7 @@ class _Recorder:
 
 
 def _aborted(sent: Any) -> Call:
-    return {"name": "abort_all"} if sent.abort_all else {"name": "abort", "args": [int(sent.rid)]}
+    return {"name": "abort", "args": [] if sent.abort_all else [int(sent.rid)]}
 
 
 def _of_session(call: Call, sent: Any) -> Call:
@@ -120,6 +122,17 @@ def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
         "args": [int(request.rid), list(tokens), request.sampling_params.max_new_tokens],
         **{name: value for name, value in further.items() if value is not None},
     }
+
+
+def _misplaced(requests: Iterable[SglangRequest]) -> Mapping[str, list[int]]:
+    """By name, the answer of the model to each request of which the client got a token of another position."""
+    answers = {}
+    for request in requests:
+        prompt_len, got = len(request.req.origin_input_ids), list(request.req.output_ids)
+        answer = [token for position, token in sorted(request.next_tokens.items()) if position >= prompt_len]
+        if got != answer[: len(got)]:
+            answers[f"request-{request.id:04d}"] = answer
+    return answers
 
 
 def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> Mapping[str, Any]:

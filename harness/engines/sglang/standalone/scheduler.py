@@ -320,14 +320,12 @@ class Engine:
         reported = len(self.on_host)
         assert reported <= held, f"the events report {reported} pages on the host, which has {held}"
 
-    def abort(self, number: int) -> None:
-        rid = f"request-{number:04d}"
+    def abort(self, number: int | None = None) -> None:
+        """Abort a request, or all."""
+        rid = "" if number is None else f"request-{number:04d}"
         if COMPUTED:
             self.scheduler.aborted.add(rid)
-        self.scheduler.abort_request(Missing(rid=rid, abort_all=False))
-
-    def abort_all(self) -> None:
-        self.scheduler.abort_request(Missing(rid="", abort_all=True))
+        self.scheduler.abort_request(Missing(rid=rid, abort_all=number is None))
 
     def open_session(self, session: str, timeout: float | None = None) -> None:
         self.sessions.open(Missing(session_id=session, capacity_of_str_len=0, streaming=True, timeout=timeout))
@@ -367,7 +365,7 @@ class Engine:
         assert not names, f"after {MAX_STEPS} more iterations {names} are unfinished; free are {free}"
         if TOKENS:
             for rid, req in self.scheduler.requests.items():
-                self.take(rid, list(req.output_ids))
+                take(rid, list(req.output_ids))
         for session in list(self.sessions.sessions):
             self.close_session(session)
         self.step(9)
@@ -378,9 +376,11 @@ class Engine:
             lost = self.tokens[name] - pool.available_size()
             assert not lost, f"all requests have ended, and {lost} {name}tokens are not free"
 
-    def take(self, rid: str, got: list[int]) -> None:
-        wanted = [answer(rid, place) for place in range(len(got))]
-        assert got == wanted, f"the client of {rid} gets the tokens {got}, and the model has answered {wanted}"
+
+def take(rid: str, got: list[int]) -> None:
+    """The tokens of an answer are those of the model."""
+    wanted = [answer(rid, place) for place in range(len(got))]
+    assert got == wanted, f"the client of {rid} gets the tokens {got}, and the model has answered {wanted}"
 
 
 class States:
