@@ -34,7 +34,10 @@ def repro(
     A program exits with 1 if it shows the bug and with 0 if it does not; so do --run and --upstream.
     """
     server.publish()
-    _check(form, out, run=run or on is not None)
+    if out is not None and (out.exists() or out.is_symlink()):
+        raise UsageError(f"--out: {out} exists; name a new file")
+    if (run or on is not None) and form is not Form.SCRIPT:
+        raise UsageError(f"--run: {form} does not run here; write it --as script")
     found = find(finding, engine, needs_release=form is not Form.ISSUE)
     if found.bug is None:
         shown(found)
@@ -50,16 +53,8 @@ def repro(
         raise typer.Exit(code_of(upstream_ran))
     if run or on is not None:
         ran = run_program(text, on or ([found.engine] if found.bug is None else engines_to_run(found))[0])
-        ERR.print(ran.text, markup=False, soft_wrap=True)
+        ERR.print(f"{ran.how}: exit code {ran.code}, {ran.line or 'no output'}", markup=False, soft_wrap=True)
         raise typer.Exit(code_of(ran))
-
-
-def _check(form: Form, out: Path | None, *, run: bool) -> None:
-    """Raises UsageError for options that do not go together."""
-    if out is not None and (out.exists() or out.is_symlink()):
-        raise UsageError(f"--out: {out} exists; name a new file")
-    if run and form is not Form.SCRIPT:
-        raise UsageError(f"--run: {form} does not run here; write it --as script")
 
 
 def run_upstream(found: Found, checkout: Path) -> Ran:

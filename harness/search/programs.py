@@ -75,10 +75,6 @@ class Ran(NamedTuple):
     def shows_bug(self) -> bool:
         return self.code == 1 and self.line.startswith(BUG)
 
-    @property
-    def text(self) -> str:
-        return f"{self.how}: exit code {self.code}, {self.line or 'no output'}"
-
 
 def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Found:
     """A known bug by its name, on the newest installed release that has it, or an op-log file.  Raises UsageError.

@@ -83,7 +83,7 @@ class _Recorder:
         record(core, "step" if core.batch_queue is None else "step_with_batch_queue", lambda: {"name": STEP})
         record(scheduler, "add_request", self._added)
         record(scheduler, "finish_requests", lambda rids, _: {"name": "abort", "args": [[*rids]]})
-        record(scheduler, "reset_prefix_cache", _reset)
+        record(scheduler, "reset_prefix_cache", lambda a=0, b=0: {"name": "reset", "args": [a, b][: a + 2 * b]})
         record(scheduler, "set_pause_state", lambda state: {"name": "pause" if state else "resume"})
         intercept(engine.faults, "fires", self._crossed)
         intercept(device.script, "next", self._proposed)
@@ -147,11 +147,6 @@ class _Recorder:
     def _fired(self, *faults: str) -> list[int]:
         """The numbers of the loads at which one of these faults fired."""
         return [number for fault in faults for number, fires in enumerate(self._crossings[fault], 1) if fires]
-
-
-def _reset(running: bool = False, connector: bool = False) -> Call:
-    named = {"running": running, "connector": connector}
-    return {"name": "reset", **{name: value for name, value in named.items() if value}}
 
 
 def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
