@@ -8,7 +8,7 @@ from pathlib import Path
 BUG: dict[str, str] = {}  # where it fails: functions, each with its exception ("": any)
 
 
-def end(test: Callable[[], None]) -> None:
+def run_script(test: Callable[[], None]) -> None:
     """Run the test; end with its exit code."""
     try:
         test()

@@ -30,7 +30,7 @@ import json
 import sys
 
 import torch
-from swarden.harness.kit.standalone import end
+from swarden.harness.kit.standalone import run_script
 
 VALUES: dict = {}  # of the case
 HAS_PARTS = IS_TEST = False
@@ -62,7 +62,7 @@ class Engine:
 
 if not IS_TEST:
     if __name__ == "__main__":
-        end(test_finding)
+        run_script(test_finding)
 """
 
 

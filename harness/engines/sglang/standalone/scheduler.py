@@ -48,7 +48,7 @@ from swarden.harness.engines.sglang.stand_ins import (
 )
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Missing, Silent
-from swarden.harness.kit.standalone import end
+from swarden.harness.kit.standalone import run_script
 
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, Any] = {}  # attributes that Scheduler.__init__ sets beside what it starts
@@ -440,4 +440,4 @@ if __name__ == "__main__":
     if IS_TEST:
         unittest.main()
     else:
-        end(TestFinding("test_finding").debug)
+        run_script(TestFinding("test_finding").debug)

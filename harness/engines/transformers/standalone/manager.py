@@ -13,7 +13,7 @@ from transformers.generation.continuous_batching import input_outputs, offloadin
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
 
 from swarden.harness.kit.stand_ins import Silent
-from swarden.harness.kit.standalone import end
+from swarden.harness.kit.standalone import run_script
 
 MODEL: dict[str, Any] = {}
 CONFIG: dict[str, Any] = {}
@@ -109,4 +109,4 @@ class Server:
 
 if not IS_TEST:
     if __name__ == "__main__":
-        end(test_finding)
+        run_script(test_finding)

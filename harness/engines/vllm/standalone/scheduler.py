@@ -60,7 +60,7 @@ from swarden.harness.engines.vllm.standalone.worker import (
     Runner,
     answer,
 )
-from swarden.harness.kit.standalone import end
+from swarden.harness.kit.standalone import run_script
 
 NUM_BLOCKS = 97  # with the null block
 MODEL: dict[str, Any] = {"max_model_len": 512}
@@ -418,4 +418,4 @@ class Engine:
 
 if not IS_TEST:
     if __name__ == "__main__":
-        end(test_finding)
+        run_script(test_finding)
