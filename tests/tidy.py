@@ -160,15 +160,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/core/process.py", "serve"): "an internal error ends the process, and is the data of its death",
     ("harness/core/process.py", "_next"): "a message that cannot be read is the death of its process, with the reason",
     ("engine_under_test/model/tokenizer_process.py", "answer"): "tokenizers raises a bare Exception for its errors",
-    ("harness/kit/standalone.py", "end"): "a program ends with 2 for all that is not its bug",
-    **{
-        (f"harness/engines/{source}.py", function): "an exception may be the bug of a program"
-        for source, function in (
-            ("sglang/standalone/scheduler", "test_finding"),
-            ("vllm/standalone/scheduler", "test_finding"),
-            ("transformers/standalone/manager", "test_finding"),
-        )
-    },
+    ("harness/kit/standalone.py", "run_script"): "a program ends with 2 for all that is not its bug",
     ("harness/cli.py", "run"): "the outermost handler: an internal error has its own exit code",
     ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",
     ("harness/core/imports.py", "importing"): "the code of another package can raise anything",

@@ -7,7 +7,6 @@ import typer
 
 from swarden.harness.commands import servers
 from swarden.harness.commands.console import ERR, OUT
-from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.releases import CHECKOUT
@@ -23,15 +22,8 @@ def repro(
     engine: Annotated[
         str | None, typer.Option(help="NAME==VERSION on which it fails; the newest that is installed by default")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="another value of a setting, in JSON; the bug must still show"
-        ),
-    ] = None,
     run: Annotated[bool, typer.Option("--run", help="run the program in a process of its own")] = False,
-    on: Annotated[str | None, typer.Option(help="with --run: NAME==VERSION, if it is another release")] = None,
-    with_fix: Annotated[bool, typer.Option("--with-fix", help="with --run: with the bug's fix")] = False,
+    on: Annotated[str | None, typer.Option(help="run it on NAME==VERSION, another release")] = None,
     upstream: Annotated[
         Path | None, typer.Option(metavar="DIR", help="run the program in a checkout of the engine")
     ] = None,
@@ -42,16 +34,15 @@ def repro(
     A program exits with 1 if it shows the bug and with 0 if it does not; so do --run and --upstream.
     """
     server.publish()
-    _check(form, out, run=run, needs_run=on is not None or with_fix)
+    if out is not None and (out.exists() or out.is_symlink()):
+        raise UsageError(f"--out: {out} exists; name a new file")
+    if (run or on is not None) and form is not Form.SCRIPT:
+        raise UsageError(f"--run: {form} does not run here; write it --as script")
     found = find(finding, engine, needs_release=form is not Form.ISSUE)
-    found = found._replace(settings=settings_of(settings or [], [found.engine]))
-    if found.bug is None or found.settings:
+    if found.bug is None:
         shown(found)
-    if with_fix and found.bug is None:
-        raise UsageError(f"--with-fix: {finding} is no known bug; name one")
     upstream_ran = run_upstream(found, upstream) if upstream is not None else None
-    written = written_of(found, form, upstream_ran.how if upstream_ran is not None else "not checked")
-    text = written.text
+    text = written_of(found, form, upstream_ran.how if upstream_ran is not None else "not checked")
     if out is None:
         OUT.print(text, markup=False, highlight=False, end="", soft_wrap=True)
     else:
@@ -60,32 +51,21 @@ def repro(
     if upstream_ran is not None:
         ERR.print(f"{upstream_ran.how}: {upstream_ran.line}", markup=False, soft_wrap=True)
         raise typer.Exit(code_of(upstream_ran))
-    if run:
-        engines = [found.engine] if with_fix or found.bug is None else engines_to_run(found)
-        ran = run_program(written, on or engines[0], found.name if with_fix else "")
-        ERR.print(ran.text, markup=False, soft_wrap=True)
+    if run or on is not None:
+        ran = run_program(text, on or ([found.engine] if found.bug is None else engines_to_run(found))[0])
+        ERR.print(f"{ran.how}: exit code {ran.code}, {ran.line or 'no output'}", markup=False, soft_wrap=True)
         raise typer.Exit(code_of(ran))
-
-
-def _check(form: Form, out: Path | None, *, run: bool, needs_run: bool) -> None:
-    """Raises UsageError for options that do not go together."""
-    if out is not None and (out.exists() or out.is_symlink()):
-        raise UsageError(f"--out: {out} exists; name a new file")
-    if needs_run and not run:
-        raise UsageError("--on, --with-fix: are for a run; add --run")
-    if run and form not in (Form.SCRIPT, Form.PYTEST):
-        raise UsageError(f"--run: {form} does not run here; write it --as script")
 
 
 def run_upstream(found: Found, checkout: Path) -> Ran:
     """Run the script of a finding in a checkout of its engine; the text says the commit, and how it ended."""
-    written, releases = written_of(found, Form.SCRIPT), found.target.releases
+    program, releases = written_of(found, Form.SCRIPT), found.target.releases
     if releases is None:
         raise UsageError(f"--upstream: {found.engine} is no release of a package; name a finding of one")
     version = f"{CHECKOUT}-upstream"
     with links() as folder:
         releases.link(version, checkout, folder, option="--upstream")
-        ran = run_program(written, f"{found.target.name}=={version}")
+        ran = run_program(program, f"{found.target.name}=={version}")
     ends = "fails" if ran.shows_bug else "passes" if ran.code == 0 else "cannot run it"
     return ran._replace(how=f"at {git(checkout, 'rev-parse', '--short=12', 'HEAD')} {ends}")
 

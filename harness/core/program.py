@@ -14,13 +14,11 @@ class NoProgram(UsageError):
 
 
 class Program(NamedTuple):
-    """A typed module beside the target, the values of its constants, and the `calls` in its function `run`.
+    """A typed module beside the target, the values of its constants, and the `calls` of its case.
 
-    All are plain data, which the program has as literals.  A call has its `name` and its arguments.  A program that
-    `carries_stand_ins` has its own stand-ins for packages that are not installed.
+    All are plain data, which the program has as literals.  A call has its `name`, its `args`, and more by name.
     """
 
     source: Path
     constants: Mapping[str, Any]
     calls: Sequence[Mapping[str, Any]] = ()
-    carries_stand_ins: bool = False

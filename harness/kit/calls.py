@@ -12,7 +12,7 @@ STEP = "step"
 
 
 class Calls:
-    """Calls as plain data, each with its `name`; a call within another recorded call is not recorded."""
+    """Calls as plain data, each with its `name` and its `args`; a call within another recorded call is not recorded."""
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
@@ -24,11 +24,11 @@ class Calls:
 
     @property
     def in_order(self) -> list[Call]:
-        """All calls; successive steps are one with their `count`."""
+        """All calls; successive steps are one with their number."""
         calls = list[Call]()
         for call, same in groupby(self._calls):
             count = len(list(same))
-            calls += [call | {"count": count}] if call["name"] == STEP else [call] * count
+            calls += [call | {"args": [count]}] if call["name"] == STEP else [call] * count
         return calls
 
     def _called(self, noted: Callable[..., Call], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The symptoms that a program of a release can show of a failure."""
+"""The bug of a failure, as a program of a release tells it from others: the functions that fail with it."""
 
 from collections.abc import Mapping
 
@@ -9,11 +9,11 @@ from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 
-READ, TOKENS, UNFINISHED, MEMORY, RESET = "read", "tokens", "unfinished", "memory", "reset"
-EVENTS, CACHED, COMPUTED = "events", "cached", "computed"
+READ, TOKENS, FINISH, RESET = "read", "take", "finish", "reset"  # the checks of programs are these functions
+EVENTS, CACHED, COMPUTED = "check_events", "check_cached", "run_batch"
 # By name: a driver's error, laws and contracts.  Of the others, what is read or answered is a symptom.
 OF_LAWS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("stuck", "work_makes_progress", "drained_engine_is_empty"), (UNFINISHED, MEMORY)),
+    **dict.fromkeys(("stuck", "work_makes_progress", "drained_engine_is_empty"), (FINISH,)),
     "idle_engine_can_be_reset": (RESET,),
     "aborted_prompts_are_not_computed": (COMPUTED,),
     "router_view_matches_cache": (EVENTS,),
@@ -39,19 +39,15 @@ def failure_of(log: OpLog, driver: Driver) -> Failure:
     return driver.failure
 
 
-def exception_of(failure: Failure) -> list[str]:
-    """The class of the exception that the release has raised, and its innermost function; [] if it has raised none."""
-    if failure.error is None or not failure.frames:
-        return []
-    return [type(failure.error).__name__, failure.frames[-1].split()[1]]
+def bug_of(failure: Failure) -> dict[str, str]:
+    """The functions that fail, each with its exception: the innermost one of the release, or checks of the program.
 
-
-def symptoms_of(failure: Failure) -> list[str]:
-    """Those of a failure that is no exception; raises NoProgram if there are none."""
-    if exception_of(failure):
-        return []
+    Raises NoProgram if a program has no check for the failure.
+    """
+    if failure.error is not None and failure.frames:
+        return {failure.frames[-1].split()[1]: type(failure.error).__name__}
     names = [fingerprint.partition("/")[0] for fingerprint in failure.fingerprints]
-    symptoms = [symptom for name in names for symptom in OF_LAWS.get(name, (READ, TOKENS))]
-    if not symptoms:
+    checks = [check for name in names for check in OF_LAWS.get(name, (READ, TOKENS))]
+    if not checks:
         raise NoProgram(f"no program looks at {failure.fingerprint}; write it --as issue")
-    return [*dict.fromkeys(symptoms)]
+    return dict.fromkeys(checks, "AssertionError")

@@ -5,12 +5,12 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
+from contextlib import nullcontext, suppress
 from enum import StrEnum
-from io import StringIO
+from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import NamedTuple, TextIO
 
 from swarden.harness.core.admission import check_version, load_log
 from swarden.harness.core.changes import fix_of
@@ -64,13 +64,6 @@ class Found(NamedTuple):
         return log.with_header(configs=encoded)
 
 
-class Written(NamedTuple):
-    """The text of a program or an issue, and whether it runs without the stand-ins of swarden."""
-
-    text: str
-    carries_stand_ins: bool = False
-
-
 class Ran(NamedTuple):
     """A program that was run: on which release, with which packages replaced, and its exit code and last line."""
 
@@ -81,10 +74,6 @@ class Ran(NamedTuple):
     @property
     def shows_bug(self) -> bool:
         return self.code == 1 and self.line.startswith(BUG)
-
-    @property
-    def text(self) -> str:
-        return f"{self.how}: exit code {self.code}, {self.line or 'no output'}"
 
 
 def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Found:
@@ -118,83 +107,68 @@ def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Fou
 
 
 def shown(found: Found) -> tuple[str, Sequence[StoryLine]]:
-    """The failure of an op-log, and its story.
-
-    Raises UsageError if the op-log does not fail, or not as the known bug that it is to show.
-    """
+    """The failure of an op-log, and its story; raises UsageError if the op-log does not fail."""
     replays, story = replayed(found.load(), None, 1)
     if replays.verdict is Verdict.FIXED:
-        remedy = "want other values with --set" if found.settings else "name a release on which it does with --engine"
-        raise UsageError(f"{found.path}: does not fail on {found.engine}; {remedy}")
-    fingerprint, *_ = replays.fingerprints
-    if found.bug is not None and not found.bug.is_called(replays.fingerprints):
-        remedy = "other values with --set" if found.settings else "another release with --engine"
-        raise UsageError(f"{found.name}: fails with {fingerprint} on {found.engine}, not as the bug; want {remedy}")
-    return fingerprint, story
+        raise UsageError(
+            f"{found.path}: does not fail on {found.engine}; name a release on which it does with --engine"
+        )
+    return replays.fingerprints[0], story
 
 
-def written_of(found: Found, form: Form, main: str = "not checked") -> Written:
-    """The program or the issue; raises UsageError if this finding cannot be one.
+def written_of(found: Found, form: Form, main: str = "not checked") -> str:
+    """The text of the program, the test or the issue; raises UsageError if this finding cannot be one.
 
     An issue says that the engine's `main` is so.
     """
     programs = found.target.programs()
     if form is Form.ISSUE:
-        is_run = found.bug is None or "==" in found.engine  # else no release of it is installed
-        own = _program_of_issue(found, [Form(one) for one in (SCRIPT, HTTP) if one in programs and is_run])
-        text = issue(found.bug, found.target, own, main) if found.bug is not None else _issue_of_log(found, own)
-        return Written(text)
+        own, is_run = "", found.bug is None or "==" in found.engine  # else no release of it is installed
+        for one in [one for one in (Form.SCRIPT, Form.HTTP) if one in programs and is_run]:
+            with suppress(NoProgram):
+                own = _program(found, one)
+        return issue(found.bug, found.target, own, main) if found.bug is not None else _issue_of_log(found, own)
     if form in programs:
         return _program(found, form)
     if form is Form.PYTEST and not programs:
-        return Written(test_text(found.load(), found.name, found.name))
+        return test_text(found.load(), found.name, found.name)
     forms = ", ".join(programs) or PYTEST
     raise UsageError(f"--as {form}: {found.target.name} has no such program; want {forms} or {ISSUE}")
 
 
-def _program(found: Found, form: Form) -> Written:
+def _program(found: Found, form: Form) -> str:
+    """Raises NoProgram unless the program shows the bug, and with its fix ends without it."""
     log = found.load()
     program = found.target.programs()[form](log)
     title = found.bug.title if found.bug is not None else log.header.expected or found.name
-    written = Written(program_text(program, title, found.engine), program.carries_stand_ins)
-    if form in (Form.SCRIPT, Form.PYTEST):
-        _check(found, written)
-    return written
-
-
-def _check(found: Found, program: Written) -> None:
-    """Raises NoProgram unless a program shows the bug, and with its fix ends without it."""
-    ended = ended_here(program, found.target)
+    text = program_text(program, title, found.engine)
+    if form is Form.HTTP:
+        return text
+    ended = ended_here(text, found.target)
     if not ended.shows_bug:
         raise NoProgram(f"its program does not show it ({ended.line}); write it --as issue")
     if found.bug is not None and found.bug.patch_for(found.target.version()) is not None:
-        fixed = ended_here(program, found.target, found.name)
+        fixed = ended_here(text, found.target, found.name)
         if fixed.code:
             raise NoProgram(f"its program does not pass with the fix ({fixed.line}); write it --as issue")
+    return program_text(program, title, found.engine, is_test=True) if form is Form.PYTEST else text
 
 
-def ended_here(program: Written, target: Target, fix: str = "") -> Ran:
-    """Run a program in this process, which has the release; with stand-ins of its own in another one."""
-    if program.carries_stand_ins:
-        return run_program(program, f"{target.name}=={target.version()}", fix)
-    with TemporaryDirectory(prefix="swarden-") as folder, redirect_stdout(StringIO()) as printed:
+def ended_here(program: str, target: Target, fix: str = "") -> Ran:
+    """Run a program in a copy of this process, which has the release, so that nothing that it replaces stays."""
+    with TemporaryDirectory(prefix="swarden-") as folder, TemporaryFile("w+") as printed:
         path = Path(folder, "program.py")
-        path.write_text(program.text)
-        with redirect_stderr(printed), fix_of(target, fix).planted() if fix else nullcontext():
-            try:
-                runpy.run_path(str(path), run_name="__main__")
-                code = 0
-            except SystemExit as end:
-                code = int(str(end.code or 0))
-    return Ran("ran here", code, (printed.getvalue().splitlines() or [""])[-1])
+        path.write_text(program)
+        words = (f"{target.name}=={target.version()}", str(path), fix, printed)
+        process = get_context("fork").Process(target=run_inside, args=words)
+        process.start()
+        process.join()
+        printed.seek(0)
+        return Ran("ran here", process.exitcode or 0, _last_line(printed.read()))
 
 
-def _program_of_issue(found: Found, forms: list[Form]) -> str:
-    """The program in the first of these forms that this finding has; empty if it has none."""
-    for form in forms:
-        with suppress(NoProgram):
-            return _program(found, form).text
-    return ""
+def _last_line(printed: str) -> str:
+    return ([line for line in printed.strip().splitlines() if not line.startswith(REPLACED)] or [""])[-1]
 
 
 def _issue_of_log(found: Found, program: str) -> str:
@@ -217,8 +191,8 @@ def engines_to_run(found: Found) -> list[str]:
     return [*real, found.engine]
 
 
-def run_program(program: Written, engine: str, fix: str = "") -> Ran:
-    """Run a program in a process of its own; without swarden if it needs no fix, and no stand-in but its own."""
+def run_program(program: str, engine: str) -> Ran:
+    """Run a program in a process of its own; without swarden if it needs no stand-in."""
     target = target_of(engine)
     target.check_environment()
     releases = target.releases
@@ -226,11 +200,11 @@ def run_program(program: Written, engine: str, fix: str = "") -> Ran:
         raise UsageError(f"{engine}: is no release of a package; run the program with this Python")
     with TemporaryDirectory(prefix="swarden-") as folder:
         path = Path(folder, "program.py")
-        path.write_text(program.text)
-        is_plain = not fix and (not releases.stand_ins or program.carries_stand_ins)
-        folders = releases.folders_of(target.version())
-        variables = {"PYTHONPATH": os.pathsep.join(map(str, folders))} if is_plain else {}
-        command = [str(path)] if is_plain else ["-c", INSIDE, engine, str(path), fix]
+        path.write_text(program)
+        command, variables = ["-c", INSIDE, engine, str(path), ""], {}
+        if not releases.stand_ins:
+            folders = releases.folders_of(target.version())
+            command, variables = [str(path)], {"PYTHONPATH": os.pathsep.join(map(str, folders))}
         try:
             done = subprocess.run(
                 [sys.executable, *command],
@@ -242,24 +216,25 @@ def run_program(program: Written, engine: str, fix: str = "") -> Ran:
             )
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"{engine}: the program did not end in {MOST_SECONDS} s; run it by hand") from error
-    printed = done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr
-    lines = [line for line in printed.strip().splitlines() if not line.startswith(REPLACED)]
-    where = f"{target.name} {target.version()}{' with the fix' if fix else ''}"
+    line = _last_line(done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr)
+    where = f"{target.name} {target.version()}"
     replaced = sorted(line.removeprefix(REPLACED) for line in done.stderr.splitlines() if line.startswith(REPLACED))
     how = f"ran on {where} with these stand-ins: {replaced[0]}" if replaced else f"ran for real on {where}"
-    return Ran(how, done.returncode, lines[-1] if lines else "")
+    return Ran(how, done.returncode, line)
 
 
-def run_inside(engine: str, path: str, fix: str) -> None:
+def run_inside(engine: str, path: str, fix: str, printed: TextIO | None = None) -> None:
     """Run a program in this process, with the release of an engine and the stand-ins that it needs."""
     target = target_of(engine)
+    if printed is not None:
+        sys.stdout = sys.stderr = printed
     prepare(target)
     with fix_of(target, fix).planted() if fix else nullcontext():
         try:
             sys.argv = [path]
             runpy.run_path(path, run_name="__main__")
         finally:
-            absent = target.releases.stand_ins if target.releases is not None else ()
+            absent = (*target.releases.stand_ins, "triton") if target.releases is not None else ()
             modules = {name: sys.modules[name] for name in absent if name in sys.modules}
             used = sorted(name for name, module in modules.items() if getattr(module, "__file__", None) is None)
             if used:

@@ -2,13 +2,19 @@
 
 import re
 import subprocess
+import sys
+from contextlib import nullcontext
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from docs.make.pages import ROOT
+from swarden.harness.core.changes import fix_of
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
-from swarden.harness.search.programs import BUG, Form, Found, ended_here, find, run_program, written_of
+from swarden.harness.search.programs import BUG, Form, Found, ended_here, find, written_of
 from tests.engines.some_findings import op_logs_of
 from tests.engines.vllm.conftest import RELEASES
 from tests.harness.some_processes import swarden_process
@@ -61,30 +67,34 @@ RAISING = [(SGLANG, "preempted-turn-keeps-row"), ("vllm==0.33.0", "second-reset-
 
 @pytest.fixture(scope="session")
 def ran(in_process_of):
-    """The exit code and the last line of a program: of one with its own stand-ins in a process without swarden."""
-
-    def ran(program, engine, fix=""):
-        done = (
-            run_program(program, engine, fix)
-            if program.carries_stand_ins
-            else in_process_of(engine, ran_here, program, engine, fix)
-        )
-        return done.code, done.line
-
-    return ran
+    """The exit code and the last line of a program."""
+    return lambda program, engine, fix="": in_process_of(engine, ran_here, program, engine, fix)
 
 
 def ran_here(program, engine, fix):
     target_of(engine).prepare_process()
-    return ended_here(program, target_of(engine), fix)
+    _, code, line = ended_here(program, target_of(engine), fix)
+    return code, line
 
 
-def program_or_reason(found):
+def texts_or_reason(found):
+    """The program and the test of a finding, or the reason why it has none."""
     target_of(found.engine).prepare_process()
     try:
-        return written_of(found, Form.SCRIPT)
+        return [written_of(found, form) for form in (Form.SCRIPT, Form.PYTEST)]
     except NoProgram as reason:
         return str(reason)
+
+
+def tested_here(text, engine, fix):
+    """The exit code of pytest for a test."""
+    with TemporaryDirectory() as folder, fix_of(target_of(engine), fix).planted() if fix else nullcontext():
+        path = Path(folder, "test_finding.py")
+        path.write_text(text)
+        process = get_context("fork").Process(target=lambda: sys.exit(pytest.main(["-qq", str(path)])))
+        process.start()
+        process.join()
+        return process.exitcode
 
 
 @pytest.mark.parametrize(
@@ -95,18 +105,20 @@ def program_or_reason(found):
         *OF_VLLM,
     ],
 )
-def test_program_of_a_known_bug_shows_it_and_passes_with_its_fix(engine, found, in_process_of, ran):
+def test_program_and_test_of_a_known_bug_show_it_and_pass_with_its_fix(engine, found, in_process_of, ran):
     found = find(found, engine) if isinstance(found, str) else found
-    program = in_process_of(engine, program_or_reason, found)
-    if isinstance(program, str):
-        pytest.skip(program)
+    texts = in_process_of(engine, texts_or_reason, found)
+    if isinstance(texts, str):
+        pytest.skip(texts)
+    program, test = texts
 
     code, line = ran(program, engine)
 
     assert code == 1
     assert line.startswith(BUG)
-    assert "swarden" not in program.text
+    assert "swarden" not in program + test
     assert ran(program, engine, found.name) == (0, "no bug")
+    assert [in_process_of(engine, tested_here, test, engine, fix) for fix in ("", found.name)] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -130,17 +142,17 @@ def test_program_of_a_bug_that_is_fixed_since_passes_on_the_newest_release(name,
     assert ran(program, "vllm==0.33.0") == (0, "no bug")
 
 
-@pytest.mark.parametrize("symptom", ["Bug('unfinished', 'requests are unfinished')", "{error}('in another function')"])
+@pytest.mark.parametrize("symptom", ["AssertionError('requests are unfinished')", "{error}('in another function')"])
 @pytest.mark.parametrize(("engine", "name"), RAISING)
 def test_program_of_an_exception_is_not_run_to_its_end_with_another_symptom(engine, name, symptom, in_process_of, ran):
     """The other symptom is the same exception from another function, or what is seen at the end."""
     found = find(name, engine)
     program = in_process_of(engine, written_of, found, Form.SCRIPT)
     error = str(found.load().header.expected).partition("/")[0]
-    [call] = [line for line in program.text.splitlines() if line.strip() in ("run(engine)", "engine.loop(run(engine))")]
-    spoiled = program.text.replace(call, f"        raise {symptom.format(error=error)}")
+    start = "engine = Engine()\n"
+    spoiled = program.replace(start, f"{start}        raise {symptom.format(error=error)}\n")
 
-    code, line = ran(program._replace(text=spoiled), engine)
+    code, line = ran(spoiled, engine)
 
     assert code == 2
     assert "another symptom" in line

@@ -48,7 +48,7 @@ def program_of(log: OpLog) -> Program:
         "TOLERANCE": config.tolerance,
         "EMPTY_AT_REST": [name for name in api.dialect.metrics.at_rest if name],
     }
-    return Program(SOURCE, constants, carries_stand_ins=True)
+    return Program(SOURCE, constants)
 
 
 def _round(config: ServerConfig, begun: Round) -> dict[str, Any]:

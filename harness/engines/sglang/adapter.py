@@ -57,7 +57,8 @@ class SglangEngine(SglangFacts):
     def __init__(self, release: SglangRelease, config: SglangConfig) -> None:
         super().__init__(config.faults)
         self.release, self.config = release, config
-        release.code("Req").__hash__ = lambda req: int(req.rid)  # no address: a set of preempted ones is put back
+        # no address: a set of preempted ones is put back
+        release.code("Req").__hash__ = lambda req: int(req.rid.rpartition("-")[2])
         max_len = max_request_len(release, config)
         self.requests = SglangRequests(release, self.log.notice, max_len=max_len, have_priorities=config.has_priorities)
         self._forks = SglangForks(self.requests)

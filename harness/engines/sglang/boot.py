@@ -12,6 +12,7 @@ from swarden.harness.kit.lockstep import replace_threads
 from swarden.harness.kit.ranks import Ranks, replace_collectives
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, optional, parameters, quiet_import
 from swarden.harness.kit.stand_ins import replace_triton
+from swarden.harness.kit.streams import Devices
 
 # The classes and functions by module of sglang.srt.
 MODULES: Mapping[str, str] = {
@@ -97,9 +98,10 @@ STREAM_MODULES = (
 )
 HASH_MODULES = ("mem_cache.cpp_utils.native_hash",)
 PINNING_MODULES = ("managers.schedule_batch",)
+NATIVE_COPIES = "SGLANG_NATIVE_MOVE_KV_CACHE"  # without a GPU kernel
 NEEDS_NO_GPU = {
     "HF_HUB_OFFLINE": "1",
-    "SGLANG_NATIVE_MOVE_KV_CACHE": "1",
+    NATIVE_COPIES: "1",
     "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1",
     "SGLANG_IS_IN_CI": "0",
     "TRANSFORMERS_VERBOSITY": "error",
@@ -223,7 +225,7 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
         _mark_decisions(optional("sglang.srt.utils.rank_consensus_checker"))
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
-        stand_ins.replace_devices(_modules(STREAM_MODULES))
+        stand_ins.replace_devices(_modules(STREAM_MODULES), Devices)
         replace_threads(_modules(THREAD_MODULES))
         stand_ins.replace_hashes(_modules(HASH_MODULES))
         stand_ins.unpin_memory(_modules(PINNING_MODULES))

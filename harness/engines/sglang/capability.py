@@ -13,7 +13,6 @@ else:  # this module imports the parts
     SglangEngine = Any
 
 SECONDS_PER_STEP = 0.4  # on the clocks of a release
-NOT_LIKE_IT = "a program has UnifiedRadixCache in Python, without drafts, states and disaggregation"
 ONE_TREE: Mapping[str, Sequence[Any]] = {"tree": ("default", "unified")}  # not that of a window alone
 
 
@@ -99,13 +98,11 @@ class SglangPart(Part):
 class SglangCapability(Capability, frozen=True):
     """The hooks are called if it is enabled; by default nothing differs.
 
-    `tree` is the class of the prefix tree with it alone, `component` that of the tree, and `no_program` says why no
-    program has it.
+    `tree` is the class of the prefix tree with it alone, and `component` that of the tree.
     """
 
     tree: ClassVar[str] = ""
     component: ClassVar[str] = ""
-    no_program: ClassVar[str] = ""
 
     def terms(self, config: Any) -> Terms:
         return Terms()

@@ -8,32 +8,20 @@ from typing import Any
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
-from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT
+from swarden.harness.engines.sglang.boot import NATIVE_COPIES, SglangRelease
 from swarden.harness.engines.sglang.config import SWA_TREE, SglangConfig
 from swarden.harness.engines.sglang.options import switches_of, wanted_args
 from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
 from swarden.harness.kit.part import merged
-from swarden.harness.kit.symptoms import (
-    CACHED,
-    COMPUTED,
-    EVENTS,
-    READ,
-    TOKENS,
-    driver_for,
-    exception_of,
-    failure_of,
-    symptoms_of,
-)
-from swarden.harness.kit.symptoms import RESET as REFUSED_RESET
+from swarden.harness.kit.symptoms import CACHED, COMPUTED, EVENTS, READ, RESET, TOKENS, bug_of, driver_for, failure_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
-RESET = "reset"  # a call
 NOT_SET = (  # read where the adapter is not: by handle_generate_request, in the event loop, and with fixes
     *("tokenizer", "return_health_check_ipcs", "load_snapshot_writer", "enable_fpm", "decode_offload_manager"),
     *("dynamic_chunk_sizer", "draft_worker", "rust_server", "hisparse_coordinator"),
 )
+PARTS = {"host_tier", "kv_events", "resets", "sessions", "states"}  # that a program can have
 SINCE = (0, 5, 23)  # the release whose scheduler the program has
 
 
@@ -46,40 +34,36 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     if len(header.configs) > 1:
         raise NoProgram("the op-log has a pair, and a program has one scheduler")
     config: SglangConfig = target_for(header).decode(header.configs[0])
-    reasons = [one.no_program for one in config.capabilities if one.no_program]
-    if config.tree == SWA_TREE or reasons:
-        raise NoProgram([NOT_LIKE_IT, *reasons][-1])
+    parts = {type(one).__module__.rpartition(".")[2] for one in config.capabilities} - PARTS
+    if config.tree == SWA_TREE or parts:
+        raise NoProgram(f"a program has UnifiedRadixCache in Python, without {', '.join(sorted(parts)) or SWA_TREE}")
     if release.version < SINCE:
         raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
     driver = driver_for(log)
     system: Any = driver.systems[0]
     scheduler = system.port.built.scheduler
-    settings, unset = (
-        _settings(scheduler, config, release),
-        [name for name, one in vars(scheduler).items() if one is None],
-    )
+    settings = _settings(scheduler, config, release)
+    unset = [name for name, one in vars(scheduler).items() if one is None]
     recorder = _Recorder(system)
     failure = failure_of(log, driver)
     if system.port.faults.fired:
         raise NoProgram("a fault fired in the op-log, and a program has none")
-    error, symptoms, calls = exception_of(failure), symptoms_of(failure), recorder.calls
-    misplaced = _misplaced(system.port.requests.live.values()) if READ in symptoms else {}
-    if REFUSED_RESET in symptoms:
+    bug, calls = bug_of(failure), recorder.calls
+    misplaced = _misplaced(system.port.requests.live.values()) if READ in bug else {}
+    if RESET in bug:
         [call for call in calls if call["name"] == RESET][-1]["must"] = True
     constants = {
         **settings,
         "NOT_SET": sorted({*NOT_SET, *scheduler.swarden_missing, *unset}),
-        "COMPUTED": COMPUTED in symptoms,
-        "CACHED": CACHED in symptoms,
-        "HAS_EVENTS": EVENTS in symptoms,
+        "COMPUTED": COMPUTED in bug,
+        "CACHED": CACHED in bug,
+        "HAS_EVENTS": EVENTS in bug,
         "ANSWERS": {**recorder.answers, **misplaced},
-        "ERROR": error,
-        "SYMPTOMS": symptoms,
-        "TOKENS": TOKENS in symptoms,
-        "HAS_RESETS": any(call["name"] == RESET for call in calls),
+        "BUG": bug,
+        "TOKENS": TOKENS in bug,
         "HAS_UNCACHED": any(call.get("uncached") for call in calls),
     }
-    return Program(SOURCE, constants, calls, carries_stand_ins=True)
+    return Program(SOURCE, constants, calls)
 
 
 class _Recorder:
@@ -92,7 +76,7 @@ class _Recorder:
             (port, "step", lambda: {"name": STEP}),
             (port, "resume", lambda: {"name": "resume"}),
             (port, "flush", lambda: {"name": "flush"}),
-            (scheduler, "pause_generation", lambda sent: {"name": "pause", "mode": sent.mode}),
+            (scheduler, "pause_generation", lambda sent: {"name": "pause", "args": [sent.mode]}),
             (port.resets, "_command", lambda _: {"name": RESET}),
             (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
             (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
@@ -117,11 +101,11 @@ class _Recorder:
 
 
 def _aborted(sent: Any) -> Call:
-    return {"name": "abort_all"} if sent.abort_all else {"name": "abort", "number": int(sent.rid)}
+    return {"name": "abort", "args": [] if sent.abort_all else [int(sent.rid)]}
 
 
 def _of_session(call: Call, sent: Any) -> Call:
-    return call | {"session": sent.session_id}
+    return call | {"args": [sent.session_id]}
 
 
 def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
@@ -135,9 +119,7 @@ def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
     }
     return {
         "name": "generate",
-        "number": int(request.rid),
-        "input_ids": list(tokens),
-        "max_new_tokens": request.sampling_params.max_new_tokens,
+        "args": [int(request.rid), list(tokens), request.sampling_params.max_new_tokens],
         **{name: value for name, value in further.items() if value is not None},
     }
 
@@ -158,7 +140,7 @@ def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> M
     plain = {name: value for name, value in vars(scheduler).items() if type(value) in (bool, int, float, str)}
     names: Any = release.code("ServerArgs")
     return {
-        "ENVIRONMENT": NEEDS_NO_GPU | switches_of(config),
+        "ENVIRONMENT": {NATIVE_COPIES: "1", **switches_of(config)},
         "SETTINGS": {name: value for name, value in plain.items() if not name.startswith("swarden_")},
         "SERVER_ARGS": {k: value for k, value in wanted_args(config).items() if k in names.__struct_fields__},
         "MAX_CONTEXT_LEN": config.max_context_len,

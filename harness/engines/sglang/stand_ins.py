@@ -2,11 +2,13 @@
 
 import hashlib
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from swarden.harness.kit.streams import Devices
+from swarden.harness.kit.stand_ins import Missing, Silent
 
 ABSENT = {  # packages that need not be installed, with the reason
     "torchvision": "images are not served; its wheels need a CUDA build of torch",
@@ -14,16 +16,6 @@ ABSENT = {  # packages that need not be installed, with the reason
     "fastapi": "the HTTP server is not started",
     "uvicorn": "the HTTP server is not started",
 }
-
-
-class Kernel:
-    """A function in the place of a triton kernel, which is called as `kernel[grid](…)`."""
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._function = function
-
-    def __getitem__(self, grid: object) -> Callable[..., None]:
-        return self._function
 
 
 def replace_allocator_kernels(modules: Sequence[ModuleType]) -> None:
@@ -48,18 +40,17 @@ def replace_allocator_kernels(modules: Sequence[ModuleType]) -> None:
             elif first[index] < len(free):  # else the release sees afterwards that there are too few pages
                 out[index] = free[first[index]] * page_size
 
-    for module in modules:
-        for name, function in (("alloc_extend_kernel", extend), ("alloc_decode_kernel", decode)):
-            if hasattr(module, name):
-                setattr(module, name, Kernel(function))
+    kernels = {"alloc_extend_kernel": extend, "alloc_decode_kernel": decode}
+    for names in map(vars, modules):
+        for name in kernels.keys() & names.keys():
+            names[name] = defaultdict(partial(kernels.get, name))  # called as kernel[grid](…)
 
 
-def replace_devices(modules: Iterable[ModuleType]) -> None:
-    """Replace streams, events, pinned memory and the sizes that are for GPUs in these modules of a release."""
-    for module in modules:
-        names = vars(module)
+def replace_devices(modules: Iterable[ModuleType], devices: Any) -> None:
+    """Replace streams and events by those of `devices`, pinned memory, and the sizes that are for GPUs, in modules."""
+    for names in map(vars, modules):
         if "device_module" in names:
-            names["device_module"] = Devices
+            names["device_module"] = devices
         if "ALLOC_MEMORY_FUNCS" in names:
             names["ALLOC_MEMORY_FUNCS"]["cpu"] = _unpinned
         if "HICACHE_HOST_MEMORY_RESERVE_BYTES" in names:
@@ -105,3 +96,54 @@ def _tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _unpinned(dims: Any, dtype: Any, device: str, *, allocator: Any, **options: Any) -> Any:
     return allocator.allocate(dims, dtype=dtype, device=device)
+
+
+def beside_the_scheduler(stream: Callable[[], Any], vocab_size: int) -> dict[str, Any]:
+    """The model, the other ranks, and the objects that inform others; none of them owns KV memory."""
+    runner = Missing()
+    return {
+        "is_generation": True,
+        "model_config": Missing(
+            vocab_size=vocab_size,
+            is_encoder_decoder=False,
+            is_matryoshka=False,
+            hidden_size=4,
+            is_multimodal=False,
+            num_hidden_layers=2,
+            hf_config=Missing(),
+            hf_text_config=Missing(),
+            get_total_num_kv_heads=lambda: 1,
+        ),
+        "schedule_stream": stream(),
+        "forward_stream": stream(),
+        "_war_barrier_enabled": True,  # as with CUDA
+        "model_worker": SimpleNamespace(war_fastpath_runner=runner, last_shared_read_runner=runner),
+        "dp_attn_adapter": SimpleNamespace(
+            maybe_prepare_mlp_sync_batch=_same,
+            maybe_convert_decode_to_extend=_same,
+            maybe_prepare_mlp_sync_batch_and_log_stats=_same,
+        ),
+        "ngram_embedding_manager": SimpleNamespace(prepare_for_forward=_same),
+        "grammar_manager": Silent(has_waiting_grammars=lambda: False, grammar_queue=[]),
+        "metrics_reporter": Silent(
+            enable_metrics=False,
+            num_retracted_reqs=0,
+            current_scheduler_metrics_enabled=False,
+            is_stats_logging_rank=False,
+            num_generated_tokens=0,
+            forward_ct_decode=0,
+            spec_total_num_forward_ct=0,
+        ),
+        "output_streamer": Silent(),
+        "dllm_manager": Silent(),  # no diffusion: it has nothing staged
+        "future_map": Silent(),  # the next input tokens, on the device
+        "beam_coordinator": Silent(pending_member_rows=lambda *_args, **_options: 0),
+        "load_publisher": Silent(),
+        "load_inquirer": Silent(_get_num_pending_tokens=lambda *_args, **_options: 0),
+        "kv_events_publisher": Silent(enable_kv_cache_events=False),
+        "stats": SimpleNamespace(),
+    }
+
+
+def _same(batch: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return batch

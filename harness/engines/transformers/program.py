@@ -10,7 +10,7 @@ from swarden.harness.engines.transformers.boot import TransformersRelease
 from swarden.harness.engines.transformers.config import TransformersConfig
 from swarden.harness.engines.transformers.core import CHILD, GIB
 from swarden.harness.kit.calls import STEP, Call, Calls
-from swarden.harness.kit.symptoms import driver_for, exception_of, failure_of, symptoms_of
+from swarden.harness.kit.symptoms import bug_of, driver_for, failure_of
 
 FORWARD = "_forward_process_and_sample"  # a model in it may raise another error than the stand-in
 SOURCE = Path(__file__).parent / "standalone/manager.py"
@@ -26,29 +26,29 @@ def program_of(log: OpLog, release: TransformersRelease) -> Program:
     engine = system.port
     manager = engine.core.manager
     calls.record(manager, "add_request", lambda prompt, **options: _added(manager, prompt, **options))
-    calls.record(manager, "cancel_request", lambda rid: {"name": "cancel", "request_id": rid})
+    calls.record(manager, "cancel_request", lambda rid: {"name": "cancel", "args": [rid]})
     calls.record(manager, "_generation_loop_body", lambda *_, **__: {"name": STEP})
     failure = failure_of(log, driver)
     config: TransformersConfig = target_for(log.header).decode(log.header.configs[0])
     if config.decode_blocks:
         raise NoProgram("the op-log needs block tables of a GPU; write it --as issue")
-    error = exception_of(failure)
-    if error[1:] == [FORWARD]:
-        error[0] = ""  # its type is that of the model
-    answers: dict[str, list[int]] = {}
-    for call in calls.in_order:
-        for place in range(call.get("sequences", 0)):
-            expected = driver.systems[0].reference.expectations[int(call["request_id"]) + place]
-            name = f"{call['request_id']}{CHILD}{place - 1}" if place else call["request_id"]
+    bug = bug_of(failure)
+    if FORWARD in bug:
+        bug[FORWARD] = ""  # its type is that of the model
+    added, answers = [call for call in calls.in_order if call["name"] == "add"], dict[str, list[int]]()
+    for call in added:
+        request_id = call["args"][0]
+        for place in range(call.get("sequences", 1)):
+            expected = driver.systems[0].reference.expectations[int(request_id) + place]
+            name = f"{request_id}{CHILD}{place - 1}" if place else request_id
             answers[name] = list(expected.tokens[expected.prompt_len :])
     constants = {
-        "MODEL": _model(config, max([1, *[token for call in calls.in_order for token in call.get("prompt", ())]]) + 1),
+        "MODEL": _model(config, max([1, *[token for call in added for token in call["args"][1]]]) + 1),
         "CONFIG": _batching(config),
         "IS_ASYNCHRONOUS": config.asynchronous,
         "HAS_STREAMS": bool(config.asynchronous or config.cpu_blocks),
         "ANSWERS": answers,
-        "ERROR": error,
-        "SYMPTOMS": symptoms_of(failure),
+        "BUG": bug,
     }
     return Program(SOURCE, constants, calls.in_order)
 
@@ -80,11 +80,9 @@ def _batching(config: TransformersConfig) -> dict[str, Any]:
 
 
 def _added(manager: Any, prompt: list[int], **options: Any) -> Call:
+    more = {"stop": tuple(options["eos_token_id"]) or None, "sequences": manager.num_return_sequences}
     return {
         "name": "add",
-        "request_id": options["request_id"],
-        "prompt": prompt,
-        "max_new_tokens": options["max_new_tokens"],
-        "stop": tuple(options["eos_token_id"]),
-        "sequences": manager.num_return_sequences,
+        "args": [options["request_id"], prompt, options["max_new_tokens"]],
+        **{name: value for name, value in more.items() if value not in (None, 1)},
     }

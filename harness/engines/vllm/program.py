@@ -19,7 +19,7 @@ from swarden.harness.engines.vllm.parts import store
 from swarden.harness.engines.vllm.parts.offload import CHUNKS
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
-from swarden.harness.kit.symptoms import EVENTS, READ, driver_for, exception_of, failure_of, symptoms_of
+from swarden.harness.kit.symptoms import EVENTS, READ, bug_of, driver_for, failure_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 
@@ -33,8 +33,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
     failure = failure_of(log, driver)
     config: VllmConfig = target_for(log.header).decode(log.header.configs[failure.engine])
-    error, symptoms, recorder = exception_of(failure), symptoms_of(failure), recorders[failure.engine]
-    for what, is_lacking in _lacking(config, {type(op) for op in log.ops}, symptoms, recorder.constants).items():
+    bug, recorder = bug_of(failure), recorders[failure.engine]
+    for what, is_lacking in _lacking(config, {type(op) for op in log.ops}, recorder.constants).items():
         if is_lacking:
             raise NoProgram(f"the op-log has {what}, which the stand-ins of a program lack")
     constants = {
@@ -42,17 +42,14 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         **recorder.constants,
         "RUNNER_V2": str(int(config.second_runner)) if release.has("second_runner") else "",
         "WAITS_FOR_EMPTY": release.has("failed_requests"),
-        "ERROR": error,
-        "SYMPTOMS": symptoms,
-        "READS": READ in symptoms,
-        "HAS_EVENTS": EVENTS in symptoms,
+        "BUG": bug,
+        "READS": READ in bug,
+        "HAS_EVENTS": EVENTS in bug,
     }
     return Program(SOURCE, constants, recorder.calls)
 
 
-def _lacking(
-    config: VllmConfig, ops: set[type], symptoms: Sequence[str], recorded: Mapping[str, Any]
-) -> Mapping[str, bool]:
+def _lacking(config: VllmConfig, ops: set[type], recorded: Mapping[str, Any]) -> Mapping[str, bool]:
     """What the stand-ins lack, and whether a log has it: without it, a program could show another failure."""
     pair, store_len = config.pair, bool(config.store.external_len)
     return {
@@ -86,10 +83,9 @@ class _Recorder:
         record, scheduler = self._recorded.record, core.scheduler
         record(core, "step" if core.batch_queue is None else "step_with_batch_queue", lambda: {"name": STEP})
         record(scheduler, "add_request", self._added)
-        record(scheduler, "finish_requests", lambda rids, _: {"name": "abort", "request_ids": [*rids]})
-        record(scheduler, "reset_prefix_cache", _reset)
+        record(scheduler, "finish_requests", lambda rids, _: {"name": "abort", "args": [[*rids]]})
+        record(scheduler, "reset_prefix_cache", lambda a=0, b=0: {"name": "reset", "args": [a, b][: a + 2 * b]})
         record(scheduler, "set_pause_state", lambda state: {"name": "pause" if state else "resume"})
-        record(device.memory, "clear", lambda: {"name": "sleep"})
         intercept(engine.faults, "fires", self._crossed)
         intercept(device.script, "next", self._proposed)
         intercept(engine.runner, "_output", self._computed)
@@ -131,8 +127,7 @@ class _Recorder:
         }
         return {
             "name": "add",
-            "request_id": request.request_id,
-            "prompt": list(request.prompt_token_ids),
+            "args": [request.request_id, list(request.prompt_token_ids)],
             "max_tokens": request.max_tokens,
             **{name: value for name, value in more.items() if value},
         }
@@ -155,10 +150,6 @@ class _Recorder:
         return [number for fault in faults for number, fires in enumerate(self._crossings[fault], 1) if fires]
 
 
-def _reset(running: bool = False, connector: bool = False) -> Call:
-    return {"name": "reset", "running": running, "connector": connector}
-
-
 def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
     transfer = settings.kv_transfer_config
     name = transfer.kv_connector if transfer is not None else ""
@@ -179,7 +170,6 @@ def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
         "COPIES": name == OFFLOADING,
         "DRAFT_LEN": config.drafts.count,
         "DRAFTER": config.drafts.method(config),
-        "HAS_WINDOWS": bool(config.windows),
         "HAS_STATES": config.states.is_on,
         "HAS_HASHES": config.prefix_caching or bool(config.store.external_len),
     }
@@ -187,10 +177,10 @@ def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
 
 def _values(settings: Any, names: Sequence[str]) -> dict[str, Any]:
     values = {name: deepcopy(getattr(settings, name, None)) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: value for name, value in values.items() if value or value is False}
 
 
 RETENTION = "prefix_cache_retention_interval"
-SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "policy", "watermark")
+SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "policy", "watermark", "long_prefill_token_threshold")
 CACHE = ("block_size", "enable_prefix_caching", "mamba_cache_mode", "mamba_block_size")
 CONNECTOR, NAMES = ("kv_role", "kv_load_failure_policy"), ("kv_connector", "engine_id", "kv_connector_extra_config")

@@ -14,8 +14,6 @@ from tests.harness.some_bugs import (
     BUG,
     LONG,
     LONG_OUTPUT,
-    ODD,
-    OF_BLOCKS,
     STUCK,
     WHOLE,
     swarden_with_bugs,
@@ -33,9 +31,8 @@ OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
         (["no-such.oplog", "--as", "script"], "no-such.oplog: cannot be read: No such file or directory"),
         ([OPLOG, "--as", "script"], "--as script: swarden has no such program; want pytest or issue"),
         ([OPLOG, "--as", "pytest", "-o", OPLOG], f"--out: {OPLOG} exists; name a new file"),
-        ([OPLOG, "--as", "pytest", "--on", "vllm"], "--on, --with-fix: are for a run; add --run"),
+        ([OPLOG, "--as", "pytest", "--on", "vllm"], "--run: pytest does not run here; write it --as script"),
         ([OPLOG, "--as", "issue", "--run"], "--run: issue does not run here; write it --as script"),
-        ([OPLOG, "--as", "pytest", "--run", "--with-fix"], f"--with-fix: {OPLOG} is no known bug; name one"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -92,53 +89,6 @@ def test_issue_of_an_op_log_that_kills_its_process_names_the_death(tmp_path):
 
     assert run.returncode == 0, run.stderr
     assert "crash/SIGABRT: run in a process of its own, which was killed by SIGABRT" in run.stdout
-
-
-@pytest.mark.parametrize(
-    ("requests", "code", "said"),
-    [
-        pytest.param([ODD], 0, "'num_blocks': 40", id="bug-of-any-size"),
-        pytest.param([WHOLE], 2, "does not fail on blockserve", id="bug-of-the-size"),
-    ],
-)
-def test_finding_is_written_with_other_settings_if_it_still_shows(requests, code, said, tmp_path):
-    run_swarden = swarden_with_bugs(tmp_path)
-
-    path = write_log(tmp_path / "some.oplog", *requests)
-    run = run_swarden("repro", path.name, "--as", "pytest", "--set", "num_blocks=40")
-
-    assert run.returncode == code, run.stderr
-    assert said in (run.stderr or run.stdout)
-
-
-REPRO = ("repro", "--engine", "blockserve", "--as", "pytest")
-
-
-def test_known_bug_that_does_not_show_with_other_settings_is_refused(tmp_path):
-    run_swarden = swarden_with_bugs(tmp_path)
-    write_log(tmp_path / f"blockserve/findings/{OF_BLOCKS}.oplog", WHOLE)
-
-    run = run_swarden(*REPRO, OF_BLOCKS, "--set", "num_blocks=40")
-
-    assert (run.returncode, run.stdout) == (2, "")
-    assert "does not fail on blockserve; want other values with --set" in run.stderr
-    assert len(run.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("fingerprint", "code", "said"),
-    [(STUCK, 0, ""), ("another/drain", 2, f"{OF_BLOCKS}: fails with {STUCK} on blockserve, not as the bug")],
-)
-def test_known_bug_is_written_only_if_it_has_one_of_its_fingerprints(fingerprint, code, said, tmp_path):
-    run_swarden = swarden_with_bugs(tmp_path)
-    write_log(tmp_path / f"blockserve/findings/{OF_BLOCKS}.oplog", ODD)
-    file = tmp_path / f"blockserve/findings/{OF_BLOCKS}.toml"
-    file.write_text(file.read_text().replace(STUCK, fingerprint))
-
-    run = run_swarden(*REPRO, OF_BLOCKS, "--set", "num_blocks=40")
-
-    assert (run.returncode, bool(run.stdout)) == (code, code == 0)
-    assert run.stderr.startswith(f"swarden: {said}" if said else "")
 
 
 def test_bug_of_no_installed_release_is_an_issue_without_its_program(tmp_path):

@@ -20,10 +20,7 @@ HOSTILE = [
     "\ud800",
 ]
 
-STAND_INS = [
-    ROOT / "harness/engines/sglang/standalone/device.py",
-    ROOT / "harness/engines/vllm/standalone/worker.py",
-]
+WORKER = ROOT / "harness/engines/vllm/standalone/worker.py"
 MYPY = ["mypy", "--allow-subclassing-any", "--explicit-package-bases"]
 
 SOURCE = """\
@@ -33,19 +30,16 @@ import json
 import sys
 
 import torch
-from swarden.harness.kit.standalone import Bug
+from swarden.harness.kit.standalone import run_script
 
 VALUES: dict = {}  # of the case
-HAS_PARTS = False
+HAS_PARTS = IS_TEST = False
 
 
 # --- the case
-def run(engine: "Engine") -> None:
-    engine.finish()
-
-
 def test_finding():
-    run(Engine())
+    engine = Engine()
+    engine.finish()
 
 
 def unused():
@@ -64,6 +58,11 @@ class Engine:
         unused()
 
     def finish(self): ...
+
+
+if not IS_TEST:
+    if __name__ == "__main__":
+        run_script(test_finding)
 """
 
 
@@ -71,34 +70,36 @@ class Engine:
 def test_text_that_looks_like_code_stays_a_string(text, tmp_path):
     source = tmp_path / "source.py"
     source.write_text(SOURCE)
-    program = Program(source, {"VALUES": {text: [text, (text,)]}}, [{"name": "add", "text": text, "count": 2}])
+    program = Program(source, {"VALUES": {text: [text, (text,)]}}, [{"name": "add", "args": [text], "count": 2}])
 
     body: Any = ast.parse(program_text(program, text, "1.0")).body
 
     assert ast.literal_eval(body[0].value) == text
     [values] = [one.value for one in body if ast.unparse(one).startswith("VALUES")]
     assert ast.literal_eval(values) == {text: [text, (text,)]}
-    [case] = [one for one in body if getattr(one, "name", "") == "run"]
-    assert [ast.literal_eval(one) for one in case.body[0].value.args] == [text]
+    [case] = [one for one in body if getattr(one, "name", "") == "test_finding"]
+    assert [ast.literal_eval(one) for one in case.body[1].value.args] == [text]
 
 
+@pytest.mark.parametrize("is_test", [True, False])
 @pytest.mark.parametrize(("has_parts", "left"), [(True, "torch.load(text)"), (False, "if count:")])
-def test_program_has_what_its_case_reaches_in_the_branches_that_are_taken(has_parts, left, tmp_path):
+def test_program_has_what_its_case_reaches_in_the_branches_that_are_taken(has_parts, left, is_test, tmp_path):
     source = tmp_path / "source.py"
     source.write_text(SOURCE)
-    calls = [{"name": "add", "text": "a", "count": 1}]
+    calls = [{"name": "add", "args": ["a"]}]
 
-    text = program_text(Program(source, {"HAS_PARTS": has_parts}, calls), "It fails", "vllm==1.0")
+    program = Program(source, {"HAS_PARTS": has_parts}, calls)
+    text = program_text(program, "It fails", "vllm==1.0", is_test=is_test)
 
     compile(text, "program", "exec")
-    assert text.startswith('"It fails"\n\n# vllm==1.0\n# What it needs.\n\nimport')
+    assert text.startswith('"It fails"\n\n# vllm==1.0\n#')
+    assert ("sys.exit" in text, "Exit code" in text, "__main__" in text) == (not is_test,) * 3
     assert '    engine.add("a")\n    engine.finish()\n' in text
     assert f"        {left}\n" in text
     assert ("import torch" in text, "import json" in text) == (has_parts, not has_parts)
     assert "HAS_PARTS" not in text
     assert "unused" not in text
     assert "left_out" not in text
-    assert "class Bug" not in text
 
 
 @pytest.mark.parametrize(
@@ -123,13 +124,14 @@ def test_program_is_formatted_and_has_its_types(value, tmp_path):
     """With all parts of its source, and with as few as there can be."""
     programs = []
     for path in sorted(ROOT.glob("harness/engines/*/standalone/[a-z]*.py")):
-        nodes = [node for source in (path, *STAND_INS) for node in ast.parse(source.read_text()).body]
+        nodes = [node for source in (path, WORKER) for node in ast.parse(source.read_text()).body]
         flags = [node for node in nodes if isinstance(node, ast.Assign) and "False" in ast.unparse(node.value)]
         constants = {target.id: value for node in flags for target in node.targets if isinstance(target, ast.Name)}
         constants |= dict.fromkeys(("DRAFT_LEN", "EXTERNAL_LEN", "STATE_CHUNK_LEN"), int(value))
-        further = {"ERROR": ["", "f"] * value, "SYMPTOMS": ["read"]}
+        further = {"BUG": {"read": "AssertionError"}}
         programs.append(tmp_path / f"of_{path.parents[1].name}_{path.stem}.py")
-        programs[-1].write_text(program_text(Program(path, constants | further), "It fails", "1.0"))
+        text = program_text(Program(path, constants | further), "It fails", "1.0", is_test=value)
+        programs[-1].write_text(text)
 
     for command in (["ruff", "format", "--check", "--isolated", "--line-length", "120"], MYPY):
         ran = subprocess.run([sys.executable, "-m", *command, *programs], cwd=ROOT, capture_output=True, text=True)

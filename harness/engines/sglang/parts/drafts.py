@@ -11,6 +11,7 @@ the overlap loop launches the next pass before it has the result.
 
 import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -19,11 +20,10 @@ import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, name_of
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, SglangCapability, SglangEngine, SglangPart, Terms
+from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, slots_of
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.pools import SglangMemory
-from swarden.harness.engines.sglang.stand_ins import Kernel
 from swarden.harness.engines.sglang.states import SglangStates, states_of
 from swarden.harness.kit.drafts import DraftScript
 from swarden.harness.kit.launch import Line
@@ -45,7 +45,6 @@ class Drafts(SglangCapability, frozen=True):
     needs = (Needs("draft_len", {**off(Side), "mixed_batches": (False,)}),)
     server_need = "drafts"
     ops = (name_of(Accept),)
-    no_program = NOT_LIKE_IT
 
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:
@@ -307,8 +306,8 @@ def _replace_kernels(release: SglangRelease) -> None:
     module = vars(sys.modules[release.code("NgramVerifyInput").__module__])
     aligned = module["get_src_tgt_cache_loc"]
     module.update(
-        assign_req_to_token_pool=Kernel(_assign),
-        get_target_cache_loc=Kernel(_split),
+        assign_req_to_token_pool=defaultdict(lambda: _assign),
+        get_target_cache_loc=defaultdict(lambda: _split),
         verify_tree_greedy=_verify_chain,
         get_src_tgt_cache_loc=getattr(aligned, "_torchdynamo_orig_callable", aligned),  # the same without a compiler
     )

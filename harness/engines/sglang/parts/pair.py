@@ -14,7 +14,7 @@ import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, ONE_TREE, SglangCapability, Table, Terms
+from swarden.harness.engines.sglang.capability import ONE_TREE, SglangCapability, Table, Terms
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, replace_network
 from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.ranks import Group
@@ -43,7 +43,6 @@ class Side(SglangCapability, frozen=True):
         role=(Line.word, "disaggregation-mode", BOTH),
         reserved_decode_tokens=(Line.length, "num-reserved-decode-tokens", 512),
     )
-    no_program = NOT_LIKE_IT
 
     @property
     def is_decode(self) -> bool:

@@ -61,7 +61,6 @@ class RankGroup(SglangCapability, frozen=True):
         Needs("dp_attention", {"ranks": range(2, 9), **off(Drafts)}),  # a server refuses NGRAM
     )
     server_need = "ranks"
-    no_program = "a program has one rank"
 
     def terms(self, config: Any) -> Terms:
         assert self.ranks is not None, "asked only if there are several"

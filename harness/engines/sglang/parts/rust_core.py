@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import NOT_LIKE_IT, SglangCapability, SglangEngine, SglangPart, Terms
+from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.kit.launch import Line, table
 from swarden.harness.kit.settings import IfReleaseHas
 
@@ -44,7 +44,6 @@ class RustCore(SglangCapability, frozen=True):
 
     server_need = "Rust core"
     launch_table = table(rust_core=core_of_line)
-    no_program = NOT_LIKE_IT
 
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:

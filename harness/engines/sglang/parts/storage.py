@@ -68,7 +68,6 @@ class Storage(SglangCapability, frozen=True):
     prefetch_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((1, 8)), PartOf("host_ratio")] = 1
 
     server_need = "storage"
-    no_program = "a program has no storage behind the host, and no threads"
 
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:

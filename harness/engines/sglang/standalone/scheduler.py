@@ -1,83 +1,24 @@
-"""Needs sglang and torch; no GPU, no model, no server.  Exit code 1 with the bug, 0 without it, 2 for all else.
+"""Needs sglang and torch; no GPU, no model, no server.
 
 From the package: the scheduler with its event loop and policies, the allocators, the pools and the prefix tree.
 Replaced: the model, which answers as ANSWERS says; streams and copies, which end at once; the two triton kernels that
-compute the slots of new tokens; metrics; the packages of ABSENT that are not installed; and Scheduler.__init__, which
-starts sockets, a tokenizer and the worker with its model: the scheduler gets the attributes that its methods read.
+compute the slots of new tokens; metrics; and Scheduler.__init__, which starts sockets, a tokenizer and the worker with
+its model: the scheduler gets the attributes that its methods read.
 """
 
-import atexit
 import dataclasses
-import importlib
-import logging
 import os
 import sys
-import warnings
+import unittest
 from array import array
-from collections.abc import Iterator
-from contextlib import suppress
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
+from collections import deque
+from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
-
-from swarden.harness.engines.sglang.standalone.device import (
-    CLOCK,
-    IS_HYBRID,
-    PAGE_SIZE,
-    STATE_CHUNK_LEN,
-    TREE,
-    States,
-    Stream,
-    answer,
-    replace_device,
-    rows_with_states,
-    silent,
-)
-from swarden.harness.kit.stand_ins import Missing, Silent
-from swarden.harness.kit.standalone import Bug, as_bug, end
-
-ABSENT = ("fastapi", "sgl_kernel", "torchvision", "triton", "uvicorn")  # for GPU kernels, images and HTTP
-ENVIRONMENT: dict[str, str] = {}
-TORCH = ("torch._dynamo", "torch._inductor.runtime.triton_compat", "torch._inductor.runtime.triton_heuristics")
-
-
-class Absent(MetaPathFinder, Loader):
-    """Lets the imports of packages that are not installed succeed."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in ABSENT else None
-
-    def create_module(self, spec: ModuleSpec) -> Any:
-        module = MagicMock(name=spec.name, __version__="99.0.0")
-        module.driver.active.get_current_target.side_effect = RuntimeError("no GPU")
-        module.cdiv, module.next_power_of_2 = lambda a, b: -(-a // b), lambda n: 1 << (n - 1).bit_length()
-        module.jit = lambda function=None, **_: function if callable(function) else lambda decorated: decorated
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__path__ = []
-
-
-def name_absent() -> None:
-    replaced = [name for name in ABSENT if isinstance(getattr(sys.modules.get(name), "__loader__", None), Absent)]
-    if replaced:
-        print(f"stand-ins: {', '.join(replaced)}", file=sys.stderr)
-
-
-os.environ.update(ENVIRONMENT)
-with suppress(ImportError):  # torch comes before the stand-in for triton
-    importlib.import_module("torch.utils._triton").has_triton_package()
-    for name in (*TORCH, "torch.utils.flop_counter"):
-        importlib.import_module(name)
-sys.meta_path.append(Absent())
-atexit.register(name_absent)
-warnings.simplefilter("ignore")
-logging.disable(logging.CRITICAL)
 
 import torch
 from sglang.srt import server_args
+from sglang.srt.configs.mamba_utils import Mamba2CacheParams, Mamba2StateDType, Mamba2StateShape
 from sglang.srt.disaggregation.kv_events import StorageMedium
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.managers import schedule_batch, scheduler
@@ -99,10 +40,27 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.session import session_controller
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
+from swarden.harness.engines.sglang.stand_ins import (
+    beside_the_scheduler,
+    replace_allocator_kernels,
+    replace_devices,
+    unpin_memory,
+)
+from swarden.harness.kit.clock import EngineClock
+from swarden.harness.kit.stand_ins import Missing, Silent
+from swarden.harness.kit.standalone import run_script
+
+ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, Any] = {}  # attributes that Scheduler.__init__ sets beside what it starts
 SERVER_ARGS: dict[str, Any] = {}
 MAX_CONTEXT_LEN = 64
-HAS_HOST = HAS_RESETS = HAS_UNCACHED = HAS_STATES = HAS_EVENTS = TOKENS = COMPUTED = CACHED = False
+IS_HYBRID = False
+IS_TEST = HAS_HOST = HAS_UNCACHED = HAS_STATES = HAS_EVENTS = TOKENS = COMPUTED = CACHED = False
+PAGE_SIZE = 1
+STATES: dict[str, Any] = {}  # of HybridReqToTokenPool
+STATE_CHUNK_LEN = 0  # of the model's kernels
+TREE: dict[str, Any] = {}  # further arguments of CacheInitParams
+ANSWERS: dict[str, list[int]] = {}  # of the model, by request
 NOT_SET: list[str] = []  # attributes that Scheduler.__init__ sets for what is replaced, and that are None
 LOAD_BACK_THRESHOLD = 0
 MAX_STEPS = 200
@@ -110,18 +68,32 @@ STEP_S = 0.4
 
 
 # --- the case
-def run(engine: "Engine") -> Iterator[None]:
-    """What the clients do; between their calls the event loop makes so many iterations."""
-    engine.generate(1, [1, 2, 3], 4)
-    yield from engine.finish()
+class TestFinding(unittest.TestCase):
+    def test_finding(self) -> None:
+        engine = Engine()
+        engine.generate(1, [1, 2, 3], 4)
+        engine.finish()
 
 
-def test_finding() -> None:
-    engine = Engine()
-    try:
-        engine.loop(run(engine))
-    except Exception as error:
-        raise as_bug(error) from error
+def answer(rid: str, place: int) -> int:
+    """The token that the model samples for a request at a place of its output."""
+    tokens = ANSWERS.get(rid, [])
+    return tokens[place] if 0 <= place < len(tokens) else 7 + max(0, place)
+
+
+class Stream(Silent):
+    """A stream or an event of a device on which each copy has ended at once."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(query=lambda: True, elapsed_time=lambda other: 0.0)
+
+
+CLOCK = EngineClock()
+DEVICE = SimpleNamespace(Stream=Stream, Event=Stream, stream=lambda stream: nullcontext(), current_stream=Stream)
+
+
+def silent(*args: Any, **kwargs: Any) -> None:
+    """Measures and informs nobody."""
 
 
 class Ended(BaseException):
@@ -133,7 +105,9 @@ class Scheduler(scheduler.Scheduler):
 
     def __init__(self, **attributes: Any) -> None:
         of_clients: dict[str, Any] = {"aborted": set(), "requests": {}, "waiting_queue": []}
-        self.__dict__.update({**dict.fromkeys(NOT_SET), **of_clients, **attributes})
+        self.__dict__.update({**dict.fromkeys(NOT_SET), **of_clients, **attributes, "results": deque()})
+
+    result_queue = property(lambda self: self.results, lambda self, _: None)  # each start of the loop sets it
 
     _record_step_counters = _record_scheduler_state_for_paused_engine = silent
 
@@ -146,10 +120,10 @@ class Scheduler(scheduler.Scheduler):
             ends = batch.seq_lens.tolist()
         if COMPUTED:
             for req in batch.reqs if batch.forward_mode.is_extend() else ():
-                if req.rid in self.aborted:
-                    raise Bug("computed", f"the prompt of {req.rid} is computed, whose client has aborted it")
+                what = f"the prompt of {req.rid} is computed, whose client has aborted it"
+                assert req.rid not in self.aborted, what
         if HAS_STATES:
-            self.states.compute(batch, ends)
+            self.states.read(batch, ends)
         places = [end - len(req.origin_input_ids) for req, end in zip(batch.reqs, ends, strict=True)]
         tokens = [answer(req.rid, place) for req, place in zip(batch.reqs, places, strict=True)]
         batch.output_ids = torch.tensor(tokens, dtype=torch.int64)
@@ -164,15 +138,17 @@ class Scheduler(scheduler.Scheduler):
         super()._add_request_to_queue(req, *args, **kwargs)
 
 
-def name_of(number: int) -> str:
-    return f"request-{number:04d}"
-
-
 class Engine:
     """The scheduler with its memory, and its clients."""
 
     def __init__(self) -> None:
-        replace_device()
+        os.environ.update(ENVIRONMENT)
+        modules = [module for name, module in sys.modules.items() if name.startswith("sglang.srt.")]
+        CLOCK.serve([session_controller])
+        replace_allocator_kernels(modules)
+        replace_devices(modules, DEVICE)
+        if HAS_STATES:
+            unpin_memory([schedule_batch])
         args = server_args.ServerArgs(**SERVER_ARGS)
         server_args.set_global_server_args_for_scheduler(args)
         get_parallel()._overrides.update(pp_rank=0, tp_rank=0, attn_tp_rank=0)
@@ -245,34 +221,18 @@ class Engine:
         """What the scheduler has beside its memory."""
         one: Any = self.scheduler
         ratio = one.init_new_token_ratio
-        sender = SimpleNamespace(send_output=self._take)
-        model = Missing(
+        sender = SimpleNamespace(send_output=self._note_abort)
+        runner = Missing(
             attn_backend=Missing(),
             kv_cache_dtype_str="auto",
-            vocab_size=1 << 30,
             swa_max_total_num_tokens=one.swa_tokens_per_layer,
             effective_logical_max_total_num_tokens=one.max_total_num_tokens,
-            hf_text_config=Missing(mamba_chunk_size=STATE_CHUNK_LEN),
         )
-        informing = Silent(
-            **dict.fromkeys(COUNTING, lambda *_, **__: 0),
-            **dict.fromkeys(SAME, lambda batch=None, *_, **__: batch),
-            **dict.fromkeys(("enable_metrics", "num_retracted_reqs", "current_scheduler_metrics_enabled"), 0),
-            **dict.fromkeys(("is_stats_logging_rank", "num_generated_tokens", "forward_ct_decode"), 0),
-            grammar_queue=[],
-            enable_kv_cache_events=False,
-        )
-        if HAS_RESETS:
-            one.dllm_manager = informing
         vars(one).update(
-            **dict.fromkeys(INFORMING, informing),
+            **beside_the_scheduler(DEVICE.Stream, 1 << 30),
             send_to_tokenizer=sender,
             ipc_channels=SimpleNamespace(send_to_tokenizer=sender),
-            tp_worker=SimpleNamespace(is_hybrid_swa=one.is_hybrid_swa, model_runner=model),
-            model_worker=Missing(war_fastpath_runner=Missing(), last_shared_read_runner=Missing()),
-            model_config=model,
-            schedule_stream=Stream(),
-            forward_stream=Stream(),
+            tp_worker=SimpleNamespace(is_hybrid_swa=one.is_hybrid_swa, model_runner=runner),
             ps=Missing(**{name: value for name, value in SETTINGS.items() if name.endswith(("_size", "_rank"))}),
             spec_algorithm=SpeculativeAlgorithm.from_string(None),
             disaggregation_mode=DisaggregationMode.NULL,
@@ -281,6 +241,8 @@ class Engine:
                 init=ratio, min=one.min_new_token_ratio, decay=one.new_token_ratio_decay, current=ratio
             ),
         )
+        if HAS_STATES:
+            one.model_config.hf_text_config.mamba_chunk_size = STATE_CHUNK_LEN
         fields = {field.name: vars(one).get(field.name) for field in dataclasses.fields(SchedulerBatchResultProcessor)}
         fields |= {"enable_overlap_mlx": False, "metrics_collector": Silent(), "logprob_result_processor": Silent()}
         one.batch_result_processor = SchedulerBatchResultProcessor(**fields)
@@ -288,37 +250,38 @@ class Engine:
             one.schedule_policy, self.tree, one.enable_hierarchical_cache, one.enable_priority_scheduling, False
         )
 
-    def _take(self, message: Any, req: Any = None) -> None:
+    def _note_abort(self, message: Any, req: Any = None) -> None:
         """Only a request that is aborted is sent like this."""
         if req is not None:
             self.scheduler.aborted.add(req.rid)
 
-    def loop(self, calls: Iterator[None]) -> None:
-        """The event loop of the scheduler; before each of its iterations it makes the calls up to the next `yield`."""
+    def step(self, count: int = 1) -> None:
+        """Make iterations of the event loop of the scheduler."""
+        turns = iter(range(count))
 
         def ingest(*args: Any, **kwargs: Any) -> list[Any]:
-            if next(calls, Ended) is Ended:
+            if next(turns, None) is None:
                 raise Ended
             CLOCK.now_s += STEP_S
             self.sessions.maybe_reap(CLOCK.now_s)
-            self._look()
+            if CACHED:
+                self.check_cached()
+            if HAS_EVENTS:
+                self.check_events()
             return []
 
         self.scheduler.ingest_requests = ingest
         with suppress(Ended):
             self.scheduler.event_loop_overlap() if self.scheduler.enable_overlap else self.scheduler.event_loop_normal()
 
-    def step(self, count: int) -> Iterator[None]:
-        yield from [None] * count
-
     def generate(self, number: int, input_ids: list[int], max_new_tokens: int, **further: Any) -> None:
         """The further arguments are those of the request, `stop`, and the `session` with its `offset`."""
         stop, session, offset = (further.pop(name, None) for name in ("stop", "session", "offset"))
-        uncached = further.pop("uncached", False)
+        uncached, rid = further.pop("uncached", False), f"request-{number:04d}"
         params = SamplingParams(max_new_tokens=max_new_tokens, stop_token_ids=stop, temperature=0.0)
         params.normalize(None)
         message = Missing(
-            rid=name_of(number),
+            rid=rid,
             input_ids=array("q", input_ids),
             sampling_params=params,
             session_params=Missing(id=str(session), offset=offset) if session is not None else None,
@@ -329,41 +292,40 @@ class Engine:
         self.scheduler.handle_generate_request(message)
         if HAS_UNCACHED:
             for req in self.scheduler.waiting_queue:
-                if uncached and req.rid == name_of(number):
+                if uncached and req.rid == rid:
                     req.skip_radix_cache_insert = True  # as `Req` does with positional_embed_overrides
 
-    def _look(self) -> None:
-        """At what an iteration has left."""
-        if CACHED:
-            for rid, req in self.scheduler.requests.items():
-                if req.finished() and rid not in self.ended | self.scheduler.aborted:
-                    self.ended.add(rid)
-                    tokens = [*req.origin_input_ids, *req.output_ids[:-1]]
-                    key = RadixKey(array("q", tokens), req.extra_key)
-                    cached = self.tree.match_prefix(MatchPrefixParams(key=key)).device_prefix_len
-                    if cached < len(tokens) // PAGE_SIZE * PAGE_SIZE:
-                        what = f"of its {len(tokens)} tokens with KV only the first {cached} are cached"
-                        raise Bug("cached", f"{rid} has ended, and {what}")
-        if HAS_EVENTS:
-            for event in self.tree.take_events():
-                if getattr(event, "medium", None) == StorageMedium.CPU:
-                    stores = hasattr(event, "token_ids")
-                    (self.on_host.update if stores else self.on_host.difference_update)(event.block_hashes)
-            nodes, held = [self.tree.root_node], 0
-            for node in nodes:
-                nodes += node.children.values()
-                if node.component_data[ComponentType.FULL].host_value is not None:
-                    held += len(node.key) // PAGE_SIZE
-            if len(self.on_host) > held:
-                raise Bug("events", f"the events report {len(self.on_host)} pages on the host, which has {held}")
+    def check_cached(self) -> None:
+        """The KV of each request that has ended is cached."""
+        for rid, req in self.scheduler.requests.items():
+            if req.finished() and rid not in self.ended | self.scheduler.aborted:
+                self.ended.add(rid)
+                tokens = [*req.origin_input_ids, *req.output_ids[:-1]]
+                key = RadixKey(array("q", tokens), req.extra_key)
+                cached = self.tree.match_prefix(MatchPrefixParams(key=key)).device_prefix_len
+                what = f"of its {len(tokens)} tokens with KV only the first {cached} are cached"
+                assert cached >= len(tokens) // PAGE_SIZE * PAGE_SIZE, f"{rid} has ended, and {what}"
 
-    def abort(self, number: int) -> None:
+    def check_events(self) -> None:
+        """The events report no more pages on the host than it has."""
+        for event in self.tree.take_events():
+            if getattr(event, "medium", None) == StorageMedium.CPU:
+                stores = hasattr(event, "token_ids")
+                (self.on_host.update if stores else self.on_host.difference_update)(event.block_hashes)
+        nodes, held = [self.tree.root_node], 0
+        for node in nodes:
+            nodes += node.children.values()
+            if node.component_data[ComponentType.FULL].host_value is not None:
+                held += len(node.key) // PAGE_SIZE
+        reported = len(self.on_host)
+        assert reported <= held, f"the events report {reported} pages on the host, which has {held}"
+
+    def abort(self, number: int | None = None) -> None:
+        """Abort a request, or all."""
+        rid = "" if number is None else f"request-{number:04d}"
         if COMPUTED:
-            self.scheduler.aborted.add(name_of(number))
-        self.scheduler.abort_request(Missing(rid=name_of(number), abort_all=False))
-
-    def abort_all(self) -> None:
-        self.scheduler.abort_request(Missing(rid="", abort_all=True))
+            self.scheduler.aborted.add(rid)
+        self.scheduler.abort_request(Missing(rid=rid, abort_all=number is None))
 
     def open_session(self, session: str, timeout: float | None = None) -> None:
         self.sessions.open(Missing(session_id=session, capacity_of_str_len=0, streaming=True, timeout=timeout))
@@ -383,52 +345,99 @@ class Engine:
     def reset(self, must: bool = False) -> None:
         """Flush the cache."""
         is_done = self.scheduler.flush_cache(empty_cache=False)
-        if must and not is_done:
-            raise Bug("reset", "the flush is refused, although no request has KV and no pass and no copy is in flight")
+        what = "the flush is refused, although no request has KV and no pass and no copy is in flight"
+        assert is_done or not must, what
 
     def _unfinished(self) -> list[str]:
         requests = self.scheduler.requests.items()
         return [rid for rid, req in requests if rid not in self.scheduler.aborted and not req.finished()]
 
-    def finish(self) -> Iterator[None]:
+    def finish(self) -> None:
         """All requests end, and when the sessions are closed, all memory becomes free."""
         self.resume()
         for _ in range(MAX_STEPS):
-            yield
+            self.step()
             if not self._unfinished():
                 break
-        else:
-            pools = self.pools.items()
-            free = ", ".join(f"{pool.available_size()} of {self.tokens[name]} {name}tokens" for name, pool in pools)
-            names = ", ".join(self._unfinished())
-            raise Bug("unfinished", f"after {MAX_STEPS} more iterations {names} are unfinished; free are {free}")
+        pools = self.pools.items()
+        free = ", ".join(f"{pool.available_size()} of {self.tokens[name]} {name}tokens" for name, pool in pools)
+        names = ", ".join(self._unfinished())
+        assert not names, f"after {MAX_STEPS} more iterations {names} are unfinished; free are {free}"
         if TOKENS:
             for rid, req in self.scheduler.requests.items():
-                got = list(req.output_ids)
-                wanted = [answer(rid, place) for place in range(len(got))]
-                if got != wanted:
-                    what = f"the client of {rid} gets the tokens {got}, and the model has answered {wanted}"
-                    raise Bug("tokens", what)
+                take(rid, list(req.output_ids))
         for session in list(self.sessions.sessions):
             self.close_session(session)
-        for _ in range(9):
-            yield
+        self.step(9)
         self.flush()
-        if names := ", ".join(self.sessions.sessions):
-            raise Bug("memory", f"all requests have ended, and sessions are not closed: {names}")
+        names = ", ".join(self.sessions.sessions)
+        assert not names, f"all requests have ended, and sessions are not closed: {names}"
         for name, pool in self.pools.items():
-            if pool.available_size() != self.tokens[name]:
-                lost = self.tokens[name] - pool.available_size()
-                raise Bug("memory", f"all requests have ended, and {lost} {name}tokens are not free")
+            lost = self.tokens[name] - pool.available_size()
+            assert not lost, f"all requests have ended, and {lost} {name}tokens are not free"
 
 
-COUNTING = ("has_waiting_grammars", "pending_member_rows", "_get_num_pending_tokens")
-SAME = ("maybe_prepare_mlp_sync_batch", "maybe_convert_decode_to_extend", "prepare_for_forward")
-INFORMING = (
-    *("dp_attn_adapter", "ngram_embedding_manager", "grammar_manager", "metrics_reporter", "output_streamer"),
-    *("future_map", "beam_coordinator", "load_publisher", "load_inquirer", "kv_events_publisher"),
-)
+def take(rid: str, got: list[int]) -> None:
+    """The tokens of an answer are those of the model."""
+    wanted = [answer(rid, place) for place in range(len(got))]
+    assert got == wanted, f"the client of {rid} gets the tokens {got}, and the model has answered {wanted}"
+
+
+class States:
+    """In place of each recurrent state a number for the tokens that are in it."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+        self.tokens: dict[int, list[int]] = {}  # by number
+
+    def read(self, batch: Any, ends: list[int]) -> None:
+        """Read the state of each request; write that behind its tokens, and the one that the batch tracks."""
+        pool, is_prefill = self.rows.mamba_pool, batch.forward_mode.is_extend()
+        slots = pool.mamba_cache.temporal[0, :, 0, 0, 0]
+        if is_prefill:
+            if batch.mamba_clear_indices is not None:
+                pool.clear_slots(batch.mamba_clear_indices)
+            if batch.mamba_cow_src_indices is not None:
+                pool.copy_from(batch.mamba_cow_src_indices, batch.mamba_cow_dst_indices)
+        for index, (req, stop) in enumerate(zip(batch.reqs, ends, strict=True)):
+            tokens, start = [*req.origin_input_ids, *req.output_ids], stop - 1
+            tokens += [answer(req.rid, place) for place in range(len(req.output_ids), stop)]
+            if is_prefill:
+                start = batch.prefix_lens[index]
+            own = int(self.rows.req_index_to_mamba_index_mapping[int(batch.req_pool_indices[index])])
+            held = int(slots[own])
+            what = f"tokens {start} to {stop}, and its state has {len(self.tokens.get(held, []))} tokens in it"
+            assert not start or held == self.number(req, tokens[:start]), f"{req.rid} computes {what}"
+            slots[own] = self.number(req, tokens[:stop])
+            if batch.mamba_track_mask is not None and batch.mamba_track_mask[index]:
+                tracked = stop
+                if is_prefill and (more := int(batch.mamba_track_seqlens[index]) - start) % STATE_CHUNK_LEN:
+                    tracked = start + more // STATE_CHUNK_LEN * STATE_CHUNK_LEN
+                slots[int(batch.mamba_track_indices[index])] = self.number(req, tokens[:tracked])
+
+    def number(self, req: Any, tokens: list[int]) -> int:
+        number = hash((req.extra_key, *tokens))
+        self.tokens[number] = tokens
+        return number
+
+
+def rows_with_states(args: Any, **of_rows: Any) -> Any:
+    args._mamba_cache_chunk_size = max(STATE_CHUNK_LEN, PAGE_SIZE) if TREE["enable_mamba_extra_buffer"] else 1
+    layers = [2 if IS_HYBRID else 0]
+    ones = dict.fromkeys(("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim"), 1)
+    shape = Mamba2StateShape(conv=[(1, 1)], temporal=(1, 1, 1), **ones, state_size=1, conv_kernel=1)
+    kinds = Mamba2StateDType(conv=torch.int64, temporal=torch.int64)
+    return memory_pool.HybridReqToTokenPool(
+        **of_rows,
+        **STATES,
+        enable_memory_saver=False,
+        cache_params=Mamba2CacheParams(shape=shape, dtype=kinds, layers=layers),
+        mamba_layer_ids=layers,
+    )
 
 
 if __name__ == "__main__":
-    end(test_finding)
+    if IS_TEST:
+        unittest.main()
+    else:
+        run_script(TestFinding("test_finding").debug)

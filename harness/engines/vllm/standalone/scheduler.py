@@ -1,4 +1,4 @@
-"""Needs the package vllm; no GPU, no model, no server.  Exit code 1 with the bug, 0 without it, 2 for all else.
+"""Needs the package vllm; no GPU, no model, no server.
 
 From the package: VllmConfig, the scheduler with its cache manager, and the connector.  Replaced: the model runner,
 which needs weights, and samples what ANSWERS says; and what copies KV, which needs another process or a GPU.
@@ -51,6 +51,8 @@ from swarden.harness.engines.vllm.standalone.worker import (
     DRAFT_LEN,
     GROUPS,
     IN_BACKGROUND,
+    READS,
+    SAVES,
     Copier,
     Entry,
     Load,
@@ -58,7 +60,7 @@ from swarden.harness.engines.vllm.standalone.worker import (
     Runner,
     answer,
 )
-from swarden.harness.kit.standalone import Bug, as_bug, end
+from swarden.harness.kit.standalone import run_script
 
 NUM_BLOCKS = 97  # with the null block
 MODEL: dict[str, Any] = {"max_model_len": 512}
@@ -70,24 +72,16 @@ RUNNER_V2 = ""  # VLLM_USE_V2_MODEL_RUNNER
 CONNECTOR: dict[str, Any] = {}  # of KVTransferConfig
 EXTERNAL_LEN = 0  # so many tokens of each prompt are in the store of the connector
 DRAFTER = ""
-LOADS = SAVES = COPIES = HAS_WINDOWS = HAS_STATES = HAS_HASHES = HAS_PAUSE = HAS_STREAMS = HAS_EVENTS = False
+IS_TEST = LOADS = COPIES = HAS_STATES = HAS_PAUSE = HAS_HASHES = HAS_STREAMS = HAS_EVENTS = False
 WAITS_FOR_EMPTY = False
 MAX_STEPS = 200
 
 
 # --- the case
-def run(engine: "Engine") -> None:
-    """What the clients do."""
-    engine.add("1", [1, 2, 3], max_tokens=4)
-    engine.finish()
-
-
 def test_finding() -> None:
     engine = Engine()
-    try:
-        run(engine)
-    except Exception as error:
-        raise as_bug(error) from error
+    engine.add("1", [1, 2, 3], max_tokens=4)
+    engine.finish()
 
 
 class Batch(NamedTuple):
@@ -164,9 +158,8 @@ def spec(window: int | None, size: int) -> Any:
         if window == 0:
             mode = {"mamba_cache_mode": CACHE["mamba_cache_mode"], "num_speculative_blocks": DRAFT_LEN}
             return MambaSpec(block_size=size, shapes=((1,),), dtypes=(torch.float32,), **mode)
-    if HAS_WINDOWS:
-        if window is not None:
-            return SlidingWindowSpec(**layer, sliding_window=window)
+    if window is not None:
+        return SlidingWindowSpec(**layer, sliding_window=window)
     return FullAttentionSpec(**layer)
 
 
@@ -233,14 +226,13 @@ class Router:
             else:
                 self.hashes.clear()
 
-    def check(self) -> None:
+    def check_events(self) -> None:
         """The cached blocks of each request are known."""
         for request in self.requests:
             cached = self.scheduler.kv_cache_manager.get_computed_blocks(request)[1] // CACHE["block_size"]
             for number, key in enumerate(request.block_hashes[:cached]):
-                if maybe_convert_block_hash(key) not in self.hashes:
-                    what = f"block {number} of the prompt of request {request.request_id}"
-                    raise Bug("events", f"{what} is cached, and by the events it is not")
+                what = f"block {number} of the prompt of request {request.request_id}"
+                assert maybe_convert_block_hash(key) in self.hashes, f"{what} is cached, and by the events it is not"
 
 
 class Engine:
@@ -302,9 +294,6 @@ class Engine:
     def reset(self, running: bool = False, connector: bool = False) -> None:
         self.scheduler.reset_prefix_cache(running, connector)
 
-    def sleep(self) -> None:
-        self.runner.memory.kv.clear()  # as level 1
-
     def step(self, count: int) -> None:
         """As EngineCore.step, or step_with_batch_queue with two batches."""
         for _ in range(count):
@@ -357,9 +346,8 @@ class Engine:
         output, entries, report = self.batches.pop(0)
         for copy in getattr(output, "kv_cache_block_copies", None) or ():
             self.runner.memory.copy(copy.src_block_id, copy.dst_block_id)
-        if HAS_STATES:
-            if not DRAFT_LEN:
-                self.runner.move_states(entries)
+        if READS and HAS_STATES and not DRAFT_LEN:
+            self.runner.move_states(entries)
         if COPIES:
             self.copier.computed += 1
             self.copier.make()
@@ -380,21 +368,21 @@ class Engine:
         )
         for of_client in self.scheduler.update_from_output(output, result).values():
             for one in of_client.outputs:
-                if HAS_STREAMS:
-                    continue
-                tokens = self.clients.setdefault(one.request_id, [])
-                tokens += one.new_token_ids
-                expected = [answer(one.request_id, place) for place in range(len(tokens))]
-                if tokens != expected:
-                    what = f"gets {tokens}, the model has sampled {expected}"
-                    raise Bug("tokens", f"the client of request {one.request_id} {what}")
+                if not HAS_STREAMS:
+                    self.take(one.request_id, one.new_token_ids)
         if HAS_EVENTS:
-            self.router.check()
+            self.router.check_events()
         if DRAFT_LEN and not ASYNCHRONOUS:
             going_on = [request_id for request_id, tokens in zip(ids, sampled, strict=True) if tokens]
             drafts = [self.runner.drafts[request_id] for request_id in going_on]
             if entries:
                 self.scheduler.update_draft_token_ids(DraftTokenIds(going_on, drafts))
+
+    def take(self, request_id: str, new_tokens: list[int]) -> None:
+        tokens = self.clients.setdefault(request_id, [])
+        tokens += new_tokens
+        sampled = [answer(request_id, place) for place in range(len(tokens))]
+        assert tokens == sampled, f"the client of request {request_id} gets {tokens}, the model has sampled {sampled}"
 
     def unfinished(self) -> bool:
         """Whether a request waits for anything but its client."""
@@ -407,18 +395,16 @@ class Engine:
         """All requests end, and all blocks become free."""
         if HAS_PAUSE:
             self.resume()
-        steps = 0
-        while self.unfinished() and steps < MAX_STEPS:
-            self.step(1)
-            steps += 1
-        if self.unfinished():
-            stuck = [
-                f"request {one.request_id}: {one.status.name}, {one.num_computed_tokens} tokens computed"
-                for one in self.scheduler.requests.values()
-            ]
-            free = f"with {self.pool.get_num_free_blocks()} of {NUM_BLOCKS - 1} blocks free"
-            what = f"after {MAX_STEPS} more steps requests are unfinished, {free}: {'; '.join(stuck)}"
-            raise Bug("unfinished", what)
+        for _ in range(MAX_STEPS):
+            if self.unfinished():
+                self.step(1)
+        stuck = [
+            f"request {one.request_id}: {one.status.name}, {one.num_computed_tokens} tokens computed"
+            for one in self.scheduler.requests.values()
+        ]
+        free = f"with {self.pool.get_num_free_blocks()} of {NUM_BLOCKS - 1} blocks free"
+        what = f"after {MAX_STEPS} more steps requests are unfinished, {free}: {'; '.join(stuck)}"
+        assert not self.unfinished(), what
         if HAS_STREAMS:  # they end with their input
             for request_id in list(self.scheduler.requests):
                 self.add(request_id, [0], max_tokens=1)
@@ -426,10 +412,10 @@ class Engine:
             if self.scheduler.has_requests() or self.batches:
                 self.step(1)
         self.scheduler.reset_prefix_cache()
-        free_blocks = self.pool.get_num_free_blocks()
-        if free_blocks != NUM_BLOCKS - 1:
-            raise Bug("memory", f"all requests have ended, and {NUM_BLOCKS - 1 - free_blocks} blocks are not free")
+        lost = NUM_BLOCKS - 1 - self.pool.get_num_free_blocks()
+        assert not lost, f"all requests have ended, and {lost} blocks are not free"
 
 
-if __name__ == "__main__":
-    end(test_finding)
+if not IS_TEST:
+    if __name__ == "__main__":
+        run_script(test_finding)

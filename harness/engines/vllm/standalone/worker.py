@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.outputs import KVConnectorOutput
 
-from swarden.harness.kit.standalone import Bug
-
 GROUPS: list[tuple[int | None, int]] = [(None, 16)]  # of layers: window (None: full attention, 0: Mamba), block size
 SAVES = False
 IN_BACKGROUND = False  # loads are made while other requests run
@@ -80,11 +78,10 @@ class Memory:
                 place = f"token {position} of group {group} is read from {where}"
                 reads = f"request {rid} computes tokens {start} to {end}: {place}"
                 kv = self.kv.get((block or 0, position % size if window != 0 else 0))
-                if kv != (group, self.salts[rid], tuple(tokens[: position + 1])):
-                    what = "nothing" if kv is None else f"KV of {len(kv[2])} tokens of group {kv[0]}"
-                    raise Bug("read", f"{reads}, which holds {what}")
-                if block not in entry.held:
-                    raise Bug("read", f"{reads}, which was free when the batch was scheduled")
+                what = "nothing" if kv is None else f"KV of {len(kv[2])} tokens of group {kv[0]}"
+                own = (group, self.salts[rid], tuple(tokens[: position + 1]))
+                assert kv == own, f"{reads}, which holds {what}"
+                assert block in entry.held, f"{reads}, which was free when the batch was scheduled"
 
 
 class Runner:
@@ -127,10 +124,9 @@ class Runner:
         return entries
 
     def move_states(self, entries: Sequence[Entry]) -> None:
-        if READS:
-            for entry in entries:
-                start = self.ends[entry.request_id] if entry.start is None else entry.start
-                self.memory.read(entry, start, self.tokens[entry.request_id], moved=True)
+        for entry in entries:
+            start = self.ends[entry.request_id] if entry.start is None else entry.start
+            self.memory.read(entry, start, self.tokens[entry.request_id], moved=True)
 
     def compute(self, entry: Entry) -> list[int]:
         """The tokens that are sampled for an entry of a batch."""
