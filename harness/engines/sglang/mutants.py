@@ -153,3 +153,12 @@ bug(
     broken="return -node.last_access_time",
     caught_by=("longest_idle_units_are_evicted_first",),
 )
+
+bug(
+    "host-not-evicted-for-a-prefetch",
+    "issue 12875: the host makes no room for a prefetch, which gets what happens to be free",
+    at="sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller:HybridCacheController.allocate_storage_hit",
+    healthy="evict_host(hit_tokens)",
+    broken="pass",
+    caught_by=("prefetches_get_idle_host_memory",),
+)
