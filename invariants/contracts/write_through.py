@@ -93,8 +93,8 @@ def idle_copies_give_way(change: Transition) -> Evidence:
 def prefetches_get_idle_host_memory(change: Transition) -> Evidence:
     """A prefetch from a storage gets less than it wants only if the host has too few copies that it can drop.
 
-    It can drop a copy, also of a node on the device, if no lock and no copy job needs it or one below it (sglang pulls
-    33862 and 40193).  Those that it can drop before and after the step are counted.  Not checked: steps with a fault.
+    It can drop a copy if no lock and no copy job needs it or one below it, but with `keeps_live_copies` none of a node
+    on the device.  Those that it can drop before and after the step are counted.  Not checked: steps with a fault.
     """
     sized = change.events_of(PrefetchSized) if not change.events_of(Fired) else ()
     for event in [event for event in sized if event.got < event.wanted]:
@@ -109,7 +109,8 @@ def prefetches_get_idle_host_memory(change: Transition) -> Evidence:
 def _copies_at_rest(state: Snapshot) -> list[NodeView]:
     """The nodes with a copy that no copy job or lock needs."""
     copied = {one.node for one in state.receipts or () if one.holder.kind in (BACKUP_KIND, LOAD_KIND)}
-    held = [node for node in state.nodes or () if any(node.pins) or node.id in copied]
+    keeps = state.limits.keeps_live_copies
+    held = [one for one in state.nodes or () if any(one.pins) or one.id in copied or (keeps and any(one.live))]
     needed = {one.id for node in held for one in state.path(node.id)}
     return [node for node in state.nodes or () if any(node.copies) and node.id not in needed]
 

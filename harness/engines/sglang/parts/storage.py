@@ -98,8 +98,7 @@ class Storage(SglangCapability, frozen=True):
         return FAULTS
 
     def inapplicable(self, config: Any, release: SglangRelease) -> Collection[str]:
-        """Beside a core in Rust the size is not reported either: the fix of a known bug changes one in Python."""
-        return () if not config.cores.is_on and release.has("sized_prefetches") else (PrefetchSized.__name__,)
+        return () if release.has("sized_prefetches") else (PrefetchSized.__name__,)
 
     def terms(self, config: Any) -> Terms:
         args = storage_args(self.storage_policy, self.prefetch_threshold)
