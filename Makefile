@@ -75,7 +75,7 @@ test-engines: export OMP_NUM_THREADS = 1
 test-engines: $(TOOLS)
 	$(BIN)/swarden engines install lmdeploy==0.16.0 lmdeploy==0.18.0 sglang==0.5.12.post1 sglang==0.5.23 transformers==5.19.0 transformers==5.24.0 vllm==0.20.2 vllm==0.33.0
 	$(BIN)/pytest tests/engines
-	$(if $(EMBARGO),SWARDEN_EMBARGO=$(EMBARGO) $(BIN)/pytest tests/engines/test_findings.py tests/engines/transformers)
+	$(if $(EMBARGO),SWARDEN_EMBARGO=$(EMBARGO) $(BIN)/pytest tests/engines/test_findings.py tests/engines/transformers tests/engines/lmdeploy)
 
 # Real servers of vLLM and SGLang on the CPU, below `swarden attach`; vLLM's worker behind the port.
 test-engines-real: $(TOOLS) .swarden/real/sglang

@@ -541,6 +541,13 @@ class CopyBegan(NamedTuple):
     pages: Sequence[tuple[str, Sequence[int], Sequence[int]]]
 
 
+class PrefetchSized(NamedTuple):
+    """A prefetch from a storage asked for host memory for the `wanted` tokens that the storage has, and got `got`."""
+
+    wanted: int
+    got: int
+
+
 class CopiedIn(NamedTuple):
     """A copy begins to write KV that no pass computed to `units`, for `owner`; with id 0 only the kind is known.
 

@@ -1,6 +1,6 @@
 """What the transitions of a run have shown, for laws that need more than one step."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from swarden.invariants.events import (
@@ -21,10 +21,11 @@ from swarden.invariants.events import (
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Ends
 from swarden.invariants.passes import Landing
+from swarden.invariants.prefixes import cached_pages
 from swarden.invariants.reference import Expectation, SessionUse
 from swarden.invariants.served_blocks import note_blocks
 from swarden.invariants.transition import Transition, When
-from swarden.invariants.view import NodeView
+from swarden.invariants.view import ComponentView, NodeView
 
 BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)
 MOST_SERVED = 32  # requests, the latest: a law that looks for prefixes compares each
@@ -80,8 +81,46 @@ def unseen_readers(change: Transition) -> bool:
 def _note_idle(change: Transition) -> None:
     past, idle, moved = change.reference.past, change.once(idle_units), change.once(moved_units)
     past.moment += 1
-    known = {unit: since for unit, since in past.idle.items() if unit in idle and unit not in moved}
+    touched = moved | {*_units_below_splits(change)}
+    known = {unit: since for unit, since in past.idle.items() if unit in idle and unit not in touched}
     past.idle = dict.fromkeys(idle, past.moment) | ({} if unseen_readers(change) else known)
+    if change.after.nodes is not None:
+        oldest = min(past.idle.values(), default=0)
+        past.used = {unit: since for unit, since in past.used.items() if unit not in moved}
+        past.used |= dict.fromkeys(_used_units(change), past.moment)
+        past.asked = {one: last for one, last in past.asked.items() if last >= oldest}
+        there = (*(change.before.requests or ()), *(change.after.requests or ()))
+        past.asked |= dict.fromkeys([request.id for request in there], past.moment)
+
+
+def units_of(node: NodeView, components: Sequence[ComponentView]) -> list[tuple[str, int]]:
+    """The units of a node in all pools."""
+    return [(one.pool, unit) for one, units in zip(components, node.units, strict=True) for unit in units]
+
+
+def _units_below_splits(change: Transition) -> Iterator[tuple[str, int]]:
+    """The units of the lower parts of nodes that were split.
+
+    SGLang counts a split as a use of the lower part (0.5.23, unified_tree_core.py:1524), which no request has read.
+    """
+    for node in change.changes.nodes:
+        was = change.before.node_by_id.get(node.id)
+        if was is not None and was.start != node.start:
+            yield from units_of(node, change.after.components)
+
+
+def _used_units(change: Transition) -> Iterator[tuple[str, int]]:
+    """The units that were inserted into the tree, and those with which the first pass of a waiting request begins."""
+    for event in change.events_of(Given):
+        if event.to_owner.kind == TREE_KIND:
+            yield from ((event.pool, unit) for unit in event.units)
+    waiting = {one.id: one.namespace for one in change.before.requests or () if one.place == Place.WAITING}
+    entries = [entry for event in change.events_of(Launched) for entry in event.entries]
+    for request_id, start, _ in [entry for entry in entries if entry[0] in waiting and entry[1]]:
+        tokens = change.reference.tokens_of(request_id)[:start]
+        for node, place in cached_pages(change.after, waiting[request_id], tokens):
+            columns = zip(change.after.components, node.units, strict=True)
+            yield from ((one.pool, units[place]) for one, units in columns)
 
 
 def overtaken(change: Transition) -> Mapping[int, int]:

@@ -143,7 +143,9 @@ class Past:
     hashes.  `sessions` is the use of each session, and `steps_ms` what the clock of the engine advanced by in steps.
     `waiting` are, in the order of the queue, the waiting requests, each with the passes that it was passed over in.
     `idle` are the cached units without a reader, each with the number of the transition since which it has none, and
-    `moment` is the number of the last one.
+    `moment` is the number of the last one.  In an engine with a prefix tree, `used` has the cached units that a request
+    has inserted or begun with, each with the number of the last transition in which one did, and `asked` the requests,
+    each with the last transition in which the engine had it: until then it may have used each node that it matches.
     """
 
     served: dict[int, list[int]] = field(default_factory=dict)
@@ -152,6 +154,8 @@ class Past:
     steps_ms: int = 0
     waiting: dict[int, int] = field(default_factory=dict)
     idle: dict[tuple[str, int], int] = field(default_factory=dict)
+    used: dict[tuple[str, int], int] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
     moment: int = 0
 
 

@@ -3,9 +3,11 @@
 On a server: Prefixes in use are evicted before others, and their prompts are computed again.
 """
 
+from collections.abc import Iterator, Mapping
+
 from swarden.invariants.events import TREE_KIND, CopyBegan, Freed, Locked, Split, Taken
 from swarden.invariants.invariant import invariant
-from swarden.invariants.past import idle_units, moved_units, unseen_readers
+from swarden.invariants.past import idle_units, moved_units, units_of, unseen_readers
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, found, node_ref, unit_ref
 
@@ -58,19 +60,45 @@ def longest_idle_units_are_evicted_first(change: Transition) -> Evidence:
     """Of the cached units without a reader, the one that has had none for longest is evicted first.
 
     The time is the number of transitions since its last reader.  A unit is evicted if the cache frees it and it is
-    taken in the same transition; those that an engine drops for another reason are not.
+    taken in the same transition; those that an engine drops for another reason are not.  In a prefix tree a unit that
+    is freed is evicted; it was used when a request inserted it or began with it, and only leaves that no request can
+    have matched since then are compared with it.
     """
     past, idle, moved = change.reference.past, change.once(idle_units), change.once(moved_units)
-    pools = change.after.pool_by_name
+    pools, has_tree = change.after.pool_by_name, change.after.nodes is not None
+    since = past.used if has_tree else past.idle
     taken = {(event.pool, unit) for event in change.events_of(Taken) for unit in event.units}
     freed = [(one.pool, unit) for one in change.events_of(Freed) if one.owner.kind == TREE_KIND for unit in one.units]
-    left = [unit for unit in past.idle if unit in idle and unit not in moved] if freed else []
-    for victim in [unit for unit in freed if unit in taken and unit in past.idle]:
-        rivals = [unit for unit in left if unit[0] == victim[0] and past.idle[unit] < past.idle[victim]]
-        for other in sorted(rivals, key=lambda unit: (past.idle[unit], unit))[:1]:
-            ages = {"idle": past.moment + 1 - past.idle[victim], "longer": past.moment + 1 - past.idle[other]}
+    victims = [unit for unit in freed if unit in since and (has_tree or unit in taken)]
+    newest = max([since[unit] for unit in victims], default=0)
+    left = {unit: quiet for unit, quiet in past.idle.items() if quiet < newest and unit in idle and unit not in moved}
+    left = dict(_leaf_units(change, left)) if has_tree and left else left
+    for victim in victims:
+        rivals = [unit for unit in left if unit[0] == victim[0] and left[unit] < since[victim]]
+        for other in sorted(rivals, key=lambda unit: (left[unit], unit))[:1]:
+            ages = {"idle": past.moment + 1 - since[victim], "longer": past.moment + 1 - left[other]}
             subject, rival = (unit_ref(pools[pool], unit) for pool, unit in (victim, other))
             yield found(subject, RecencyCode.OUTLIVED, other=rival, **ages)
+
+
+def _leaf_units(change: Transition, idle: Mapping[tuple[str, int], int]) -> Iterator[tuple[tuple[str, int], int]]:
+    """Those of these units whose node is a leaf on the device, each with the last transition in which it may be used.
+
+    A node may be used while the engine has a request with its first page, waiting or not.
+    """
+    reference, asked, before = change.reference, change.reference.past.asked, change.before.node_by_id
+    states = (change.before, change.after)
+    inner = {node.parent for state in states for node in state.nodes or () if any(node.live)}  # of nodes on the device
+    forgotten = asked.keys() - reference.expectations.keys()
+    for node in change.after.nodes or ():
+        is_leaf = node.id not in inner and node.id in before and before[node.id].start == node.start
+        left = [unit for unit in units_of(node, change.after.components) if unit in idle] if is_leaf else []
+        if left:
+            page = slice(node.start, node.start + change.after.limits.page_size)
+            first = list(node.key[: page.stop - page.start])
+            users = [one for one in asked if list(reference.tokens_of(one)[page]) == first]
+            last = max([asked[one] for one in (*users, *forgotten)], default=0)
+            yield from ((unit, max(idle[unit], last)) for unit in left)
 
 
 def _used(change: Transition) -> list[int]:

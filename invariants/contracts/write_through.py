@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from swarden.invariants.contracts.completeness import ended_by_themselves
 from swarden.invariants.events import (
+    BACKUP_KIND,
     LOAD_KIND,
     REQUEST_KIND,
     CopyBegan,
@@ -17,12 +18,13 @@ from swarden.invariants.events import (
     Fired,
     Given,
     Owner,
+    PrefetchSized,
 )
 from swarden.invariants.invariant import invariant
 from swarden.invariants.prefixes import cached_pages
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import NodeView, Snapshot
-from swarden.invariants.violation import Code, Evidence, found, node_ref, request_ref
+from swarden.invariants.violation import Code, Evidence, found, node_ref, pool_ref, request_ref
 
 
 class WriteThroughCode(Code):
@@ -31,6 +33,7 @@ class WriteThroughCode(Code):
         "live in {component} after {request} has ended, but the host has no copy, and {free} pages that are free or "
         "have copies that are not needed"
     )
+    CUT_SHORT = "a prefetch of {wanted} tokens got memory for {got}, beside {idle} tokens of copies that are not needed"
 
 
 def writes_through_and_is_idle(change: Transition) -> bool:
@@ -84,6 +87,32 @@ def idle_copies_give_way(change: Transition) -> Evidence:
     pull 33862).
     """
     yield from _not_copied(change, WriteThroughCode.IDLE_COPIES_STAY, lambda path: _idle_pages(change.after, path))
+
+
+@invariant(When.STEP, needs=("nodes", "receipts"), on=(PrefetchSized,))
+def prefetches_get_idle_host_memory(change: Transition) -> Evidence:
+    """A prefetch from a storage gets less than it wants only if the host has too few copies that it can drop.
+
+    It can drop a copy if no lock and no copy job needs it or one below it, but with `keeps_live_copies` none of a node
+    on the device.  Those that it can drop before and after the step are counted.  Not checked: steps with a fault.
+    """
+    sized = change.events_of(PrefetchSized) if not change.events_of(Fired) else ()
+    for event in [event for event in sized if event.got < event.wanted]:
+        known = {node.id for node in _copies_at_rest(change.before)}
+        pages = sum(len(node.copies[0]) for node in _copies_at_rest(change.after) if node.id in known)
+        idle = pages * change.after.limits.page_size
+        if event.wanted - event.got <= idle:
+            values = {"wanted": event.wanted, "got": event.got, "idle": idle}
+            yield found(pool_ref(change.after.host_pools[0]), WriteThroughCode.CUT_SHORT, **values)
+
+
+def _copies_at_rest(state: Snapshot) -> list[NodeView]:
+    """The nodes with a copy that no copy job or lock needs."""
+    copied = {one.node for one in state.receipts or () if one.holder.kind in (BACKUP_KIND, LOAD_KIND)}
+    keeps = state.limits.keeps_live_copies
+    held = [one for one in state.nodes or () if any(one.pins) or one.id in copied or (keeps and any(one.live))]
+    needed = {one.id for node in held for one in state.path(node.id)}
+    return [node for node in state.nodes or () if any(node.copies) and node.id not in needed]
 
 
 def _not_copied(change: Transition, code: Code, beside_free: Callable[[Sequence[NodeView]], Sequence[int]]) -> Evidence:

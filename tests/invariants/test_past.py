@@ -137,4 +137,18 @@ def test_unit_is_idle_since_its_last_reader_or_move():
 
     note(change)
 
-    assert change.reference.past.idle == {("full", 1): 5, ("full", 2): 8, ("full", 4): 8}
+    past = change.reference.past
+    assert past.idle == {("full", 1): 5, ("full", 2): 8, ("full", 4): 8}
+    assert (past.used, past.asked) == ({("full", 4): 8}, {1: 8, 2: 8})
+
+
+def test_prefix_of_the_first_pass_of_a_waiting_request_is_used():
+    limits, waiting = LIMITS._replace(evicts_longest_idle=True), RequestView(1, "waiting", 0, 18, 0, 9)
+    before = replace(BEFORE, requests=(waiting, RequestView(2, "running", 0, 5, 0, 1)))
+    change = idle(Launched(7, ((1, 12, 18), (2, 4, 5))), before=before, after=replace(AFTER, limits=limits))
+
+    change.reference.past = Past()
+
+    note(change)
+
+    assert {unit for pool, unit in change.reference.past.used if pool == "full"} == {1, 2, 3}

@@ -146,6 +146,10 @@ FEATURES: Mapping[str, Feature] = {
         "a storage behind the host in the tree of all models; before, only for full attention, and not looked at",
         lambda release: hasattr(release.code("UnifiedRadixCache"), "prefetch_from_storage"),
     ),
+    "sized_prefetches": Feature(
+        "a prefetch gets its host memory once the storage has answered; before, for the whole prompt at its begin",
+        lambda release: hasattr(release.code("UnifiedRadixCache"), "_alloc_prefetch_aux_staging"),
+    ),
     "streaming_sessions": Feature(
         "sessions with one turn at a time, which forget an aborted turn; before, an aborted turn stays in its session",
         lambda release: release.code("StreamingSession") is not None,

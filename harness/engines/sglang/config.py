@@ -321,7 +321,8 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
     """A prefill and a decode configuration: one model and the same switches, but other pools and batches.
 
     The decode side has pages for a whole request, its estimated output and its reservation, with pages of one token
-    also in the windowed pool: a release never admits a larger request, and all that follow wait behind it.
+    also in the windowed pool: a release never admits a larger request, and all that follow wait behind it.  The prefill
+    side may have a host tier.
     """
     prefill = replaced(plain_config(draw, lambda _: False), role=PREFILL, preemption_threshold=None)
     if draw.one_of((False, False, False, True)):
@@ -343,7 +344,7 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
         decode = replaced(decode, decode_tree=draw.one_of((False, False, True)))
     if has("decode_offload") and prefill.sliding_window is None:
         decode = replaced(decode, decode_offload=draw.one_of((False, True)))
-    return prefill, decode
+    return replaced(prefill, **HostTier.drawn(draw, prefill, has)), decode
 
 
 def plain_config(draw: Draw, has: Callable[[str], bool]) -> SglangConfig:

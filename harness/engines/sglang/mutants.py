@@ -144,3 +144,21 @@ bug(
     broken="req.to_finish = __import__('sglang').srt.managers.schedule_batch.FINISH_LENGTH(length=0)",
     caught_by=("outputs_end_as_asked",),
 )
+
+bug(
+    "clock-of-the-tree-runs-backwards",
+    "no release has it: what was used last has the earliest time, so prefixes in use are evicted before others",
+    at="sglang.srt.mem_cache.evict_policy:LRUStrategy.get_priority",
+    healthy="return node.last_access_time",
+    broken="return -node.last_access_time",
+    caught_by=("longest_idle_units_are_evicted_first",),
+)
+
+bug(
+    "host-not-evicted-for-a-prefetch",
+    "issue 12875: the host makes no room for a prefetch, which gets what happens to be free",
+    at="sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller:HybridCacheController.allocate_storage_hit",
+    healthy="evict_host(hit_tokens)",
+    broken="pass",
+    caught_by=("prefetches_get_idle_host_memory",),
+)

@@ -4,6 +4,7 @@ from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import FIRST_COME, SglangConfig
+from swarden.harness.engines.sglang.parts.host_tier import WRITE_BACK
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS
 from swarden.harness.kit.part import merged
 from swarden.harness.kit.stand_ins import Silent
@@ -131,6 +132,7 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
         spare_len=SPARE_TOKENS + 1,
         draft_row_len=row_len(config) - max_len if config.drafts.is_on else 0,
         shares_prefixes=shares,
+        evicts_longest_idle=shares and len(config.components) == 1 and config.host.write_policy != WRITE_BACK,
         replays=Replays(keeps) if shares and not config.states.is_on else None,
         **merged(one.limits(config) for one in config.capabilities),
     )

@@ -1,5 +1,6 @@
 """Releases of lmdeploy run random traffic, and each part of their PyTorch engine is driven."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from docs.make.pages import own_bugs
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.known_bug import EMBARGO
 from swarden.harness.core.ops import Abort, Pause, Recipe, Resume, Step, Submit
 from swarden.harness.engines.lmdeploy.config import LmdeployConfig
 from swarden.harness.engines.lmdeploy.mutants import MUTANTS
@@ -40,9 +42,11 @@ def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_releas
 
     assert result.runs >= RUNS  # a failing run is repeated
     assert all(result.evaluated[law] >= RUNS for law in EVALUATED)
+    assert result.diverged == []
+    if EMBARGO not in os.environ:
+        pytest.skip("without the folder of bugs under embargo their failures are new")
     known = {fingerprint for bug in own_bugs("lmdeploy") for fingerprint in bug.fingerprints}
     assert {fingerprint for fingerprint, _ in result.failures} <= known
-    assert result.diverged == []
 
 
 def test_older_release_is_refused_with_the_oldest_that_is_driven():

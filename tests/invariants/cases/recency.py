@@ -11,7 +11,7 @@ from swarden.invariants.events import CopyBegan, Freed, Locked, Split, Taken
 from swarden.invariants.reference import Past, Reference
 from swarden.invariants.view import Holding, PoolView
 from swarden.invariants.violation import Ref, found, node_ref
-from tests.invariants.builders import AFTER, R1, TREE, broken, healthy, idle
+from tests.invariants.builders import AFTER, OTHER_PROMPT, R1, TREE, broken, healthy, idle, reference
 
 # n1 ── n2 were last used at 3, n3 at 1.
 N1, N2, N3 = AFTER.nodes or ()
@@ -37,10 +37,25 @@ def evicted(unit, *, is_taken=True, left=(1, 2), since=(4, 6, 6)):
     pools = (pool, *[one for one in AFTER.pools if one.name != "full"])
     limits = AFTER.limits._replace(evicts_longest_idle=True)
     past = Past(idle=dict(zip((("full", 1), ("full", 2), ("full", 3)), since, strict=True)), moment=9)
-    return replace(idle(*events, after=replace(AFTER, pools=pools, limits=limits)), reference=Reference(past=past))
+    before = replace(AFTER, nodes=None)
+    change = idle(*events, before=before, after=replace(before, pools=pools, limits=limits))
+    return replace(change, reference=Reference(past=past))
+
+
+def evicted_leaf(*, used=6, asked=(), nodes=AFTER.nodes):
+    """Unit 9 of a leaf is evicted, n3 is left; request 9 is one of the past with the first tokens of n3."""
+    change, known = evicted(9, is_taken=False, left=(5, 6)), reference(21)
+    known.past = Past(
+        idle={("full", 5): 4, ("full", 6): 4}, used={("full", 9): used}, asked=dict.fromkeys((1, 9), 2), moment=9
+    )
+    known.past.asked |= dict(asked)
+    known.submitted(9, namespace=0, prompt=(*OTHER_PROMPT, 7))
+    before, after = [replace(state, nodes=nodes, requests=()) for state in (change.before, change.after)]
+    return replace(change, before=before, after=after, reference=known)
 
 
 OUTLIVED = found(Ref("page", 3, "full"), RecencyCode.OUTLIVED, other=Ref("page", 1, "full"), idle=4, longer=6)
+BELOW = N3._replace(id=8, parent=3, start=8, units=((1, 2), (1, 2)))
 SPLIT, BACKUP = Split(3, 9, 4), CopyBegan(1, True, ())
 
 CASES = [
@@ -75,4 +90,14 @@ CASES = [
     healthy(longest_idle_units_are_evicted_first, evicted(3, left=(2,)), "idle-as-long"),
     healthy(longest_idle_units_are_evicted_first, evicted(3, is_taken=False), "dropped"),
     broken(longest_idle_units_are_evicted_first, "outlived", evicted(3), OUTLIVED),
+    healthy(longest_idle_units_are_evicted_first, evicted_leaf(used=4), "leaf-used-as-late"),
+    healthy(longest_idle_units_are_evicted_first, evicted_leaf(asked={9: 6}), "leaf-that-a-request-may-have-matched"),
+    healthy(longest_idle_units_are_evicted_first, evicted_leaf(asked={5: 6}), "request-of-which-nothing-is-known"),
+    healthy(longest_idle_units_are_evicted_first, evicted_leaf(nodes=(N1, N2, N3, BELOW)), "no-leaf"),
+    broken(
+        longest_idle_units_are_evicted_first,
+        "leaf-outlived",
+        evicted_leaf(asked={1: 8}),
+        found(Ref("page", 9, "full"), RecencyCode.OUTLIVED, other=Ref("page", 5, "full"), idle=4, longer=6),
+    ),
 ]

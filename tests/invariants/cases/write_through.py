@@ -6,9 +6,21 @@ from swarden.invariants.contracts.write_through import (
     WriteThroughCode,
     ended_requests_are_written_through,
     idle_copies_give_way,
+    prefetches_get_idle_host_memory,
 )
-from swarden.invariants.events import REQUEST_KIND, TREE, Finished, FinishReason, Given, Owner
-from swarden.invariants.violation import found, node_ref, request_ref
+from swarden.invariants.events import (
+    BACKUP_KIND,
+    REQUEST_KIND,
+    TREE,
+    Finished,
+    FinishReason,
+    Fired,
+    Given,
+    Owner,
+    PrefetchSized,
+)
+from swarden.invariants.view import ReceiptView
+from swarden.invariants.violation import found, node_ref, pool_ref, request_ref
 from tests.invariants.builders import broken, healthy, with_pool
 from tests.invariants.host_builders import BEFORE_COPYING, HOST_LIMITS, not_copying, with_node
 
@@ -72,4 +84,23 @@ CASES = [
         "copies-of-live-nodes-stay",
     ),
     broken(idle_copies_give_way, "idle-copies-stay", ending(pools=FULL), *IDLE_COPIES),
+    healthy(prefetches_get_idle_host_memory, ending(PrefetchSized(32, 0)), "more-than-the-host-can-drop"),
+    healthy(prefetches_get_idle_host_memory, ending(PrefetchSized(24, 24)), "all-that-it-wants"),
+    healthy(prefetches_get_idle_host_memory, ending(PrefetchSized(24, 0), Fired("host.fails")), "fault"),
+    healthy(
+        prefetches_get_idle_host_memory,
+        ending(PrefetchSized(12, 0), nodes=with_node(WRITING_THROUGH, 4, pins=(1, 0))),
+        "copies-with-locks",
+    ),
+    healthy(
+        prefetches_get_idle_host_memory,
+        ending(PrefetchSized(24, 4), receipts=(ReceiptView(9, Owner(BACKUP_KIND, 1), 1, ((1,), ())),)),
+        "copy-under-way",
+    ),
+    broken(
+        prefetches_get_idle_host_memory,
+        "cut-short",
+        ending(PrefetchSized(32, 8)),
+        found(pool_ref("host full"), WriteThroughCode.CUT_SHORT, wanted=32, got=8, idle=24),
+    ),
 ]

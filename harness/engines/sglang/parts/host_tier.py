@@ -206,6 +206,8 @@ class SglangHostTier(SglangPart):
         tags = dict(zip(self._copies.names, self._on_host, strict=True))
         has_storage = getattr(tree.cache_controller, "storage_backend", None) is not None
         self.storage = SglangStorage(tree, tags, engine.faults) if has_storage else None
+        if self.storage is not None and hasattr(tree.cache_controller, "allocate_storage_hit"):
+            self.storage.report_sizes(engine.log.notice)  # not that of a decode side's offload
         for fence in FENCES:
             if hasattr(tree.cache_controller, fence):
                 setattr(tree.cache_controller, fence, engine.scheduler.forward_stream)

@@ -12,7 +12,7 @@ The release's threads run in lock-step, before each iteration of its event loop:
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
 
@@ -25,12 +25,13 @@ from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SECONDS_PER_STEP, SglangCapability, Terms
 from swarden.harness.engines.sglang.parts.pair import BOTH
+from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.launch import Line, count_in
 from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
 from swarden.harness.kit.ranks import Ranks
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, drawn, within
-from swarden.invariants.events import LOAD_KIND, Owner
+from swarden.invariants.events import LOAD_KIND, Owner, PrefetchSized
 
 POLICIES = ("timeout", "wait_complete", "best_effort")  # the first is the default of servers
 STORAGE_FAILS, STORAGE_SLOW, STORAGE_PARTIAL = "storage.fails", "storage.slow", "storage.partial"
@@ -68,6 +69,7 @@ class Storage(SglangCapability, frozen=True):
     prefetch_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((1, 8)), PartOf("host_ratio")] = 1
 
     server_need = "storage"
+    events = (PrefetchSized,)
 
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
@@ -93,6 +95,9 @@ class Storage(SglangCapability, frozen=True):
 
     def faults(self, config: Any) -> Mapping[str, str]:
         return FAULTS
+
+    def inapplicable(self, config: Any, release: SglangRelease) -> Collection[str]:
+        return () if release.has("sized_prefetches") else (PrefetchSized.__name__,)
 
     def terms(self, config: Any) -> Terms:
         args = storage_args(self.storage_policy, self.prefetch_threshold)
@@ -205,6 +210,16 @@ class SglangStorage:
         modules += filter(None, [sys.modules.get("sglang.srt.utils.poll_timer")])
         self._timed = [module for module in modules if "time" in vars(module)]
         self._clock.serve(self._timed)  # a prefetch begins when its request is submitted
+
+    def report_sizes(self, notice: Callable[[PrefetchSized], None]) -> None:
+        """Report from now on the memory that a prefetch gets once the storage has answered."""
+
+        def allocate(original: Callable[..., Any], operation: Any, wanted: int, **options: Any) -> Any:
+            slots, got = original(operation, wanted, **options)
+            notice(PrefetchSized(wanted, got if slots is not None else 0))
+            return slots, got
+
+        intercept(self._controller, "allocate_storage_hit", allocate)
 
     def step(self) -> None:
         """Let the release's threads go as far as they come."""
