@@ -123,9 +123,6 @@ class Avoidance(Record, frozen=True, kw_only=True):
     flags: str = ""
     left_out: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        return self.flags or f"without {', '.join(self.left_out)}"
-
 
 class Document(Record, frozen=True, kw_only=True):
     """The sections of a bug's document, in Markdown, beside its cause and its fix.

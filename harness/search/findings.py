@@ -10,6 +10,7 @@ from math import ceil
 from math import log as log_of_number
 from pathlib import Path
 from textwrap import indent
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,6 +55,13 @@ def test_{name}():
 '''
 
 
+class Rate(NamedTuple):
+    """How often a log must pass to count as passing, and why."""
+
+    tries: int
+    text: str
+
+
 @dataclass(frozen=True)
 class Reporting:
     """Makes the reports of findings, below `out`.
@@ -86,10 +94,10 @@ class Reporting:
             name = failure.fingerprint
             finding = finding.changed(fingerprint=name, log=finding.log.as_regression(name), died="")
         finding = self._calmed(finding)
-        tries, rate = self._tries_of(finding)
+        tries, text = rate = self._tries_of(finding)
         if not tries:
-            report = write_unshrunk(finding, self.out, rate)
-            why = f"{finding.fingerprint}: {rate}; it is kept: {report.path or 'in memory only'}"
+            report = write_unshrunk(finding, self.out, text)
+            why = f"{finding.fingerprint}: {text}; it is kept: {report.path or 'in memory only'}"
             return report.repeated(Verdict.FLAKY, 0, RUNS_FOR_RATE, why)
         try:
             small = self._shrunk(finding, tries)
@@ -99,7 +107,7 @@ class Reporting:
         for _ in range(tries):
             log, driver = sealed(bare)
             if driver.failure is not None and driver.failure.is_called(finding.fingerprint):
-                return self._judged(finding.changed(log=log), driver, small, finding, tries, rate)
+                return self._judged(finding.changed(log=log), driver, small, finding, rate)
         return self._not_reproduced(finding)
 
     def _with_inner(self, finding: Finding, path: Path) -> Finding:
@@ -153,18 +161,18 @@ class Reporting:
         runs = (failure_like(calmed, finding.fingerprint, self._beat) for _ in range(CALM_RUNS))
         return finding if None in runs else finding.changed(log=calmed)
 
-    def _tries_of(self, finding: Finding) -> tuple[int, str]:
+    def _tries_of(self, finding: Finding) -> Rate:
         """How often a log must pass to count as passing, and why; 0 if the finding does not fail again.
 
         It is 1 if the target is repeatable; else a failure with the measured rate is missed once in twenty times.
         """
         if target_for(finding.log.header).is_repeatable:
-            return 1, ""
+            return Rate(1, "")
         runs = [failure_like(finding.log, finding.fingerprint, self._beat) is not None for _ in range(RUNS_FOR_RATE)]
         rate = sum(runs) / len(runs)
         text = f"the unshrunk log failed in {sum(runs)} of {len(runs)} runs"
         tries = 1 if rate == 1 else ceil(log_of_number(MISSED) / log_of_number(1 - rate)) if rate else 0
-        return tries, text
+        return Rate(tries, text)
 
     def _shrunk(self, finding: Finding, tries: int) -> Shrunk:
         """Shrink the log of a finding, and keep the smallest log so far."""
@@ -198,9 +206,7 @@ class Reporting:
                 log = bare
         return log
 
-    def _judged(
-        self, report: Finding, driver: Driver, small: Shrunk, finding: Finding, tries: int, rate: str
-    ) -> Finding:
+    def _judged(self, report: Finding, driver: Driver, small: Shrunk, finding: Finding, rate: Rate) -> Finding:
         """The report of a finding whose shrunk log has failed again, written and with its story.
 
         If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is of these
@@ -208,8 +214,8 @@ class Reporting:
         """
         log, failure = report.log, driver.failure
         assert failure is not None, f"{report} has failed again"
-        cause = self._cause_of(failure, log, tries)
-        if cause.bugs and not self._is_known(finding, tries):
+        cause = self._cause_of(failure, log, rate.tries)
+        if cause.bugs and not self._is_known(finding, rate.tries):
             note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
             return self._whole(finding, note)
         if cause.bugs:
@@ -221,7 +227,7 @@ class Reporting:
         report = report.changed(statements=statements, suffix=kind_of("", statements) if finding.suffix else "")
         path = _written(report, self.out)
         remarks = [f"while this was shrunk: {fault}" for fault in small.target_faults]
-        remarks += filter(None, [rate, self._depth(log), self._behind_port(finding, log)])
+        remarks += filter(None, [rate.text, self._depth(log), self._behind_port(finding, log)])
         lines = story_lines(log.header, failure, path, is_minimal=small.complete)
         return report.changed(
             story=[*lines, *(StoryLine(StoryPart.EVIDENCE, remark) for remark in remarks)],

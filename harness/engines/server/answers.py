@@ -229,19 +229,13 @@ class IsSleeping(Struct):
 
 
 class ServerInfo(Struct):
-    """SGLang's."""
+    """SGLang's; vLLM's has only the version."""
 
     model_path: Name | None = None
     page_size: PageSize | None = None
     context_length: ContextLen | None = None
     max_total_num_tokens: Capacity | None = None
     enable_memory_saver: bool | None = None
-    version: Version | None = None
-
-
-class OfVersion(Struct):
-    """vLLM's."""
-
     version: Version | None = None
 
 

@@ -163,7 +163,7 @@ class Vllm(Api):
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
         settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}
-        settings["release"] = release_of("vllm", object_at(address, "/version", answers.OfVersion).version)
+        settings["release"] = release_of("vllm", object_at(address, "/version", answers.ServerInfo).version)
         if text_at(address, "/is_sleeping") is None:
             settings["left_out"] = ("sleep",)
         for line in (text_at(address, "/metrics") or "").splitlines():

@@ -115,7 +115,6 @@ class Connection:
     has_recorded: bool = False  # the check inside of the process has; it writes one op-log, and checks no more
     has_failed: bool = False  # it may have lost memory, which no flush brings back
     log_start: int = 0  # of the current round
-    flags: str = ""  # behind those of the launch command
     invalid: str = ""  # why a request of the current run is not valid; "": all are
     looks_s: float = QUICK_S  # left for all pages of metrics, until the next round or the next token
 
@@ -199,7 +198,7 @@ class Connection:
         kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
         with opened(self.log, "wb", inside=LOGS) as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SUPERVISE, *shlex.split(f"{self.server.restart} {self.flags}")],
+                [sys.executable, "-c", SUPERVISE, *shlex.split(self.server.restart)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -214,12 +213,6 @@ class Connection:
                 return
             sleep(POLL_S)
         raise EngineGone(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")
-
-    def restart_with(self, flags: str) -> None:
-        """Let the next run have a server with these further flags."""
-        if flags != self.flags:
-            self._end()
-            self.flags = flags
 
     def close(self) -> None:
         """End the servers that this process has started; a log stays until the next start."""

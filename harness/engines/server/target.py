@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from swarden.harness.core.known_bug import Avoidance
 from swarden.harness.core.ops import Abort, Drain, Flush, Pause, Resume, Step, Submit
 from swarden.harness.core.origins import EngineCode
@@ -70,12 +72,17 @@ class ServerTarget(ConfiguredTarget):
 
     @contextmanager
     def _without(self, configs: Configs, avoidance: Avoidance) -> Iterator[Configs]:
-        connection().restart_with(avoidance.flags)
+        own, server = connection(), connection().server
+        if avoidance.flags:
+            own.close()
+            own.server = msgspec.structs.replace(server, restart=f"{server.restart} {avoidance.flags}")
         try:
             left_out = {*self.decode(configs[0]).left_out, *avoidance.left_out}
             yield [{**configs[0], "left_out": sorted(left_out)}]
         finally:
-            connection().restart_with("")
+            if avoidance.flags:
+                own.close()
+                own.server = server
 
     def behind_port(self, configs: Configs) -> tuple[str, Configs] | None:
         config = self.decode(configs[0])

@@ -46,9 +46,7 @@ def finding(monkeypatch, tmp_path):
     target.connection.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("flags", "bugs"), [(BEHIND_LEARNING, ("a-bug",)), (1, ()), ("no-number", ())], ids=["avoided", "not", "no-boot"]
-)
+@pytest.mark.parametrize(("flags", "bugs"), [(BEHIND_LEARNING, ("a-bug",)), (1, ()), ("no-number", ())])
 def test_failure_that_flags_avoid_is_of_a_known_bug(flags, bugs, finding, monkeypatch, tmp_path):
     (tmp_path / "server").mkdir()
     (tmp_path / "server/a-bug.toml").write_text(BUG.replace("FLAGS", str(flags)))
