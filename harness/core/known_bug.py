@@ -117,13 +117,6 @@ class Fix(Record, frozen=True, kw_only=True):
         return first <= parsed(version) <= last
 
 
-class Avoidance(Record, frozen=True, kw_only=True):
-    """How a server over HTTP does without a bug: with further `flags`, and without features of requests."""
-
-    flags: str = ""
-    left_out: tuple[str, ...] = ()
-
-
 class Document(Record, frozen=True, kw_only=True):
     """The sections of a bug's document, in Markdown, beside its cause and its fix.
 
@@ -165,7 +158,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     settings of a server's size with which the bug's own op-log fails, too, on the newest release that has the bug.
     `broad` is the reason for which its fix cures failures of other bugs, too: then no failure is known by this fix.
     `refuses` is the reason for which its fix ends a request unanswered that is served wrongly without it.
-    A failure of a server over HTTP is known if it passes as `avoided_by` says.
+    A server that is started with the flags `avoided_by` does not have it.
     `repository` is set for a server that is not a package, as OWNER/NAME@TAG with the tag of the code.
     """
 
@@ -184,7 +177,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     upstream: tuple[Related, ...] = ()
     logs: dict[str, Log] = {}
     large_pools: dict[Text, Annotated[int, msgspec.Meta(ge=1)]] = {}
-    avoided_by: Avoidance | None = None
+    avoided_by: str = ""
     fixes: tuple[Fix, ...] = ()
     document: Document | None = None
 

@@ -176,8 +176,8 @@ def upstream_of(cause: str, target: Target) -> str:
 
 def _described(bug: KnownBug, engine: str) -> str:
     engine = bug.repository.partition("@")[0] or engine
-    if (avoided := bug.avoided_by) is not None:
-        engine = f"avoided by {avoided.flags or 'requests without ' + ', '.join(avoided.left_out)}; {engine}"
+    if bug.avoided_by:
+        engine = f"avoided by {bug.avoided_by}; {engine}"
     if bug.verdict == PRIVATE:
         return PRIVATE
     if (place := bug.verdict.removeprefix("comment on ")) != bug.verdict:

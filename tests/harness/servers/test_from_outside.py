@@ -25,7 +25,7 @@ tried = "1.0.0"
 fingerprints = ["ServerDied/RuntimeError"]
 searched = "2026-11-29"
 verdict = "not worth posting"
-avoided_by = { flags = "FLAGS" }
+avoided_by = "FLAGS"
 """
 
 
