@@ -55,9 +55,9 @@ class ServerTarget(ConfiguredTarget):
         return {HTTP: program_of}
 
     def avoidances(self, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
-        bugs = self.known_bugs().values() if connection().server.restart else ()
-        avoidable = [bug for bug in bugs if bug.avoided_by and bug.is_called(fingerprints)]
-        return {bug.name: self._started_with(bug.avoided_by) for bug in avoidable}
+        command = connection().server.restart
+        bugs = [bug for bug in self.known_bugs().values() if bug.avoided_by and bug.is_called(fingerprints)]
+        return {bug.name: self._started_with(bug.avoided_by) for bug in bugs if command and bug.caused_by in command}
 
     @contextmanager
     def _started_with(self, flags: str) -> Iterator[None]:

@@ -13,7 +13,7 @@ from swarden.harness.engines.server.process import VARIABLE, Server
 from swarden.harness.search.findings import Reporting
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
-from tests.harness.servers.some_servers import BEHIND_LEARNING, ONE, free_port, mortal
+from tests.harness.servers.some_servers import ONE, free_port, mortal
 from tests.harness.servers.test_inner_check import FAILING
 
 BUG = """
@@ -26,6 +26,7 @@ fingerprints = ["ServerDied/RuntimeError"]
 searched = "2026-11-29"
 verdict = "not worth posting"
 avoided_by = "FLAGS"
+caused_by = "CAUSE"
 """
 
 
@@ -46,10 +47,12 @@ def finding(monkeypatch, tmp_path):
     target.connection.cache_clear()
 
 
-@pytest.mark.parametrize(("flags", "bugs"), [(BEHIND_LEARNING, ("a-bug",)), (1, ()), ("no-number", ())])
-def test_failure_that_flags_avoid_is_of_a_known_bug(flags, bugs, finding, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("flags", "cause", "bugs"), [("9", "", ("a-bug",)), ("1", "", ()), ("no-number", "", ()), ("9", "--swa-full", ())]
+)
+def test_failure_that_flags_avoid_is_of_a_known_bug(flags, cause, bugs, finding, monkeypatch, tmp_path):
     (tmp_path / "server").mkdir()
-    (tmp_path / "server/a-bug.toml").write_text(BUG.replace("FLAGS", str(flags)))
+    (tmp_path / "server/a-bug.toml").write_text(BUG.replace("FLAGS", flags).replace("CAUSE", cause))
     monkeypatch.setenv(EMBARGO, str(tmp_path))
 
     report = Reporting(tmp_path / "findings", ShrinkBudget(cpu_seconds=60)).report(finding)
