@@ -1,19 +1,19 @@
-"""What is known of a failure over HTTP: bugs that flags or features avoid, and the end of its ops behind the port."""
+"""What is known of a failure over HTTP: bugs that flags avoid, and the end of its ops behind the port."""
 
 import pytest
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.known_bug import EMBARGO
-from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.engines.server import target
-from swarden.harness.engines.server.process import VARIABLE, Server
+from swarden.harness.engines.server.process import Server
 from swarden.harness.search.findings import Reporting
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
-from tests.harness.servers.some_servers import ONE, free_port, mortal
+from tests.harness.servers.some_servers import ONE, free_port, log_at, mortal
 from tests.harness.servers.test_inner_check import FAILING
 
 BUG = """
@@ -34,12 +34,9 @@ caused_by = "CAUSE"
 def finding(monkeypatch, tmp_path):
     """A finding on a server that dies of its first request, and that this process starts."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(VARIABLE, "")
-    target.connection.cache_clear()
     port = free_port()
-    Server(f"http://127.0.0.1:{port}", mortal(port, 1)).publish()
-    config = {"api": "openai", "last_token": 60, "max_context_len": 64}
-    log = OpLog(Header(engine="server", configs=[config]), list(ONE))
+    log = log_at(monkeypatch, url := f"http://127.0.0.1:{port}", ONE, api="openai", max_context_len=64)
+    Server(url, mortal(port, 1)).publish()
     failure = run_log(log).failure
     assert failure is not None
     yield Finding(failure.fingerprint, log.as_regression(failure.fingerprint), 0.0)
