@@ -6,7 +6,8 @@ Configurations are opaque: outside of the target they are JSON objects.
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -27,6 +28,7 @@ from swarden.invariants.events import Fired
 from swarden.invariants.transition import Transition
 
 ValueT = TypeVar("ValueT")
+Configs = list[dict[str, Any]]  # in JSON form
 
 _prepared: list["Target"] = []
 # The machines that drive a prefill and a decode engine, ranks of one engine that serve each request together, both,
@@ -312,6 +314,17 @@ class Target(Protocol):
         files = dict.fromkeys(getattr(one, "__file__", None) for one in modules)
         folders = [one for file in files if file is not None for one in folders_of_bugs(Path(file).parent)]
         return {name: bug for folder in folders for name, bug in known_bugs_in(folder).items()}
+
+    def avoidances(self, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
+        """By known bug with one of these fingerprints, a context in which its engines do not have it."""
+        return {}
+
+    def behind_port(self, configs: Configs) -> tuple[str, Configs] | None:
+        """The release, as "NAME==VERSION", that a server runs, and the configurations that are as its own.
+
+        Raises UsageError if it is not installed, or cannot have them.
+        """
+        return None
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
         """The forms in which an op-log of this engine can be a program of its package alone, and what makes each.

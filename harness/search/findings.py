@@ -10,15 +10,17 @@ from math import ceil
 from math import log as log_of_number
 from pathlib import Path
 from textwrap import indent
+from typing import NamedTuple
 
 import msgspec
 
 from swarden.harness.core.admission import load_for_here
 from swarden.harness.core.driver import Driver, Failure
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.fingerprint import slug
-from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.oplog import Header, OpLog, OpLogError
+from swarden.harness.core.ops import Drain, Step
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import Verdict, failure_like, log_of, run_log
@@ -53,6 +55,13 @@ def test_{name}():
 '''
 
 
+class Rate(NamedTuple):
+    """How often a log must pass to count as passing, and why."""
+
+    tries: int
+    text: str
+
+
 @dataclass(frozen=True)
 class Reporting:
     """Makes the reports of findings, below `out`.
@@ -85,10 +94,10 @@ class Reporting:
             name = failure.fingerprint
             finding = finding.changed(fingerprint=name, log=finding.log.as_regression(name), died="")
         finding = self._calmed(finding)
-        tries, rate = self._tries_of(finding)
+        tries, text = rate = self._tries_of(finding)
         if not tries:
-            report = write_unshrunk(finding, self.out, rate)
-            why = f"{finding.fingerprint}: {rate}; it is kept: {report.path or 'in memory only'}"
+            report = write_unshrunk(finding, self.out, text)
+            why = f"{finding.fingerprint}: {text}; it is kept: {report.path or 'in memory only'}"
             return report.repeated(Verdict.FLAKY, 0, RUNS_FOR_RATE, why)
         try:
             small = self._shrunk(finding, tries)
@@ -152,18 +161,18 @@ class Reporting:
         runs = (failure_like(calmed, finding.fingerprint, self._beat) for _ in range(CALM_RUNS))
         return finding if None in runs else finding.changed(log=calmed)
 
-    def _tries_of(self, finding: Finding) -> tuple[int, str]:
+    def _tries_of(self, finding: Finding) -> Rate:
         """How often a log must pass to count as passing, and why; 0 if the finding does not fail again.
 
         It is 1 if the target is repeatable; else a failure with the measured rate is missed once in twenty times.
         """
         if target_for(finding.log.header).is_repeatable:
-            return 1, ""
+            return Rate(1, "")
         runs = [failure_like(finding.log, finding.fingerprint, self._beat) is not None for _ in range(RUNS_FOR_RATE)]
         rate = sum(runs) / len(runs)
         text = f"the unshrunk log failed in {sum(runs)} of {len(runs)} runs"
         tries = 1 if rate == 1 else ceil(log_of_number(MISSED) / log_of_number(1 - rate)) if rate else 0
-        return tries, text
+        return Rate(tries, text)
 
     def _shrunk(self, finding: Finding, tries: int) -> Shrunk:
         """Shrink the log of a finding, and keep the smallest log so far."""
@@ -197,7 +206,7 @@ class Reporting:
                 log = bare
         return log
 
-    def _judged(self, report: Finding, driver: Driver, small: Shrunk, finding: Finding, rate: str) -> Finding:
+    def _judged(self, report: Finding, driver: Driver, small: Shrunk, finding: Finding, rate: Rate) -> Finding:
         """The report of a finding whose shrunk log has failed again, written and with its story.
 
         If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is of these
@@ -205,8 +214,8 @@ class Reporting:
         """
         log, failure = report.log, driver.failure
         assert failure is not None, f"{report} has failed again"
-        cause = Verifier(target_for(log.header), log.header.fixes, self.trials).cause_of(failure, log)
-        if cause.bugs and not self._is_known(finding):
+        cause = self._cause_of(failure, log, rate.tries)
+        if cause.bugs and not self._is_known(finding, rate.tries):
             note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
             return self._whole(finding, note)
         if cause.bugs:
@@ -218,7 +227,7 @@ class Reporting:
         report = report.changed(statements=statements, suffix=kind_of("", statements) if finding.suffix else "")
         path = _written(report, self.out)
         remarks = [f"while this was shrunk: {fault}" for fault in small.target_faults]
-        remarks += filter(None, [rate, self._depth(log)])
+        remarks += filter(None, [rate.text, self._depth(log), self._behind_port(finding, log)])
         lines = story_lines(log.header, failure, path, is_minimal=small.complete)
         return report.changed(
             story=[*lines, *(StoryLine(StoryPart.EVIDENCE, remark) for remark in remarks)],
@@ -229,12 +238,41 @@ class Reporting:
             cause=cause,
         ).repeated(Verdict.FAILED, 1, 1, names=failure.fingerprints)
 
-    def _is_known(self, finding: Finding) -> bool:
-        """Whether the unshrunk log of a finding passes with the fixes of known bugs."""
-        header, failure = finding.log.header, failure_like(finding.log, finding.fingerprint, self._beat)
+    def _cause_of(self, failure: Failure, log: OpLog, tries: int) -> Cause:
+        """The known bugs with whose fixes a log passes, or without which it passes on a server."""
+        target, avoided = target_for(log.header), list[str]()
+        for name, avoiding in target.avoidances(failure.fingerprints).items():
+            with avoiding, suppress(EngineGone):  # a server that does not know the flags ends at once
+                if all(run_log(log, observe=self._beat).failure is None for _ in range(tries)):
+                    avoided.append(name)
+        if avoided:
+            return Cause(tuple(sorted(avoided)), is_either=True)
+        return Verifier(target, log.header.fixes, self.trials).cause_of(failure, log)
+
+    def _behind_port(self, finding: Finding, log: OpLog) -> str:
+        """How the ops of a server end behind the port of its release; "" if that is not known."""
+        header = log.header
+        try:
+            if (place := target_for(header).behind_port(header.configs)) is None:
+                return ""
+            engine, configs = place
+            name, _, version = engine.partition("==")
+            ops = [Drain() if isinstance(op, Step) else op for op in log.ops]  # a round ends at rest
+            inner = OpLog(Header(engine=name, version=version, configs=configs), ops)
+            failure = run_log(inner, observe=self._beat).failure
+        except UsageError as error:
+            return f"these ops were not tried behind the port of its release: {error}"
         if failure is None:
-            return False
-        return bool(Verifier(target_for(header), header.fixes, self.trials).cause_of(failure, finding.log).bugs)
+            return f"these ops pass behind the port of {engine}: look first at its model, its kernels and its front"
+        called = failure.fingerprint
+        found = self._of(Finding(called, inner.as_regression(called), finding.found_cpu_seconds, engine))
+        note = f"these ops fail behind the port of {engine}, too: {called}"
+        return f"{note}; they pass with the fix of {found.cause.name}" if found.cause.bugs else f"{note}: {found.path}"
+
+    def _is_known(self, finding: Finding, tries: int) -> bool:
+        """Whether the unshrunk log of a finding passes with the fixes of known bugs."""
+        failure = failure_like(finding.log, finding.fingerprint, self._beat)
+        return failure is not None and bool(self._cause_of(failure, finding.log, tries).bugs)
 
     def _depth(self, log: OpLog) -> str:
         """Whether the log of a run with a model also fails with the stand-in; "" for a run with the stand-in."""

@@ -168,7 +168,7 @@ class Outcome:
                 del known[cause]
         lines += [*known_lines(known, self.target), *muted]
         num_known, num_failed = tallies.known.total(), tallies.failed_runs
-        if num_known > num_failed / 2 and not self.plan.fixes:
+        if num_known > num_failed / 2 and not self.plan.fixes and self.target.is_repeatable:
             lines.append(
                 f"{num_known} of {num_failed} failed runs are of known bugs: --with-fix all searches behind them"
             )

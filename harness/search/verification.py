@@ -175,6 +175,9 @@ def upstream_of(cause: str, target: Target) -> str:
 
 
 def _described(bug: KnownBug, engine: str) -> str:
+    engine = bug.repository.partition("@")[0] or engine
+    if bug.avoided_by:
+        engine = f"avoided by {bug.avoided_by}; {engine}"
     if bug.verdict == PRIVATE:
         return PRIVATE
     if (place := bug.verdict.removeprefix("comment on ")) != bug.verdict:

@@ -24,6 +24,7 @@ Name = Annotated[str, Meta(max_length=4096)]
 ContextLen = Annotated[int, within(8, MAX_NUMBER)]
 PageSize = Annotated[int, within(1, 1 << 16)]
 Capacity = Annotated[int, within(0, 1 << 40)]
+Version = Annotated[str, Meta(pattern=r"^[\w.+-]{1,80}$")]
 
 
 class WrongForm(Exception):
@@ -228,13 +229,14 @@ class IsSleeping(Struct):
 
 
 class ServerInfo(Struct):
-    """SGLang's."""
+    """SGLang's; vLLM's has only the version."""
 
     model_path: Name | None = None
     page_size: PageSize | None = None
     context_length: ContextLen | None = None
     max_total_num_tokens: Capacity | None = None
     enable_memory_saver: bool | None = None
+    version: Version | None = None
 
 
 class Generation(Struct):

@@ -133,6 +133,11 @@ def from_page(address: Address, path: str, text: bytes, kind: type[KindT]) -> Ki
         raise UsageError(f"{address.shown}{path}: {error}; --api names the API, if it is another one") from error
 
 
+def release_of(engine: str, version: str | None) -> str | None:
+    """The release, without the name of its build."""
+    return None if version is None else f"{engine}=={version.partition('+')[0]}"
+
+
 class Vllm(Api):
     """OpenAI's completions with vLLM's additions."""
 
@@ -158,6 +163,7 @@ class Vllm(Api):
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
         settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}
+        settings["release"] = release_of("vllm", object_at(address, "/version", answers.ServerInfo).version)
         if text_at(address, "/is_sleeping") is None:
             settings["left_out"] = ("sleep",)
         for line in (text_at(address, "/metrics") or "").splitlines():
@@ -201,6 +207,7 @@ class Sglang(Api):
         reported = object_at(address, self.dialect.page, answers.ServerInfo)
         settings: dict[str, Any] = {"model": reported.model_path, "block_size": reported.page_size}
         settings |= {"max_context_len": reported.context_length, "capacity": reported.max_total_num_tokens}
+        settings["release"] = release_of("sglang", reported.version)
         return settings if reported.enable_memory_saver else settings | {"left_out": ("sleep",)}
 
 

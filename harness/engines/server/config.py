@@ -15,11 +15,12 @@ class ServerConfig(Settings, frozen=True):
     """A server, as `--url` names it and as it describes itself, and the way in which a run drives it.
 
     `url`, `launch` (the command of --restart) and `header_names` only tell the reader of an op-log what was driven: a
-    replay takes them from its own command line.  A token of a prompt is in [`first_token`, `last_token`], and is not
-    valid from `vocabulary` on; 0: not known.  Prompts end near multiples of `block_size` and `window`.  Its KV memory
-    holds `capacity` tokens; 0: not known.  A new server answers a cold prompt of `probe_len` tokens without a
-    preemption; 0: not known.  Its answers have had the `texts`.  A run does without the features in `left_out`, such as
-    seed: those of a known bug, or those that a server lacks.
+    replay takes them from its own command line.  `release` is that of the server, such as "vllm==0.33.0"; "": not
+    known.  A token of a prompt is in [`first_token`, `last_token`], and is not valid from `vocabulary` on; 0: not
+    known.  Prompts end near multiples of `block_size` and `window`.  Its KV memory holds `capacity` tokens; 0: not
+    known.  A new server answers a cold prompt of `probe_len` tokens without a preemption; 0: not known.  Its answers
+    have had the `texts`.  A run does without the features in `left_out`, such as seed: those of a known bug, or those
+    that a server lacks.
 
     With `concurrent` the requests of a round are sent at the same time, else one after the other.  With `paused` they
     are sent while the server is paused, and run together when it resumes.  With `stops_by_text` a request that has
@@ -31,6 +32,7 @@ class ServerConfig(Settings, frozen=True):
     launch: str = ""
     header_names: tuple[str, ...] = ()
     model: str = ""
+    release: str = ""
     first_token: Annotated[int, within(0, MOST_TOKENS)] = 3
     last_token: Annotated[int, within(1, MOST_TOKENS)] = 127
     vocabulary: Annotated[int, within(0, MOST_TOKENS)] = 0
@@ -49,8 +51,8 @@ class ServerConfig(Settings, frozen=True):
 
     main: ClassVar = ("api", "model", "concurrent")
     learned: ClassVar = (
-        *("api", "url", "launch", "header_names", "model", "first_token", "last_token", "vocabulary", "block_size"),
-        *("window", "max_context_len", "capacity", "probe_len", "tolerance", "texts", "left_out"),
+        *("api", "url", "launch", "header_names", "model", "release", "first_token", "last_token", "vocabulary"),
+        *("block_size", "window", "max_context_len", "capacity", "probe_len", "tolerance", "texts", "left_out"),
     )
 
     def __post_init__(self) -> None:

@@ -1,15 +1,19 @@
 """A server over HTTP as a target."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from swarden.harness.core.ops import Abort, Drain, Flush, Pause, Resume, Step, Submit
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import HTTP, Program
+from swarden.harness.core.registry import target_of
 from swarden.harness.core.sources import version_of_package
-from swarden.harness.core.target import ENGINE, MachineSpec
+from swarden.harness.core.target import ENGINE, Configs, MachineSpec
 from swarden.harness.engines.server.adapter import ServerPort
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, published
@@ -49,6 +53,30 @@ class ServerTarget(ConfiguredTarget):
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
         return {HTTP: program_of}
+
+    def avoidances(self, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
+        command = connection().server.restart
+        bugs = [bug for bug in self.known_bugs().values() if bug.avoided_by and bug.is_called(fingerprints)]
+        return {bug.name: self._started_with(bug.avoided_by) for bug in bugs if command and bug.caused_by in command}
+
+    @contextmanager
+    def _started_with(self, flags: str) -> Iterator[None]:
+        """The server has further flags in the body."""
+        own, server = connection(), connection().server
+        own.close()
+        own.server = msgspec.structs.replace(server, restart=f"{server.restart} {flags}")
+        try:
+            yield
+        finally:
+            own.close()
+            own.server = server
+
+    def behind_port(self, configs: Configs) -> tuple[str, Configs] | None:
+        config = self.decode(configs[0])
+        if not config.release:
+            return None
+        target = target_of(config.release)
+        return config.release, [target.encode(target.config_of(config.shape))]
 
     def check_environment(self) -> None:
         published()

@@ -40,7 +40,7 @@ SERVES = """
 HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
-# Answers with the letter a, and dies of a request for at least so many tokens.
+# Answers with the letter a, and dies of a request for at least so many tokens as its last argument says.
 MORTAL = (
     """
 import json, os, sys
@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send({"data": [{"id": "m"}]}, 200 if self.path in ("/health", "/v1/models") else 404)
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if asked["max_tokens"] >= int(sys.argv[2]):
+        if asked["max_tokens"] >= int(sys.argv[-1]):
             print("noise\\nRuntimeError: no more", file=sys.stderr, flush=True)
             os._exit(3)
         self.send({"choices": [{"text": "a" * asked["max_tokens"]}]})

@@ -1,0 +1,69 @@
+"""What is known of a failure over HTTP: bugs that flags avoid, and the end of its ops behind the port."""
+
+import pytest
+
+from swarden.harness.core.admission import load_log
+from swarden.harness.core.changes import Changes
+from swarden.harness.core.known_bug import EMBARGO
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.engines.server import target
+from swarden.harness.engines.server.process import Server
+from swarden.harness.search.findings import Reporting
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shrink.shrink import ShrinkBudget
+from tests.harness.servers.some_servers import ONE, free_port, log_at, mortal
+from tests.harness.servers.test_inner_check import FAILING
+
+BUG = """
+title = "the server dies of answers with more tokens than its last argument"
+effect = "the server dies"
+cause = "made here"
+first = "1.0.0"
+tried = "1.0.0"
+fingerprints = ["ServerDied/RuntimeError"]
+searched = "2026-11-29"
+verdict = "not worth posting"
+avoided_by = """
+
+
+@pytest.fixture
+def finding(monkeypatch, tmp_path):
+    """A finding on a server that dies of its first request, and that this process starts."""
+    monkeypatch.chdir(tmp_path)
+    port = free_port()
+    log = log_at(monkeypatch, url := f"http://127.0.0.1:{port}", ONE, api="openai", max_context_len=64)
+    Server(url, mortal(port, 1)).publish()
+    failure = run_log(log).failure
+    assert failure is not None
+    yield Finding(failure.fingerprint, log.as_regression(failure.fingerprint), 0.0)
+    target.connection().close()
+    target.connection.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("flags", "bugs"),
+    [('"9"', ("a-bug",)), ('"1"', ()), ('"no-number"', ()), ('"9"\ncaused_by = "--swa-full"', ())],
+)
+def test_failure_that_flags_avoid_is_of_a_known_bug(flags, bugs, finding, monkeypatch, tmp_path):
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server/a-bug.toml").write_text(BUG + flags)
+    monkeypatch.setenv(EMBARGO, str(tmp_path))
+
+    report = Reporting(tmp_path / "findings", ShrinkBudget(cpu_seconds=60)).report(finding)
+
+    assert report.cause.bugs == bugs
+    assert (report.path is None) == bool(bugs)
+
+
+@pytest.mark.parametrize(("mutant", "end"), [("B13", "fail behind the port of swarden, too"), (None, "pass behind")])
+def test_ops_are_tried_behind_the_port_of_the_release(mutant, end, finding, monkeypatch, tmp_path):
+    inner = load_log(FAILING)
+    monkeypatch.setattr(target.ServerTarget, "behind_port", lambda *_: ("swarden", inner.header.configs))
+    finding = finding.changed(log=OpLog(finding.log.header, inner.ops))
+
+    with Changes(mutant).planted(target_of("swarden")):
+        report = Reporting(tmp_path / "findings", ShrinkBudget(cpu_seconds=0)).report(finding)
+
+    assert f"these ops {end}" in str(report.story[-1])
