@@ -27,8 +27,8 @@ class Ends(StrEnum):
 class Replays(NamedTuple):
     """The prefixes of a computed prompt behind which an engine promises to begin another request that shares them.
 
-    The request must share `peek_len` tokens more, which it computes again: a drafter looks at them.  The last prefix of a
-    prompt ends `drop_len` tokens before its last whole page.
+    The request must share `peek_len` tokens more, which it computes again: a drafter looks at them.  The last prefix of
+    a prompt ends `drop_len` tokens before its last whole page.
     """
 
     ends: Ends

@@ -6,7 +6,7 @@ from swarden.harness.core.replay import Verdict, replay, verdict_of
 from swarden.harness.core.target import ENGINE
 from swarden.harness.search.traffic.loads import LOADS
 from swarden.invariants.catalog import catalog_of
-from swarden.invariants.contracts.recency import evicts_longest_idle
+from swarden.invariants.contracts.recency import readers_are_seen
 from swarden.invariants.laws.content.outputs import logits_are_compared
 from swarden.invariants.laws.lifecycle.clients import moves_units_of_uncached_requests
 from swarden.invariants.laws.lifecycle.flights import freed_units_wait_for_passes, has_fences
@@ -43,7 +43,7 @@ def law_of(path, engine=None):
 CONDITIONS = {
     has_fences: lambda first: not first.limits.reuses_in_launch_order,
     freed_units_wait_for_passes: lambda first: not first.limits.reuses_in_launch_order,
-    evicts_longest_idle: lambda first: first.limits.evicts_longest_idle,
+    readers_are_seen: lambda first: first.limits.evicts_longest_idle,
     has_timeout: lambda first: first.limits.request_timeout_ms is not None,
     receipts_are_unknown: lambda first: first.receipts is None,
 }
