@@ -14,6 +14,7 @@ from swarden.invariants.events import (
     Freed,
     Given,
     Launched,
+    Rejected,
     Removed,
     Taken,
     Tombstoned,
@@ -51,11 +52,13 @@ def _note_sessions(change: Transition) -> None:
     past = change.reference.past
     past.steps_ms += change.after.limits.ms_per_step if change.when == When.STEP else 0
     now_ms = change.reference.now_ms + past.steps_ms
+    timeout = change.after.limits.session_timeout  # a rejected turn counts, too (sglang 0.5.23, Session.create_req)
+    may_be_active = timeout is not None and timeout.from_begin and bool(change.events_of(Rejected))
     for session in (*(change.before.sessions or ()), *(change.after.sessions or ())):
         known = past.sessions.get(session.id)
         if known is None or session.turn not in (0, known.turn):
             past.sessions[session.id] = SessionUse(session.turn, now_ms, now_ms)
-        elif session.turn:
+        elif session.turn or may_be_active:
             past.sessions[session.id] = known._replace(ended_ms=now_ms)
 
 
