@@ -80,15 +80,16 @@ def _tree(path: Path, constants: Mapping[str, Any]) -> ast.Module:
 
 
 class _Decided(ast.NodeTransformer):
-    """Leaves the branches that are taken."""
+    """Leaves the branches that are taken, up to the first return."""
 
     def __init__(self, constants: Mapping[str, Any]) -> None:
         self._constants = dict(constants)
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
-        if getattr(node, "body", None) == []:
-            node.body = [ast.Pass()]  # type: ignore[attr-defined]  # a statement with a body
+        if isinstance(body := getattr(node, "body", None), list):
+            end = next((place for place, one in enumerate(body, start=1) if isinstance(one, ast.Return)), None)
+            node.body = body[:end] or [ast.Pass()]  # type: ignore[attr-defined]  # a statement with a body
         return node
 
     def visit_If(self, node: ast.If) -> Any:

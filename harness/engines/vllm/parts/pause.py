@@ -91,9 +91,10 @@ class Pausing(Part):
         self._built.core.resume_scheduler()
 
     def finish(self) -> None:
-        """A pause that has begun is complete if nothing goes on for which it waits."""
+        """A pause that has begun is complete if nothing goes on for which it waits, as has_work of EngineCoreProc."""
         engine = self._engine
         is_busy = bool(engine.runner.in_flight or engine.runner.loads or engine.moves.copies)
+        is_busy |= self._built.scheduler.has_requests()
         if self.has_begun and not is_busy and not any(part.is_busy for part in engine.parts):
             self._progress = PauseProgress.COMPLETE
             self.reset(resets_running=True, resets_connector=self._can_reset_connector)
