@@ -89,7 +89,7 @@ def idle_copies_give_way(change: Transition) -> Evidence:
     yield from _not_copied(change, WriteThroughCode.IDLE_COPIES_STAY, lambda path: _idle_pages(change.after, path))
 
 
-@invariant(When.STEP, needs=("nodes", "receipts"), on=(PrefetchSized,))
+@invariant(When.STEP, needs=("nodes", "receipts", "PrefetchSized"), on=(PrefetchSized,))
 def prefetches_get_idle_host_memory(change: Transition) -> Evidence:
     """A prefetch from a storage gets less than it wants only if the host has too few copies that it can drop.
 

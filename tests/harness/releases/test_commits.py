@@ -41,11 +41,11 @@ def history(folder):
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def commit(*sources):
-        (place / "tinyserve").mkdir(parents=True)
+        (place / "src/tinyserve").mkdir(parents=True)
         git("init", "--quiet")
-        (place / "tinyserve/__init__.py").touch()
+        (place / "src/tinyserve/__init__.py").touch()
         for number, source in enumerate(sources):
-            (place / "tinyserve/engine.py").write_text(f"{source}# commit {number}\n")
+            (place / "src/tinyserve/engine.py").write_text(f"{source}# commit {number}\n")
             git("add", ".")
             git("commit", "--quiet", "--message", f"commit {number}")
         return git("rev-list", "--reverse", "--abbrev-commit", "--abbrev=12", "HEAD").split()

@@ -28,9 +28,9 @@ CHECK_KNOWS_NO_WINDOWS = DetectedByTest(
 bug(
     "B83",
     "sglang pull 27228: two batches were compared by ==, which does not compare the contents of tensors",
-    at="swarden.invariants.laws.memory.tables:_same",
-    healthy="return list(one) == list(other)",
-    broken="return one == other",
+    at="swarden.invariants.laws.memory.tables:rows_match_their_records",
+    healthy="list(record.table) != list(record.units[0])",
+    broken="record.table != record.units[0]",
     caught_by=("rows_match_their_records",),
 )
 
