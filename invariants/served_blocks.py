@@ -11,7 +11,7 @@ from swarden.invariants.reference import Computed
 from swarden.invariants.transition import Transition
 from swarden.invariants.windows import first_needed_page
 
-SEEN = (Admitted, Written, Freed, Given)
+SEEN = (Admitted, Written, Freed, Given, Retracted)
 Lost = Mapping[tuple[str, int], int]
 
 
@@ -25,12 +25,12 @@ def note_blocks(change: Transition) -> None:
         for one in known.places.keys() & lost.keys():
             known.seen = ()
             known.blocks.update(dict.fromkeys([at for at in known.places.pop(one) if known.blocks[at] == one[1]], 0))
-    for back in change.events_of(Retracted):
-        past.computed.pop(back.request_id, None)
-        past.served.pop(back.request_id, None)
     for place, event in enumerate(change.in_order(*SEEN)):
         if isinstance(event, Admitted):
             past.computed[event.request_id] = Computed(event.start)
+            past.served.pop(event.request_id, None)
+        elif isinstance(event, Retracted):
+            past.computed.pop(event.request_id, None)
             past.served.pop(event.request_id, None)
         elif isinstance(event, Written) and event.request_id in past.computed:
             last = (event.end - 1) // components[event.component].page_size

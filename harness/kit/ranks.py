@@ -92,7 +92,7 @@ class Ranks:
         self._errors.clear()
         outcomes: list[Callable[[], ResultT]] = [_nothing] * len(acts)
         before, Ranks.current, self._main = Ranks.current, self, getcurrent()
-        LockstepThread.let_others_go_on = self.let_others_go_on
+        alone, LockstepThread.let_others_go_on = LockstepThread.let_others_go_on, self.let_others_go_on
         running = {rank: greenlet(partial(self._act, outcomes, rank, act)) for rank, act in enumerate(acts)}
         for rank, one in running.items():
             one.gr_context = self._contexts[rank]
@@ -105,7 +105,7 @@ class Ranks:
                     if running[rank].dead:
                         del running[rank]
         finally:
-            Ranks.current = before
+            Ranks.current, LockstepThread.let_others_go_on = before, alone
         own = [error for error in self._errors if not isinstance(error, CollectiveFailed)]
         if not self._errors and (unshared := [*self._meetings[CONSENSUS].values()]):
             own = [CollectiveFailed(f"{unshared[0]}; the others have ended their step")]
@@ -131,7 +131,7 @@ class Ranks:
         self._leave(CONSENSUS, number, meeting)
 
     def leave(self, group: "Group", ranks: Iterable[int]) -> None:
-        """These ranks enter no further collective of a group: a rank that waits for them gets an error."""
+        """These ranks do not enter the collectives of a group in which others wait now: those get an error."""
         for meeting in self._meetings[group.name].values():
             for rank in ranks:
                 meeting.calls.setdefault(rank, Call("no collective", "any kind", "the end of its work"))

@@ -15,6 +15,7 @@ from swarden.invariants.violation import Code, Evidence, found, node_ref, unit_r
 class RecencyCode(Code):
     NOT_USED = "last used at {last_used} before and at {now} now, but no request has used it"
     OUTLIVED = "evicted {idle} transitions after its last reader, but {other} has had none for {longer}"
+    USED_LATER = "evicted {idle} transitions after its last use, but no request can have used {other} for {longer}"
     USED_UNNOTICED = "was used, but its last use is {last_used}, before {want}"
 
 
@@ -60,9 +61,10 @@ def longest_idle_units_are_evicted_first(change: Transition) -> Evidence:
     """Of the cached units without a reader, the one that has had none for longest is evicted first.
 
     The time is the number of transitions since its last reader.  A unit is evicted if the cache frees it and it is
-    taken in the same transition; those that an engine drops for another reason are not.  In a prefix tree a unit that
-    is freed is evicted; it was used when a request inserted it or began with it, and only leaves that no request can
-    have matched since then are compared with it.
+    taken in the same transition; those that an engine drops for another reason are not.
+
+    In a prefix tree every unit that the cache frees counts as evicted.  Its last use is the last transition in which a
+    request inserted it or began with it.  It is compared with leaves whose first page no request has had since.
     """
     past, idle, moved = change.reference.past, change.once(idle_units), change.once(moved_units)
     pools, has_tree = change.after.pool_by_name, change.after.nodes is not None
@@ -78,7 +80,7 @@ def longest_idle_units_are_evicted_first(change: Transition) -> Evidence:
         for other in sorted(rivals, key=lambda unit: (left[unit], unit))[:1]:
             ages = {"idle": past.moment + 1 - since[victim], "longer": past.moment + 1 - left[other]}
             subject, rival = (unit_ref(pools[pool], unit) for pool, unit in (victim, other))
-            yield found(subject, RecencyCode.OUTLIVED, other=rival, **ages)
+            yield found(subject, RecencyCode.USED_LATER if has_tree else RecencyCode.OUTLIVED, other=rival, **ages)
 
 
 def _leaf_units(change: Transition, idle: Mapping[tuple[str, int], int]) -> Iterator[tuple[tuple[str, int], int]]:

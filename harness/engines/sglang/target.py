@@ -11,7 +11,7 @@ from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import EngineSystem, System
-from swarden.harness.core.target import ENGINE, PAIR, RANKS, RANKS_OF_PAIR, Draw, MachineSpec, Pool, Shape
+from swarden.harness.core.target import DATA_RANKS, ENGINE, PAIR, RANKS, RANKS_OF_PAIR, Draw, MachineSpec, Pool, Shape
 from swarden.harness.engines.sglang.adapter import CODE, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.config import (
@@ -54,7 +54,6 @@ SGLANG = Releases(
 )
 
 
-RANKS_OF_DATA = "dp"  # with DP attention
 
 
 class SglangTarget(ReleasedTarget[SglangRelease]):
@@ -65,7 +64,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode), models=(LAGUNA,)),
         RANKS: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), pauses=tuple(PauseMode)),
-        RANKS_OF_DATA: MachineSpec(SERVING_OPS, pauses=tuple(PauseMode)),
+        DATA_RANKS: MachineSpec(SERVING_OPS, pauses=tuple(PauseMode)),
         **dict.fromkeys(
             (PAIR, RANKS_OF_PAIR), MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,))
         ),
@@ -97,7 +96,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         if config.host.is_on and release.has("storage") and draw.one_of((True, False)):
             config = replaced(config, storage_policy=draw.one_of((POLICIES[0], *POLICIES)))  # by the clock of each
         config = replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 2, 4)))
-        return [without(config, Drafts, Sessions, dp_attention=True) if machine == RANKS_OF_DATA else config]
+        return [without(config, Drafts, Sessions, dp_attention=True) if machine == DATA_RANKS else config]
 
     def shape(self, config: SglangConfig) -> Shape:
         pools = [

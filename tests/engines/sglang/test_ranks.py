@@ -6,12 +6,12 @@ from swarden.harness.core import replay
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Drain, Inject, Op, Pause, Resume, Step, Submit
-from swarden.harness.core.target import RANKS, RANKS_OF_PAIR
+from swarden.harness.core.target import DATA_RANKS, RANKS, RANKS_OF_PAIR
 from swarden.harness.engines.sglang.parts.host_tier import HOST_FAILS, HOST_SLOW
 from swarden.harness.engines.sglang.parts.link import LINK_DELAY, LINK_DROP, LINK_FAILS, LINK_LATE, LINK_METADATA
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.engines.sglang.parts.storage import CLOCK_JUMPS, STORAGE_PARTIAL, STORAGE_SLOW
-from swarden.harness.engines.sglang.target import RANKS_OF_DATA, SglangTarget
+from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.harness.kit.ranks import Ranks
 from tests.engines.sglang.conftest import RELEASES
 
@@ -23,7 +23,7 @@ PAIR_OF_RANKS = {"sliding_window": None, "full_pages": 80, "ranks": 2}
 
 
 def driver_of(settings, *ops: Op, roles=("null",), of_decode=()) -> Driver:
-    alone = RANKS_OF_DATA if settings.get("dp_attention") else RANKS
+    alone = DATA_RANKS if settings.get("dp_attention") else RANKS
     machine = alone if len(roles) == 1 else RANKS_OF_PAIR
     configs = [{**settings, "role": role, **dict(of_decode if role == DECODE else ())} for role in roles]
     driver = replay.driver_of(Header(engine=f"sglang=={RELEASE}", machine=machine, configs=configs))

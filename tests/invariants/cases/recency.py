@@ -98,6 +98,6 @@ CASES = [
         longest_idle_units_are_evicted_first,
         "leaf-outlived",
         evicted_leaf(asked={1: 8}),
-        found(Ref("page", 9, "full"), RecencyCode.OUTLIVED, other=Ref("page", 5, "full"), idle=4, longer=6),
+        found(Ref("page", 9, "full"), RecencyCode.USED_LATER, other=Ref("page", 5, "full"), idle=4, longer=6),
     ),
 ]

@@ -11,6 +11,7 @@ import queue
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -21,7 +22,7 @@ import msgspec
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.linked import LinkedSystem
-from swarden.harness.core.ops import Inject, Op, Submit
+from swarden.harness.core.ops import Abort, Inject, Op, Submit
 from swarden.harness.core.port import EnginePort, Streamed, Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.parts.part import VllmEngine, VllmPart
@@ -79,17 +80,20 @@ class RankGroup(VllmPart, frozen=True):
         DataParallel(release, self.ranks)
         systems = list[LinkedSystem]()
         engines: list[Any] = [build() for _ in range(self.ranks)]
-        systems += [RankSystem(engine, systems, patience=STEPS_OF_WAVES) for engine in engines]
+        systems += [DataRankSystem(engine, systems, patience=STEPS_OF_WAVES) for engine in engines]
         return systems
 
 
-class RankSystem(LinkedSystem):
-    """One rank, to which some prompts go, and some faults come."""
+class DataRankSystem(LinkedSystem):
+    """One rank, to which some prompts go, and some faults come; an abort names a request of all ranks."""
 
     def do(self, op: Op) -> bool:
         rank = self._sides.index(self)
         if isinstance(op, Submit) and sum(op.tokens or op.recipe.path) % len(self._sides) != rank:
             return False
+        if isinstance(op, Abort):
+            number, of_rank = divmod(op.request, len(self._sides))
+            return of_rank == rank and super().do(replace(op, request=number))
         return (not isinstance(op, Inject) or op.rank in (None, rank)) and super().do(op)
 
     def way_of(self, submission: Submission) -> Sequence[LinkedSystem]:
