@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_570, 57_410  # lines
+PRODUCT, TESTS = 80_610, 57_520  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 880,
@@ -31,15 +31,15 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_570,
     "harness/engines/server": 2_470,
-    "harness/engines/sglang": 7_940,
-    "harness/engines/transformers": 1_370,
-    "harness/engines/vllm": 7_600,
+    "harness/engines/sglang": 7_950,
+    "harness/engines/transformers": 1_380,
+    "harness/engines/vllm": 7_610,
     "harness/engines/vllm_cpu": 900,
     "harness/kit": 3_050,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
-    "harness/report": 2_660,
-    "harness/search": 7_560,
+    "harness/report": 2_670,
+    "harness/search": 7_570,
     "harness/strict": 1_660,
     "harness/traces": 410,
     "invariants": 3_470,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 4_880,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 23_010,
+    "tests/harness": 23_120,
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,

@@ -37,7 +37,7 @@ def repro(
     if out is not None and (out.exists() or out.is_symlink()):
         raise UsageError(f"--out: {out} exists; name a new file")
     if (run or on is not None) and form is not Form.SCRIPT:
-        raise UsageError(f"--run: {form} does not run here; write it --as script")
+        raise UsageError(f"--run, --on: {form} does not run here; write it --as script")
     found = find(finding, engine, needs_release=form is not Form.ISSUE)
     if found.bug is None:
         shown(found)

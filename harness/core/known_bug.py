@@ -158,7 +158,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     settings of a server's size with which the bug's own op-log fails, too, on the newest release that has the bug.
     `broad` is the reason for which its fix cures failures of other bugs, too: then no failure is known by this fix.
     `refuses` is the reason for which its fix ends a request unanswered that is served wrongly without it.
-    Only a server with the flags `caused_by` has it, and none with the flags `avoided_by`.
+    Only a server of this `api` with the flags `caused_by` has it, and none with the flags `avoided_by`.
     `repository` is set for a server that is not a package, as OWNER/NAME@TAG with the tag of the code.
     """
 
@@ -177,6 +177,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     upstream: tuple[Related, ...] = ()
     logs: dict[str, Log] = {}
     large_pools: dict[Text, Annotated[int, msgspec.Meta(ge=1)]] = {}
+    api: str = ""
     caused_by: str = ""
     avoided_by: str = ""
     fixes: tuple[Fix, ...] = ()

@@ -39,15 +39,15 @@ def failure_of(log: OpLog, driver: Driver) -> Failure:
     return driver.failure
 
 
-def bug_of(failure: Failure) -> dict[str, str]:
-    """The functions that fail, each with its exception: the innermost one of the release, or checks of the program.
+def bug_of(failure: Failure) -> tuple[list[str], dict[str, str]]:
+    """The checks of the program that fail, or the innermost function of the release that does, with its exception.
 
     Raises NoProgram if a program has no check for the failure.
     """
     if failure.error is not None and failure.frames:
-        return {failure.frames[-1].split()[1]: type(failure.error).__name__}
+        return [], {failure.frames[-1].split()[1]: type(failure.error).__name__}
     names = [fingerprint.partition("/")[0] for fingerprint in failure.fingerprints]
-    checks = [check for name in names for check in OF_LAWS.get(name, (READ, TOKENS))]
+    checks = list(dict.fromkeys(check for name in names for check in OF_LAWS.get(name, (READ, TOKENS))))
     if not checks:
         raise NoProgram(f"no program looks at {failure.fingerprint}; write it --as issue")
-    return dict.fromkeys(checks, "AssertionError")
+    return checks, {}

@@ -261,7 +261,7 @@ def _may_be_vulnerability(judged: Judged) -> bool:
     """Whether SECURITY.md may cover a failure; a log that is not shrunk can have ops that the failure does not need."""
     finding = judged.finding
     ops = finding.log.ops if finding.engine_steps is not None else ()
-    return any(may_be_vulnerability(name, ops) for name in finding.fingerprints)
+    return may_be_vulnerability(finding.fingerprints, ops)
 
 
 def _row(judged: Judged) -> tuple[str, str, str]:

@@ -43,7 +43,8 @@ def program_text(program: Program, title: str, versions: str, *, is_test: bool =
         _replace_case(main[place - 1], program.calls)
     imported = {_name_of(alias) for node in imports for alias in node.names} - {"NamedTuple"}
     kept = _needed([*main[:place], *[one for helper in helpers for one in helper], *main[place:]], imported)
-    standard, packages = (_imports(imports, _named(kept), of_python=of_python) for of_python in (True, False))
+    names = _named(kept).union(["sys"][is_test:])  # with which a program says that it is not run
+    standard, packages = (_imports(imports, names, of_python=of_python) for of_python in (True, False))
     if packages and not is_test:
         packages = NOT_RUN.format(imports=indent(packages, "    "))
     about = [versions, *[EXIT_CODES][is_test:], *(ast.get_docstring(trees[-1]) or "").splitlines()]
@@ -172,7 +173,7 @@ def _imports(nodes: Sequence[Import], names: set[str], *, of_python: bool) -> st
     """The imports of the standard library, or of packages, with the names that are used."""
     lines = list[str]()
     for node in nodes:
-        is_used = [alias for alias in node.names if _name_of(alias) in names | {"sys"}]
+        is_used = [alias for alias in node.names if _name_of(alias) in names]
         if is_used and (_module_of(node).partition(".")[0] in sys.stdlib_module_names) is of_python:
             node.names = is_used
             lines.append(ast.unparse(node))

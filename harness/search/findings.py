@@ -267,7 +267,8 @@ class Reporting:
         called = failure.fingerprint
         found = self._of(Finding(called, inner.as_regression(called), finding.found_cpu_seconds, engine))
         note = f"these ops fail behind the port of {engine}, too: {called}"
-        return f"{note}; they pass with the fix of {found.cause.name}" if found.cause.bugs else f"{note}: {found.path}"
+        where = f": {found.path or 'in memory only'}"
+        return note + (f"; they pass with the fix of {found.cause.name}" if found.cause.bugs else where)
 
     def _is_known(self, finding: Finding, tries: int) -> bool:
         """Whether the unshrunk log of a finding passes with the fixes of known bugs."""

@@ -155,7 +155,7 @@ class Outcome:
                 muted.append(f"muted: {finding.name}{count} {mute}")
                 continue
             lines.append(f"new: {finding.name}{count}{', '.join(['', *self._remarks(finding)])}")
-            if may_be_vulnerability(finding.fingerprint, finding.log.ops):
+            if may_be_vulnerability(finding.fingerprints, finding.log.ops):
                 lines.append(WARNING)
         releases = self.target.releases
         if lines and releases is not None and releases.num_embargoed:

@@ -106,14 +106,14 @@ def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Fou
     return Found(finding, path, engine or f"{name}=={having[-1]}", bug)
 
 
-def shown(found: Found) -> tuple[str, Sequence[StoryLine]]:
-    """The failure of an op-log, and its story; raises UsageError if the op-log does not fail."""
+def shown(found: Found) -> tuple[Sequence[str], Sequence[StoryLine]]:
+    """The names of the failure of an op-log, and its story; raises UsageError if the op-log does not fail."""
     replays, story = replayed(found.load(), None, 1)
     if replays.verdict is Verdict.FIXED:
         raise UsageError(
             f"{found.path}: does not fail on {found.engine}; name a release on which it does with --engine"
         )
-    return replays.fingerprints[0], story
+    return replays.fingerprints, story
 
 
 def written_of(found: Found, form: Form, main: str = "not checked") -> str:
@@ -155,14 +155,21 @@ def _program(found: Found, form: Form) -> str:
 
 
 def ended_here(program: str, target: Target, fix: str = "") -> Ran:
-    """Run a program in a copy of this process, which has the release, so that nothing that it replaces stays."""
+    """Run a program in a copy of this process, which has the release, so that nothing that it replaces stays.
+
+    Raises NoProgram for one that does not end.
+    """
     with TemporaryDirectory(prefix="swarden-") as folder, TemporaryFile("w+") as printed:
         path = Path(folder, "program.py")
         path.write_text(program)
         words = (f"{target.name}=={target.version()}", str(path), fix, printed)
         process = get_context("fork").Process(target=run_inside, args=words)
         process.start()
-        process.join()
+        process.join(MOST_SECONDS)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise NoProgram(f"its program did not end in {MOST_SECONDS} s; write it --as issue")
         printed.seek(0)
         return Ran("ran here", process.exitcode or 0, _last_line(printed.read()))
 
@@ -173,11 +180,11 @@ def _last_line(printed: str) -> str:
 
 def _issue_of_log(found: Found, program: str) -> str:
     """The issue for an op-log without a known bug: its failure, its settings and its program."""
-    fingerprint, lines = shown(found)
+    fingerprints, lines = shown(found)
     story = "\n".join(map(str, lines))
     folded = f"\n```python\n{program}```\n" if program else ""
-    warning = f"**{WARNING}.**\n\n" if may_be_vulnerability(fingerprint, found.load().ops) else ""
-    return f"{warning}# {fingerprint}\n\nOn {found.engine}.\n\n```\n{story}\n```\n{folded}"
+    warning = f"**{WARNING}.**\n\n" if may_be_vulnerability(fingerprints, found.load().ops) else ""
+    return f"{warning}# {fingerprints[0]}\n\nOn {found.engine}.\n\n```\n{story}\n```\n{folded}"
 
 
 def engines_to_run(found: Found) -> list[str]:

@@ -175,9 +175,11 @@ def upstream_of(cause: str, target: Target) -> str:
 
 
 def _described(bug: KnownBug, engine: str) -> str:
-    engine = bug.repository.partition("@")[0] or engine
-    if bug.avoided_by:
-        engine = f"avoided by {bug.avoided_by}; {engine}"
+    place = _place_of(bug, bug.repository.partition("@")[0] or engine)
+    return f"avoided by {bug.avoided_by}; {place}" if bug.avoided_by and place != PRIVATE else place
+
+
+def _place_of(bug: KnownBug, engine: str) -> str:
     if bug.verdict == PRIVATE:
         return PRIVATE
     if (place := bug.verdict.removeprefix("comment on ")) != bug.verdict:

@@ -42,6 +42,7 @@ class ServerTarget(ConfiguredTarget):
     config_type = ServerConfig
     kept = ServerConfig.learned
     is_repeatable = False
+    _api = ""  # of the last run, as the server may have died since
     calm: Mapping[str, Any] = {"concurrent": False, "paused": False}
 
     @property
@@ -56,7 +57,8 @@ class ServerTarget(ConfiguredTarget):
 
     def avoidances(self, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
         command = connection().server.restart
-        bugs = [bug for bug in self.known_bugs().values() if bug.avoided_by and bug.is_called(fingerprints)]
+        of_api = [bug for bug in self.known_bugs().values() if bug.api == self._api]
+        bugs = [bug for bug in of_api if bug.avoided_by and bug.is_called(fingerprints)]
         return {bug.name: self._started_with(bug.avoided_by) for bug in bugs if command and bug.caused_by in command}
 
     @contextmanager
@@ -82,6 +84,7 @@ class ServerTarget(ConfiguredTarget):
         published()
 
     def build(self, config: ServerConfig) -> EnginePort:
+        self._api = config.api
         return ServerPort(config, connection())
 
     def config(self, draw: Any) -> Any:

@@ -48,19 +48,20 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     failure = failure_of(log, driver)
     if system.port.faults.fired:
         raise NoProgram("a fault fired in the op-log, and a program has none")
-    bug, calls = bug_of(failure), recorder.calls
-    misplaced = _misplaced(system.port.requests.live.values()) if READ in bug else {}
-    if RESET in bug:
+    (checks, bug), calls = bug_of(failure), recorder.calls
+    misplaced = _misplaced(system.port.requests.live.values()) if READ in checks else {}
+    if RESET in checks:
         [call for call in calls if call["name"] == RESET][-1]["must"] = True
     constants = {
         **settings,
         "NOT_SET": sorted({*NOT_SET, *scheduler.swarden_missing, *unset}),
-        "COMPUTED": COMPUTED in bug,
-        "CACHED": CACHED in bug,
-        "HAS_EVENTS": EVENTS in bug,
+        "COMPUTED": COMPUTED in checks,
+        "CACHED": CACHED in checks,
+        "HAS_EVENTS": EVENTS in checks,
         "ANSWERS": {**recorder.answers, **misplaced},
+        "CHECKS": checks,
         "BUG": bug,
-        "TOKENS": TOKENS in bug,
+        "TOKENS": TOKENS in checks,
         "HAS_UNCACHED": any(call.get("uncached") for call in calls),
     }
     return Program(SOURCE, constants, calls)

@@ -25,6 +25,7 @@ from swarden.harness.engines.sglang.config import (
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.pair import side_systems
+from swarden.harness.engines.sglang.parts.decode_offload import DecodeOffload
 from swarden.harness.engines.sglang.parts.drafts import Drafts
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, Side
 from swarden.harness.engines.sglang.parts.sessions import Sessions
@@ -52,8 +53,6 @@ SGLANG = Releases(
     report="python3 -m sglang.check_env",
     stand_ins=tuple(ABSENT),
 )
-
-
 
 
 class SglangTarget(ReleasedTarget[SglangRelease]):
@@ -86,8 +85,9 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         if machine == PAIR:
             return pair_configs(draw, release.has)
         if machine == RANKS_OF_PAIR:
-            of_ranks = {"ranks": 2, "dp_attention": draw.one_of((False, False, True))}
-            return [replaced(config, **of_ranks) for config in pair_configs(draw, release.has)]
+            sides = [replaced(config, ranks=2) for config in pair_configs(draw, release.has)]
+            of_data = draw.one_of((False, False, True))
+            return [without(config, DecodeOffload, dp_attention=True) if of_data else config for config in sides]
         if machine == RANKS:  # without a host tier they exchange nothing
             load = draw.one_of((NEEDS_HOST[0], load))
         config = random_config(draw, load, release.has)

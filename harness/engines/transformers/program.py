@@ -32,7 +32,7 @@ def program_of(log: OpLog, release: TransformersRelease) -> Program:
     config: TransformersConfig = target_for(log.header).decode(log.header.configs[0])
     if config.decode_blocks:
         raise NoProgram("the op-log needs block tables of a GPU; write it --as issue")
-    bug = bug_of(failure)
+    checks, bug = bug_of(failure)
     if FORWARD in bug:
         bug[FORWARD] = ""  # its type is that of the model
     added, answers = [call for call in calls.in_order if call["name"] == "add"], dict[str, list[int]]()
@@ -48,6 +48,7 @@ def program_of(log: OpLog, release: TransformersRelease) -> Program:
         "IS_ASYNCHRONOUS": config.asynchronous,
         "HAS_STREAMS": bool(config.asynchronous or config.cpu_blocks),
         "ANSWERS": answers,
+        "CHECKS": checks,
         "BUG": bug,
     }
     return Program(SOURCE, constants, calls.in_order)

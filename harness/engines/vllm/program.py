@@ -33,7 +33,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
     failure = failure_of(log, driver)
     config: VllmConfig = target_for(log.header).decode(log.header.configs[failure.engine])
-    bug, recorder = bug_of(failure), recorders[failure.engine]
+    (checks, bug), recorder = bug_of(failure), recorders[failure.engine]
     for what, is_lacking in _lacking(config, {type(op) for op in log.ops}, recorder.constants).items():
         if is_lacking:
             raise NoProgram(f"the op-log has {what}, which the stand-ins of a program lack")
@@ -42,9 +42,10 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         **recorder.constants,
         "RUNNER_V2": str(int(config.second_runner)) if release.has("second_runner") else "",
         "WAITS_FOR_EMPTY": release.has("failed_requests"),
+        "CHECKS": checks,
         "BUG": bug,
-        "READS": READ in bug,
-        "HAS_EVENTS": EVENTS in bug,
+        "READS": READ in checks,
+        "HAS_EVENTS": EVENTS in checks,
     }
     return Program(SOURCE, constants, recorder.calls)
 

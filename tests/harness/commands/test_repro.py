@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from docs.make.pages import ENGINES, own_bugs
+from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
 from swarden.harness.report.known_bug import CASE, issue
 from swarden.harness.report.vulnerability import WARNING
+from swarden.harness.search import programs
 from tests.harness.some_bugs import (
     BUG,
     LONG,
@@ -31,8 +33,8 @@ OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
         (["no-such.oplog", "--as", "script"], "no-such.oplog: cannot be read: No such file or directory"),
         ([OPLOG, "--as", "script"], "--as script: swarden has no such program; want pytest or issue"),
         ([OPLOG, "--as", "pytest", "-o", OPLOG], f"--out: {OPLOG} exists; name a new file"),
-        ([OPLOG, "--as", "pytest", "--on", "vllm"], "--run: pytest does not run here; write it --as script"),
-        ([OPLOG, "--as", "issue", "--run"], "--run: issue does not run here; write it --as script"),
+        ([OPLOG, "--as", "pytest", "--on", "vllm"], "--run, --on: pytest does not run here; write it --as script"),
+        ([OPLOG, "--as", "issue", "--run"], "--run, --on: issue does not run here; write it --as script"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -99,6 +101,13 @@ def test_bug_of_no_installed_release_is_an_issue_without_its_program(tmp_path):
 
     assert run.returncode == 0, run.stderr
     assert run.stdout == issue(bug, target_of("server"), "")
+
+
+def test_program_that_does_not_end_is_killed(monkeypatch):
+    monkeypatch.setattr(programs, "MOST_SECONDS", 0.5)
+
+    with pytest.raises(NoProgram, match=r"its program did not end in 0\.5 s"):
+        programs.ended_here("while True: pass", target_of("swarden"))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -66,6 +66,27 @@ if not IS_TEST:
 """
 
 
+OTHER, RELEASED = "not run to the end: another symptom", {"BUG": {"take": "AssertionError"}}
+CHECKED = """\
+\"\"\"What it needs.\"\"\"
+
+import release
+from swarden.harness.kit.standalone import run_script
+
+
+def test_finding():
+    release.take()
+    take()
+
+
+def take():
+    assert False, "a token is lost"
+
+
+run_script(test_finding)
+"""
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_that_looks_like_code_stays_a_string(text, tmp_path):
     source = tmp_path / "source.py"
@@ -93,13 +114,37 @@ def test_program_has_what_its_case_reaches_in_the_branches_that_are_taken(has_pa
 
     compile(text, "program", "exec")
     assert text.startswith('"It fails"\n\n# vllm==1.0\n#')
-    assert ("sys.exit" in text, "Exit code" in text, "__main__" in text) == (not is_test,) * 3
+    assert [part in text for part in ("import sys", "sys.exit", "Exit code", "__main__")] == [not is_test] * 4
     assert '    engine.add("a")\n    engine.finish()\n' in text
     assert f"        {left}\n" in text
     assert ("import torch" in text, "import json" in text) == (has_parts, not has_parts)
     assert "HAS_PARTS" not in text
     assert "unused" not in text
     assert "left_out" not in text
+
+
+@pytest.mark.parametrize(
+    ("of_release", "constants", "ended"),
+    [
+        pytest.param("pass", {"CHECKS": ["take"]}, (1, "BUG: a token is lost"), id="check"),
+        pytest.param("assert 0", {"CHECKS": ["take"]}, (2, OTHER), id="release-function-so-named"),
+        pytest.param("assert 0", RELEASED, (1, "BUG: AssertionError in take"), id="release"),
+        pytest.param("pass", RELEASED, (2, OTHER), id="own-so-named"),
+    ],
+)
+@pytest.mark.parametrize("is_optimised", [False, True])
+def test_program_shows_its_bug_by_where_it_fails(of_release, constants, ended, is_optimised, tmp_path):
+    (tmp_path / "source.py").write_text(CHECKED)
+    (tmp_path / "release.py").write_text(f"def take(): {of_release}")
+    program = Program(tmp_path / "source.py", constants)
+    path = tmp_path / "program.py"
+    path.write_text(program_text(program, "It fails", "1.0"))
+
+    ran = subprocess.run([sys.executable, *["-O"] * is_optimised, path], capture_output=True, text=True)
+
+    code, said = (2, "not run: asserts are off") if is_optimised else ended
+    assert ran.returncode == code
+    assert (ran.stdout + ran.stderr).splitlines()[-1].startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +173,7 @@ def test_program_is_formatted_and_has_its_types(value, tmp_path):
         flags = [node for node in nodes if isinstance(node, ast.Assign) and "False" in ast.unparse(node.value)]
         constants = {target.id: value for node in flags for target in node.targets if isinstance(target, ast.Name)}
         constants |= dict.fromkeys(("DRAFT_LEN", "EXTERNAL_LEN", "STATE_CHUNK_LEN"), int(value))
-        further = {"BUG": {"read": "AssertionError"}}
+        further = {"CHECKS": ["read"], "BUG": {"step": "KeyError"}}
         programs.append(tmp_path / f"of_{path.parents[1].name}_{path.stem}.py")
         text = program_text(Program(path, constants | further), "It fails", "1.0", is_test=value)
         programs[-1].write_text(text)

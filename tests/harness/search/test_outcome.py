@@ -11,6 +11,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Verdict
 from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.report.vulnerability import WARNING
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.mutes import Mute
 from swarden.harness.search.outcome import Outcome
@@ -114,6 +115,11 @@ def test_planted_bug_is_found_by_any_law(further, by):
     ended = outcome(plan=PLANTED, findings=[report("another_law/page", *further)])
 
     assert (ended.found, ended.owed, ended.verdict) == (f"mutant B18: found by {by}", [], "violated")
+
+
+@pytest.mark.parametrize(("further", "warned"), [(["crash/SIGSEGV"], [WARNING]), ([], [])], ids=["crash", "leak-alone"])
+def test_finding_one_of_whose_fingerprints_may_be_a_vulnerability_has_the_warning(further, warned):
+    assert outcome(findings=[report("unit_has_one_owner/block/leaked", *further)]).causes[1:] == warned
 
 
 @pytest.mark.parametrize(("since", "is_plateau"), [(99, False), (100, True)], ids=["a-tenth-is-less", "a-tenth"])

@@ -11,6 +11,7 @@ import pytest
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.known_bug import PRIVATE, Related
 from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import Verdict, replay, run_log
 from swarden.harness.report.vulnerability import WARNING
@@ -32,7 +33,7 @@ from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.traffic.profiles import PROFILES
-from swarden.harness.search.verification import Verifier
+from swarden.harness.search.verification import Verifier, upstream_of
 from tests.harness.some_bugs import (
     BUG,
     LONG,
@@ -48,6 +49,7 @@ from tests.harness.some_bugs import (
 )
 
 RUNS = 30
+OF_OTHERS = Related(kind="issue", number=3, state="open", relation="is similar", repository="a/b")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -270,6 +272,24 @@ def test_campaign_says_what_is_new_first_and_then_what_is_known(result, tmp_path
     assert (found["runs"], set(found["not_verified"])) == (runs, {OF_BLOCKS, OF_PROMPTS, USELESS})
     runs_of = {" + ".join(one["bugs"]): one["runs"] for one in outcome.summary()["known"]}
     assert runs_of == dict(result.tallies.known)
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({}, "avoided by --off; blockserve pull 7"),
+        ({"repository": "an/engine@v1"}, "avoided by --off; an/engine pull 7"),
+        ({"verdict": "new issue", "upstream": (OF_OTHERS,)}, "avoided by --off; a/b issue 3"),
+        ({"verdict": "new issue", "upstream": ()}, "avoided by --off; no upstream issue found"),
+        ({"verdict": PRIVATE}, PRIVATE),
+        ({"avoided_by": ""}, "blockserve pull 7"),
+    ],
+)
+def test_place_of_a_known_bug_says_which_flags_avoid_it(target, monkeypatch, changes, place):
+    bug = msgspec.structs.replace(target.known_bugs()[OF_BLOCKS], **{"avoided_by": "--off"} | changes)
+    monkeypatch.setattr(type(target), "known_bugs", lambda _: {OF_BLOCKS: bug})
+
+    assert upstream_of(OF_BLOCKS, target) == place
 
 
 def test_campaign_with_known_failures_alone_is_clean_and_says_so(result):

@@ -1,14 +1,17 @@
 """What is known of a failure over HTTP: bugs that flags avoid, and the end of its ops behind the port."""
 
+from pathlib import Path
+
 import pytest
 
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.changes import Changes
-from swarden.harness.core.known_bug import EMBARGO
+from swarden.harness.core.known_bug import EMBARGO, known_bugs_in
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.engines.server import target
+from swarden.harness.engines.server.apis import APIS
 from swarden.harness.engines.server.process import Server
 from swarden.harness.search.findings import Reporting
 from swarden.harness.search.result import Finding
@@ -44,11 +47,18 @@ def finding(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("flags", "bugs"),
-    [('"9"', ("a-bug",)), ('"1"', ()), ('"no-number"', ()), ('"9"\ncaused_by = "--swa-full"', ())],
+    [
+        ('"9"', ("a-bug",)),
+        ('"1"', ()),
+        ('"no-number"', ()),
+        ('"9"\ncaused_by = "--swa-full"', ()),
+        ('"9"\napi = "llama.cpp"', ()),
+    ],
 )
 def test_failure_that_flags_avoid_is_of_a_known_bug(flags, bugs, finding, monkeypatch, tmp_path):
     (tmp_path / "server").mkdir()
-    (tmp_path / "server/a-bug.toml").write_text(BUG + flags)
+    of_api = "" if "api =" in flags else '\napi = "openai"'
+    (tmp_path / "server/a-bug.toml").write_text(BUG + flags + of_api)
     monkeypatch.setenv(EMBARGO, str(tmp_path))
 
     report = Reporting(tmp_path / "findings", ShrinkBudget(cpu_seconds=60)).report(finding)
@@ -57,8 +67,14 @@ def test_failure_that_flags_avoid_is_of_a_known_bug(flags, bugs, finding, monkey
     assert (report.path is None) == bool(bugs)
 
 
+def test_each_bug_that_flags_avoid_is_of_an_api():
+    bugs = known_bugs_in(Path(target.__file__).parent / "findings").values()
+    assert {bug.api for bug in bugs if bug.avoided_by} <= APIS.keys()
+
+
 @pytest.mark.parametrize(("mutant", "end"), [("B13", "fail behind the port of swarden, too"), (None, "pass behind")])
 def test_ops_are_tried_behind_the_port_of_the_release(mutant, end, finding, monkeypatch, tmp_path):
+    (tmp_path / "findings").write_text("a file in the place of the folder")
     inner = load_log(FAILING)
     monkeypatch.setattr(target.ServerTarget, "behind_port", lambda *_: ("swarden", inner.header.configs))
     finding = finding.changed(log=OpLog(finding.log.header, inner.ops))
@@ -66,4 +82,6 @@ def test_ops_are_tried_behind_the_port_of_the_release(mutant, end, finding, monk
     with Changes(mutant).planted(target_of("swarden")):
         report = Reporting(tmp_path / "findings", ShrinkBudget(cpu_seconds=0)).report(finding)
 
-    assert f"these ops {end}" in str(report.story[-1])
+    said = str(report.story[-1])
+    assert f"these ops {end}" in said
+    assert said.endswith(": in memory only") == (mutant is not None)

@@ -22,6 +22,7 @@ from swarden.harness.core.system import System
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.parts import storage
+from swarden.harness.engines.sglang.parts.decode_offload import DecodeOffload
 from swarden.harness.engines.sglang.parts.drafts import Drafts
 from swarden.harness.engines.sglang.parts.host_tier import HOST_SLOW
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS, LINK_METADATA
@@ -58,7 +59,7 @@ class RankGroup(SglangCapability, frozen=True):
 
     needs = (
         Needs("ranks", off(RustCore)),  # its ids are of the whole process
-        Needs("dp_attention", {"ranks": range(2, 9), **off(Drafts)}),  # a server refuses NGRAM
+        Needs("dp_attention", {"ranks": range(2, 9), **off(Drafts, DecodeOffload)}),  # a server refuses NGRAM
     )
     server_need = "ranks"
 
