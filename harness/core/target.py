@@ -129,8 +129,8 @@ class MachineSpec:
 
     `traffic` imports the Hypothesis machine that draws its ops; by default it is that of every engine, or of every pair
     if there are roles.  A campaign makes `batches` of it in each rotation through the machines of the target, 0 if it
-    runs only in campaigns that name the machine. `models` are the
-    models that its engines can run instead of the stand-in; `roles` has the role of each engine if there are several.
+    runs only in campaigns that name the machine; `own_faults` are those of no other machine.  `models` are the models
+    that its engines can run instead of the stand-in; `roles` has the role of each engine if there are several.
     `probes` are rare states that its runs must reach, each with its meaning.  `pauses` are the modes of its pauses;
     the engines with the ordinals `pausable_engines` have them.  Traffic makes one step of `one_step_of`, and one call
     of its rule draws so many kinds of ops as one of `draws_of_rule` says.
@@ -142,6 +142,7 @@ class MachineSpec:
     probes: Mapping[str, str] = field(default_factory=dict)
     traffic: Callable[[], type[Any]] | None = None
     batches: int = 1
+    own_faults: Collection[str] = ()
     pauses: Sequence[PauseMode] = (PauseMode.RETRACT,)
     pausable_engines: Sequence[int] = (0, 1)
     one_step_of: int = 1

@@ -19,7 +19,7 @@ from swarden.harness.engines.vllm.draws import pair_configs, random_config, rank
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
-from swarden.harness.engines.vllm.parts import pair
+from swarden.harness.engines.vllm.parts import pair, ranks
 from swarden.harness.engines.vllm.parts.ranks import RankGroup
 from swarden.harness.engines.vllm.program import program_of
 from swarden.harness.engines.vllm.stand_ins import ABSENT
@@ -56,7 +56,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Pressure, *SESSION_OPS), batches=3),
         PAIR: MachineSpec(SERVING_OPS, roles=(pair.PREFILL, pair.DECODE), traffic=pair_traffic),
-        DATA_RANKS: MachineSpec(SERVING_OPS, batches=0),
+        DATA_RANKS: MachineSpec(SERVING_OPS, batches=0, own_faults=ranks.FAULTS),
     }
     kept = (pair.ROLE, "ranks")
     faults: Mapping[str, str] = FAULTS
