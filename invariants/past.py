@@ -6,6 +6,7 @@ from typing import NamedTuple
 from swarden.invariants.events import (
     RECORD_RELEASES,
     TREE_KIND,
+    Admitted,
     CacheReset,
     Demoted,
     Finished,
@@ -77,8 +78,8 @@ def idle_units(change: Transition) -> set[tuple[str, int]]:
 
 
 def unseen_readers(change: Transition) -> bool:
-    """Was a request admitted and let go within the transition?  What it has read is in neither state."""
-    return not change.admitted.isdisjoint(change.released)
+    """Was a request with a hit admitted and let go within the transition?  What it has read is in neither state."""
+    return any(event.start and event.request_id in change.released for event in change.events_of(Admitted))
 
 
 def _note_idle(change: Transition) -> None:

@@ -58,6 +58,7 @@ class Device:
                 self.memory.put_unit(target, self.memory.unit(source))
             else:
                 self.memory.fill(target, 0)
+        self.states.begin(one.admitted)
         self.states.move(one.entries, one.loaded)
         for load in one.loads:
             self.load(load)

@@ -118,9 +118,13 @@ class VllmStates:
         self._accepted: dict[int, int] = {}
 
     def restart(self, request: int) -> None:
-        """The request begins or resumes: its state is that of its last computed token."""
+        """The request begins or resumes with the pass to be launched: its state is that of its last computed token."""
         self._column.pop(request, None)
-        self._accepted.pop(request, None)
+
+    def begin(self, requests: Collection[int]) -> None:
+        """The pass in which these requests begin or resume is computed; the one before it has accepted no drafts."""
+        for request in requests:
+            self._accepted.pop(request, None)
 
     def accepted(self, request: int) -> int:
         """The drafts after which the running state is that of the next pass, so many places behind the first one."""
