@@ -42,7 +42,7 @@ LINES: Mapping[str, int] = {
     "harness/search": 7_570,
     "harness/strict": 1_660,
     "harness/traces": 410,
-    "invariants": 3_470,
+    "invariants": 3_480,
     "invariants/contracts": 3_570,
     "invariants/laws": 3_470,
     "src": 200,

@@ -152,6 +152,8 @@ def scheduler_of(release: SglangRelease, options: argparse.Namespace, turns: lis
         def init_watch_dog_memory_saver_input_blocker(self) -> None:
             self.__dict__.update(recv_skipper=None, input_blocker=None, memory_saver_adapter=None)
 
+        def init_rank_consensus_checker(self) -> None: ...
+
         def init_startup_timing_summary(self) -> None:
             """Nothing was loaded."""
 
