@@ -34,6 +34,9 @@ _prepared: list["Target"] = []
 # The machines that drive a prefill and a decode engine, ranks of one engine that serve each request together, both,
 # and ranks of which one serves a request; ENGINE drives a whole engine.
 PAIR, RANKS, RANKS_OF_PAIR, DATA_RANKS = "pd", "tp", "pd-tp", "dp"
+# Laws that do not apply to data-parallel ranks, of which each has requests of its own.
+EQUAL = ("requests", "trees", "free_units")
+EQUAL_RANKS = ("ranks_compute_equal_batches", *[f"ranks_have_equal_{one}" for one in EQUAL])
 TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
 

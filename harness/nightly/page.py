@@ -154,7 +154,7 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
         findings=shown,
         num_findings=len(findings),
         open=[finding for finding in findings if finding.status in ("", *FAILING)],
-        probes={engine.engine: _probes(engine) for engine in engines},
+        probes={one.engine: _probes(one) for one in engines},
         code={one.engine: coverage_of(one.engine, _corpus_of(archive, one.engine)) for one in engines},
         laws=sorted({law for one in engines for law in (*one.tallies.evaluated, *one.tallies.not_applicable)}),
         fastest_rate=max((_rate(one) for night in nights for one in night.engines), default=0.0) or 1.0,

@@ -43,11 +43,11 @@ def program_text(program: Program, title: str, versions: str, *, is_test: bool =
         _replace_case(main[place - 1], program.calls)
     imported = {_name_of(alias) for node in imports for alias in node.names} - {"NamedTuple"}
     kept = _needed([*main[:place], *[one for helper in helpers for one in helper], *main[place:]], imported)
-    names = _named(kept).union(["sys"][is_test:])  # with which a program says that it is not run
+    names = _named(kept) if is_test else _named(kept) | {"sys"}  # with which it says that it is not run
     standard, packages = (_imports(imports, names, of_python=of_python) for of_python in (True, False))
     if packages and not is_test:
         packages = NOT_RUN.format(imports=indent(packages, "    "))
-    about = [versions, *[EXIT_CODES][is_test:], *(ast.get_docstring(trees[-1]) or "").splitlines()]
+    about = [*([versions] if is_test else [versions, EXIT_CODES]), *(ast.get_docstring(trees[-1]) or "").splitlines()]
     head = "\n".join([literal(title), "", *[f"# {line}".rstrip() for line in about]])
     return _formatted("\n\n".join([head, standard, packages, "\n".join(map(_unparsed, kept))]))
 

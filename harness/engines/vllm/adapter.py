@@ -9,7 +9,7 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import VllmFacts
-from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, VllmConfig
+from swarden.harness.engines.vllm.config import PART_FAULTS, VllmConfig
 from swarden.harness.engines.vllm.connector import LOAD_FAILS
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.layers import POOL
@@ -49,7 +49,7 @@ ONE_SIDED = frozenset(
         *("session_has_one_turn", "kept_records_match_their_sessions", "session_outlives_its_turn"),
     }
 )
-FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
+FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **PART_FAULTS}
 
 
 class VllmEngine(VllmFacts):

@@ -42,7 +42,7 @@ MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading conn
 SEQUENCES = "sequences"
 MAX_WINDOWS = 8
 FAILURE_POLICY, RECOMPUTE = "kv_load_failure_policy", "recompute"
-CONNECTOR_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS | mooncake.FAULTS | OF_RANKS  # of the parts
+PART_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS | mooncake.FAULTS | OF_RANKS
 
 MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
     "gemma-?3": {"windows": (1024,) * 5, "windows_first": True},
@@ -290,7 +290,7 @@ class VllmConfig(Settings, frozen=True):
         return Shape(
             **{name: limit for name, limit in self.limits.items() if name in Shape._fields},
             pools=[Pool(POOL, self.num_blocks, group.window, group.has_states) for group in self.groups],
-            unused=[name for name in (*Drafts.ops, *Streaming.ops, *CONNECTOR_FAULTS) if name not in used],
+            unused=[name for name in (*Drafts.ops, *Streaming.ops, *PART_FAULTS) if name not in used],
             tiers=[Tier(LOAD_LATE, fails, Flush() if self.offload.is_on else None)] * (LOAD_LATE in used),
             sessions_rewind=False,
             samples=self.seeds,

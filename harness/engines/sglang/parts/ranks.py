@@ -19,6 +19,7 @@ from types import MethodType, SimpleNamespace
 from typing import Annotated, Any
 
 from swarden.harness.core.system import System
+from swarden.harness.core.target import EQUAL_RANKS
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.parts import storage
@@ -36,7 +37,6 @@ from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.streams import Devices
 
 OF_RANKS = tuple([f"sglang.srt.{name}." for name in ("mem_cache", "managers", "session", "utils", "disaggregation")])
-ALIKE = "ranks_compute_equal_batches ranks_have_equal_requests ranks_have_equal_trees ranks_have_equal_free_units"
 COUNTER = "counter"
 FAULTS = {
     storage.CLOCK_JUMPS: "the clock by which the storage times out jumps ahead",
@@ -82,7 +82,7 @@ class RankGroup(SglangCapability, frozen=True):
         )
 
     def inapplicable(self, config: Any, release: SglangRelease) -> Collection[str]:
-        return ALIKE.split() if self.dp_attention else ()
+        return EQUAL_RANKS if self.dp_attention else ()
 
     def equip(self, release: SglangRelease, scheduler: Any) -> None:
         """With the release's own synchronization of batches; in newer releases it is an object of its own."""

@@ -24,6 +24,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.linked import LinkedSystem
 from swarden.harness.core.ops import Abort, Inject, Op, Submit
 from swarden.harness.core.port import EnginePort, Streamed, Submission
+from swarden.harness.core.target import EQUAL_RANKS
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.parts.part import VllmEngine, VllmPart
 from swarden.harness.kit.calls import intercept
@@ -41,7 +42,6 @@ FAULTS = {
 }
 TURNS_TO_PUBLISH = 8  # of a coordinator that gets no message: then it publishes its state again
 STEPS_OF_WAVES = 150  # in which ranks without requests agree on the end of a wave, of a pause, and of a sleep
-EQUALS = ("compute_equal_batches", "have_equal_requests", "have_equal_trees", "have_equal_free_units")
 MEMORY = ("weights", "kv_cache")
 PAUSE, SLEEP, RESUME = ("pause_scheduler", ("keep", True)), ("sleep", (1, "keep")), ("resume_scheduler", ())
 AT_START = {  # attributes of a core
@@ -64,7 +64,7 @@ class RankGroup(VllmPart, frozen=True):
 
     def inapplicable(self, config: Any, release: Any) -> Sequence[str]:
         """Ranks have requests of their own, and an abort arrives late."""
-        return ("aborted_prompts_are_not_computed", *[f"ranks_{one}" for one in EQUALS])
+        return ("aborted_prompts_are_not_computed", *EQUAL_RANKS)
 
     def faults(self, config: Any) -> Mapping[str, str]:
         return FAULTS
