@@ -44,7 +44,7 @@ from tests.harness.some_bugs import (
     write_package,
 )
 
-RUNS = 30
+RUNS = 18
 OF_OTHERS = Related(kind="issue", number=3, state="open", relation="is similar", repository="a/b")
 
 
