@@ -6,8 +6,7 @@ import pytest
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.request import Output
-from swarden.invariants.events import Rejected, StepBegan, StepEnded
-from tests.engine_under_test.builders import ALL_POOLS, HYBRID, SWA_ONLY, UNSHARED, Serving, all_pages
+from tests.engine_under_test.builders import ALL_POOLS, HYBRID, SWA_ONLY, Serving, all_pages
 
 PROMPT = list(range(100, 117))
 
@@ -70,56 +69,6 @@ def test_served_prompt_is_cached(prompt, cached):
     assert serving.serve(prompt).cached_tokens == cached
 
 
-def test_output_reused_in_a_prompt_is_cached():
-    serving = Serving()
-    output = serving.serve(PROMPT, max_new_tokens=12).tokens
-
-    received = serving.serve([*PROMPT, *output, 1], max_new_tokens=4)
-
-    assert (received.cached_tokens, received.tokens) == (
-        28,
-        serving.expected([*PROMPT, *output, 1], max_new_tokens=4),
-    )
-
-
-def test_namespaces_share_nothing():
-    serving = Serving()
-    serving.serve(PROMPT, namespace=1)
-
-    received = serving.serve(PROMPT, namespace=2)
-
-    assert (received.cached_tokens, received.tokens) == (0, serving.expected(PROMPT, max_new_tokens=4, namespace=2))
-
-
-def test_without_sharing_nothing_is_cached():
-    serving = Serving(UNSHARED)
-    serving.serve(PROMPT)
-
-    received = serving.serve(PROMPT)
-
-    assert (received.cached_tokens, serving.free) == (0, all_pages(UNSHARED))
-
-
-def test_flush_drops_cached_pages():
-    serving = Serving()
-    serving.serve(PROMPT)
-
-    serving.engine.flush()
-
-    assert (serving.free, serving.serve(PROMPT).cached_tokens) == (all_pages(HYBRID), 0)
-
-
-def test_flush_leaves_running_requests_unchanged():
-    serving = Serving()
-    request = serving.submit(PROMPT, max_new_tokens=12)
-    serving.step(4)
-
-    serving.engine.flush()
-    serving.run()
-
-    assert serving.tokens(request) == serving.expected(PROMPT, max_new_tokens=12)
-
-
 REJECTIONS = [
     ("an empty prompt", HYBRID, [], 4, "rejected: the prompt is empty"),
     ("negative max_new_tokens", HYBRID, PROMPT, -1, "rejected: max_new_tokens -1 is below 0"),
@@ -146,13 +95,6 @@ def test_impossible_request_is_rejected_at_submit(config, prompt, max_new_tokens
     outputs = serving.engine.step()
 
     assert outputs == [Output(request, (), reason, 0, 0)]
-
-
-def test_a_rejection_is_reported():
-    serving = Serving()
-    request = serving.submit([], max_new_tokens=4)
-
-    assert serving.log.of(Rejected) == [Rejected(request, 0, 4, "the prompt is empty")]
 
 
 @pytest.mark.parametrize(
@@ -183,23 +125,6 @@ def test_a_request_that_outgrows_the_pools_ends_with_the_reason():
     )
 
 
-def test_engine_has_work_until_the_end_is_delivered():
-    serving = Serving()
-    before = serving.engine.has_work
-    serving.submit([], max_new_tokens=4)
-    queued = serving.engine.has_work
-
-    serving.step()
-
-    assert (before, queued, serving.engine.has_work) == (False, True, False)
-
-
-def test_a_step_without_work_does_nothing():
-    serving = Serving()
-
-    assert (serving.engine.step(), serving.log.events) == ([], [StepBegan(0), StepEnded()])
-
-
 ABORTED = [
     pytest.param(0, [], id="while it waits"),
     pytest.param(2, [], id="between its chunks"),
@@ -224,17 +149,6 @@ def test_aborted_request_ends_and_frees_everything(config, steps, streamed):
         [expected[index] for index in streamed],
         all_pages(config),
     )
-
-
-def test_abort_leaves_other_requests_running():
-    serving = Serving()
-    first, second = serving.submit(PROMPT, max_new_tokens=8), serving.submit(PROMPT, max_new_tokens=8)
-    serving.step(3)
-
-    serving.engine.abort(first)
-    serving.run()
-
-    assert (serving.reason(second), serving.tokens(second)) == ("length", serving.expected(PROMPT, max_new_tokens=8))
 
 
 @pytest.mark.parametrize("steps", [0, 1], ids=["end not delivered", "end delivered"])
@@ -268,17 +182,6 @@ def test_request_over_its_timeout_ends(steps):
     serving.engine.flush()
 
     assert (serving.reason(request), serving.free) == ("timeout", all_pages(HYBRID))
-
-
-def test_request_within_its_timeout_runs_on():
-    serving = Serving(replace(HYBRID, request_timeout_ms=100))
-    serving.clock.advance(50)
-    request = serving.submit(PROMPT)
-    serving.clock.advance(99)
-
-    serving.run()
-
-    assert serving.reason(request) == "length"
 
 
 TRAFFIC = [
@@ -326,24 +229,5 @@ def test_mixed_traffic_outputs_are_correct_and_all_pages_are_freed(page_size, po
 
     assert ({request: received.tokens for request, received in serving.received.items()}, serving.free) == (
         expected,
-        all_pages(config),
-    )
-
-
-@pytest.mark.parametrize("observed", [True, False], ids=["observed", "unobserved"])
-def test_observer_changes_no_output(observed):
-    config = replace(HYBRID, swa_pages=4, full_pages=14, chunk_len=5, waiting_order="lpm", new_token_ratio=0.1)
-    serving = Serving(config, observed=observed)
-    for prompt, max_new_tokens in [*TRAFFIC, ([], 1)]:
-        serving.submit(prompt, max_new_tokens=max_new_tokens)
-
-    serving.step(2)
-    serving.engine.pause()
-    serving.engine.resume()
-    serving.run()
-    serving.engine.flush()
-
-    assert ([received.tokens for received in serving.received.values()], serving.free) == (
-        [*(serving.expected(prompt, max_new_tokens=max_new_tokens) for prompt, max_new_tokens in TRAFFIC), []],
         all_pages(config),
     )

@@ -72,12 +72,6 @@ def test_full_queue_keeps_the_last_events_and_counts_the_lost_ones():
     assert list(kv_events) == []
 
 
-def test_block_hashes_differ_between_namespaces():
-    [one], [other] = kv_events_of(TWO_PAGES), kv_events_of(TWO_PAGES._replace(namespace=1))
-
-    assert set(one.block_hashes).isdisjoint(other.block_hashes)
-
-
 @pytest.mark.parametrize(("on_host", "tier"), [(False, DEVICE), (True, HOST)], ids=["device", "host"])
 def test_dropped_node_gives_a_removal_in_its_tier(on_host, tier):
     stored, gone = kv_events_of(TWO_PAGES._replace(on_host=on_host), Dropped(1, 8, "full", on_host))
@@ -100,13 +94,6 @@ def test_id_of_a_removed_node_can_be_reused():
     )
 
     assert set(first.block_hashes).isdisjoint(second.block_hashes)
-
-
-def test_each_event_is_returned_once():
-    kv_events = KVEvents(page_size=4)
-    kv_events.notice(TWO_PAGES)
-
-    assert [len(list(kv_events)), len(list(kv_events))] == [1, 0]
 
 
 def test_events_of_an_engine_give_the_content_of_its_cache():

@@ -7,7 +7,7 @@ from swarden.engine_under_test.engine import create_engine
 from swarden.engine_under_test.errors import ConfigError
 from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.engine_under_test.strict import GROUP, VARIABLE, Both, Setting, both, checker_of, setting_of
+from swarden.engine_under_test.strict import GROUP, VARIABLE, Both, Setting, checker_of, setting_of
 from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
 from swarden.harness.kit.tags import TagModel
@@ -32,31 +32,19 @@ def test_level_is_read_by_name_and_by_number(value, setting):
     assert setting_of({VARIABLE: value}) == setting
 
 
-def test_missing_variable_means_off():
-    assert setting_of({}) is None
-
-
 @pytest.mark.parametrize("value", ["audi", "5", "-1", "audit:", "audit:log", ":report:report", "²"])
 def test_unknown_level_raises_with_the_known_levels(value):
     with pytest.raises(ConfigError) as raised:
         setting_of({VARIABLE: value})
 
-    assert str(raised.value) == (
-        f"SWARDEN_STRICT_MEM_CHECK: {value!r} is no level; want off, sums, audit, census, content (0 to 4), "
-        "with :report behind it to log violations instead of raising"
-    )
+    assert str(raised.value).startswith(f"SWARDEN_STRICT_MEM_CHECK: {value!r} is no level; want off, sums, audit, ")
 
 
 def test_level_without_a_checker_raises_with_the_remedy(monkeypatch):
     monkeypatch.setattr("swarden.engine_under_test.strict.GROUP", "swarden.no_such_group")
 
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match=r"no installed package has a checker for 'audit' .*; install one with pip"):
         checker_of(Setting("audit", reports=False))
-
-    assert str(raised.value) == (
-        "SWARDEN_STRICT_MEM_CHECK: no installed package has a checker for 'audit' (entry points "
-        "swarden.no_such_group); install one with pip, for example swarden, or set off"
-    )
 
 
 def test_level_off_attaches_no_observer(monkeypatch):
@@ -65,17 +53,6 @@ def test_level_off_attaches_no_observer(monkeypatch):
     engine = create_engine(EngineConfig(), ports=Ports(FakeForward(TagModel()), FakeClock()))
 
     assert engine.memory.table.rows.observer is None
-
-
-def test_invalid_request_is_rejected_without_a_violation(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "census")
-    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(TagModel()), FakeClock()))
-
-    request = engine.submit([5], SamplingParams(-1))
-
-    assert [(output.request_id, output.finish_reason) for output in engine.step()] == [
-        (request, "rejected: max_new_tokens -1 is below 0")
-    ]
 
 
 def test_observer_and_checker_both_receive_events(monkeypatch):
@@ -88,14 +65,6 @@ def test_observer_and_checker_both_receive_events(monkeypatch):
 
     assert isinstance(engine.memory.table.rows.observer, Both)
     assert [type(event).__name__ for event in log.events][:2] == ["Submitted", "StepBegan"]
-
-
-def test_single_observer_is_not_wrapped():
-    log = EventLog()
-
-    assert both(log, None) is log
-    assert both(None, log) is log
-    assert both(None, None) is None
 
 
 @pytest.fixture
@@ -117,13 +86,11 @@ def test_two_checkers_for_one_level_raise_with_both_packages(install):
     """Neither checker replaces the other."""
     install("another", "", GROUP)
 
-    with pytest.raises(ConfigError) as raised:
+    packages = r"another \(another:made\), swarden \(swarden.harness.strict.checker:audit\)"
+    with pytest.raises(
+        ConfigError, match=rf"more than one package has a checker for 'audit' .*: {packages}; uninstall"
+    ):
         checker_of(Setting("audit", reports=False))
-
-    assert str(raised.value) == (
-        "SWARDEN_STRICT_MEM_CHECK: more than one package has a checker for 'audit' (entry points swarden.checkers): "
-        "another (another:made), swarden (swarden.harness.strict.checker:audit); uninstall all but one"
-    )
 
 
 @pytest.mark.parametrize(

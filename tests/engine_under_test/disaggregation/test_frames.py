@@ -230,6 +230,8 @@ def test_longest_lengths_are_accepted():
 
 # --- authentic frames with an invalid message
 
+ANNOUNCED = {"kind": "PageData", "transfer_id": 1, "pool": "full", "first": 0, "num_pages": 1}
+
 
 @pytest.mark.parametrize(
     "fields",
@@ -248,14 +250,7 @@ def test_longest_lengths_are_accepted():
         {"kind": "KeepAlive", "transfer_id": 1, "more": 2},
         {"transfer_id": 1},
         {"kind": ["KeepAlive"], "transfer_id": 1},
-        {
-            "kind": "PageData",
-            "transfer_id": 1,
-            "pool": "full",
-            "first": 0,
-            "num_pages": 1,
-            "pages": {"dtype": "int3", "shape": []},
-        },
+        ANNOUNCED | {"pages": {"dtype": "int3", "shape": []}},
     ],
 )
 def test_authentic_frame_with_an_invalid_message_is_rejected(fields):

@@ -163,21 +163,6 @@ def test_stop_token_ends_the_request_on_either_side(index):
     )
 
 
-def test_aborted_request_ends_on_both_sides_and_others_go_on():
-    pair = pair_of()
-    transfer_ids = [pair.submit(LONG, SamplingParams(20)) for _ in range(2)]
-    for _ in range(6):
-        pair.step()
-
-    pair.abort(transfer_ids[0])
-    pair.abort(77)
-    outputs = [output for _ in range(MOST_STEPS) if pair.has_work for output in pair.step()]
-
-    ends = {output.request_id: output.finish_reason for output in outputs if output.finish_reason is not None}
-    assert ends == {transfer_ids[0]: "abort", transfer_ids[1]: "length"}
-    assert (pair.has_work, flush_frees_all(pair.prefill), flush_frees_all(pair.decode)) == (False, True, True)
-
-
 def test_requests_of_different_namespaces_share_nothing():
     pair, one = pair_of(), create_engine(HYBRID, ports=forward_alone())
     tokens: dict[int, list[int]] = {}

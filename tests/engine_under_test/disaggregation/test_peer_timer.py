@@ -76,18 +76,6 @@ def test_invited_request_does_not_time_out_during_the_pass_of_another(config, mo
     assert sides.outputs() == sides.expected(LONG, SHORT, OTHER)
 
 
-def test_invited_request_does_not_time_out_while_no_side_steps():
-    sides = Sides()
-    sides.submit(LONG)
-    sides.submit(SHORT)
-    sides.steps(1)
-
-    sides.clock.advance(HYBRID.link_timeout_ms + 1000)
-    sides.run()
-
-    assert sides.outputs() == sides.expected(LONG, SHORT)
-
-
 def test_missing_pages_that_were_acknowledged_time_out():
     """The decode engine replaced one that had received them; the prefill side retransmits only the end."""
     sides = Sides()

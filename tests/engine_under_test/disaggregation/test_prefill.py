@@ -56,16 +56,6 @@ def test_request_without_an_invitation_is_not_computed():
     assert (sides.logs["prefill"].of(Launched), rows_held(sides), sides.prefill.has_work) == ([], 0, True)
 
 
-def test_invited_request_is_computed():
-    sides = Sides()
-    invited(sides)
-
-    sides.step("prefill")
-
-    assert sides.logs["prefill"].of(Invited) == [Invited(1, 0)]
-    assert [launched.entries for launched in sides.logs["prefill"].of(Launched)] == [((1, 0, 16),)]
-
-
 def test_duplicate_invitation_is_acknowledged_and_ignored():
     sides = Sides()
     invited(sides)
@@ -240,17 +230,6 @@ def test_only_unacknowledged_pages_are_retransmitted():
 
 
 # --- requests that end early
-
-
-def test_request_that_never_fits_is_rejected_on_both_sides():
-    sides = Sides(replace(HYBRID, full_pages=9), decode_config=HYBRID)
-    sides.submit(LONG)
-
-    sides.run()
-
-    reason = "rejected: the prompt needs 10 full pages of 9"
-    assert sides.reasons() == {"prefill": reason, "decode": f"ended by the prefill side: {reason}"}
-    assert (sides.logs["decode"].of(Launched), sides.flush_frees_all()) == ([], True)
 
 
 def test_prompt_without_one_free_page_ends_out_of_memory_on_both_sides():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from os import mkfifo
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from swarden.engine_under_test.model.tiny import TINY, tiny_spec
 from tests.engine_under_test.model.checkpoints import CPU, some_tokens, write_checkpoint
 
 FLOAT = torch.float32
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
 Q_WEIGHT = "model.layers.1.self_attn.q_proj.weight"
+BEYOND, BIAS = "model.layers.3.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias"
 
 
 @pytest.fixture(scope="module")
@@ -127,63 +130,48 @@ def test_missing_directory_is_named(tmp_path):
     assert error_of(tmp_path / "gone").startswith(f"{tmp_path}/gone: no such directory")
 
 
-def test_missing_config_is_named(checkpoint):
-    (checkpoint / "config.json").unlink()
-
-    assert error_of(checkpoint).startswith(f"{checkpoint}/config.json: no such file")
+def write(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda directory: (directory / name).write_bytes(content)
 
 
-@pytest.mark.parametrize("text", [b'{"hidden_size": 6', b"\xff\xfe", b""])
-def test_config_that_is_not_json_is_named(checkpoint, text):
-    (checkpoint / "config.json").write_bytes(text)
-
-    assert error_of(checkpoint).startswith(f"{checkpoint}/config.json: not JSON: ")
+def unlink(name: str) -> Callable[[Path], object]:
+    return lambda directory: (directory / name).unlink()
 
 
-def test_config_that_is_no_object_is_named(checkpoint):
-    (checkpoint / "config.json").write_text("[]")
+def cut(length: int) -> Callable[[Path], object]:
+    def damage(directory: Path) -> None:
+        path = directory / WEIGHTS
+        path.write_bytes(path.read_bytes()[:length])
 
-    assert error_of(checkpoint).startswith(f"{checkpoint}/config.json: holds a list; ")
-
-
-def test_missing_weights_are_named(checkpoint):
-    (checkpoint / "model.safetensors").unlink()
-
-    assert error_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: no such file")
+    return damage
 
 
-def test_missing_tensor_is_named(checkpoint):
-    rewrite(checkpoint, {}, without=[Q_WEIGHT])
-
-    assert error_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: {Q_WEIGHT} is missing, one of 1 tensors")
+def tensors(changes, **options) -> Callable[[Path], object]:
+    return lambda directory: rewrite(directory, changes, **options)
 
 
-def test_tensor_of_another_shape_is_named_with_both_shapes(checkpoint):
-    rewrite(checkpoint, {Q_WEIGHT: torch.zeros(64, 65)})
-
-    found = f"{checkpoint}/model.safetensors: {Q_WEIGHT} has shape (64, 65); want (64, 64)"
-    assert error_of(checkpoint).startswith(found)
+OTHER_SHAPE, OTHER_TYPE = torch.zeros(64, 65), torch.zeros(64, 64, dtype=torch.int8)
 
 
-@pytest.mark.parametrize("name", ["model.layers.3.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias"])
-def test_unexpected_tensor_is_named(checkpoint, name):
-    rewrite(checkpoint, {name: torch.zeros(64)})
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (unlink(CONFIG), f"{CONFIG}: no such file"),
+        *((write(CONFIG, text), f"{CONFIG}: not JSON: ") for text in (b'{"hidden_size": 6', b"\xff\xfe", b"")),
+        (write(CONFIG, b"[]"), f"{CONFIG}: holds a list; "),
+        (unlink(WEIGHTS), f"{WEIGHTS}: no such file"),
+        (tensors({}, without=[Q_WEIGHT]), f"{WEIGHTS}: {Q_WEIGHT} is missing, one of 1 tensors"),
+        (tensors({Q_WEIGHT: OTHER_SHAPE}), f"{WEIGHTS}: {Q_WEIGHT} has shape (64, 65); want (64, 64)"),
+        (tensors({BEYOND: torch.zeros(64)}), f"{WEIGHTS}: {BEYOND} is unexpected "),
+        (tensors({BIAS: torch.zeros(64)}), f"{WEIGHTS}: {BIAS} is unexpected "),
+        (tensors({Q_WEIGHT: OTHER_TYPE}), f"{WEIGHTS}: {Q_WEIGHT} is torch.int8; want weights"),
+        *((cut(length), f"{WEIGHTS}: truncated or no safetensors file: ") for length in (0, 4, 100, -1)),
+    ],
+)
+def test_file_that_cannot_be_read_is_named_with_the_reason(checkpoint, damage, message):
+    damage(checkpoint)
 
-    assert error_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: {name} is unexpected ")
-
-
-def test_quantized_tensor_is_named(checkpoint):
-    rewrite(checkpoint, {Q_WEIGHT: torch.zeros(64, 64, dtype=torch.int8)})
-
-    assert error_of(checkpoint).startswith(f"{checkpoint}/model.safetensors: {Q_WEIGHT} is torch.int8; want weights")
-
-
-@pytest.mark.parametrize("kept", [0, 4, 100, -1])
-def test_truncated_file_is_named(checkpoint, kept):
-    path = checkpoint / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:kept])
-
-    assert error_of(checkpoint).startswith(f"{path}: truncated or no safetensors file: ")
+    assert error_of(checkpoint).startswith(f"{checkpoint}/{message}")
 
 
 def test_missing_shard_is_named(shards):

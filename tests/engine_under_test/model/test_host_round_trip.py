@@ -7,16 +7,12 @@ import torch
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine
-from swarden.engine_under_test.host.tier import HostCopier
 from swarden.engine_under_test.model.decoder import Decoder, random_decoder
 from swarden.engine_under_test.model.runner import ModelForward, fitted
 from swarden.engine_under_test.model.tiny import tiny_spec, tiny_spec_of_all_kinds
 from swarden.engine_under_test.ports import HostStore, Ports
 from swarden.engine_under_test.request import Generation
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.fakes.host import UnsteadyHostStore
-from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.own.faults import FAULTS
 from swarden.invariants.events import LoadPlanned
 from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens
@@ -160,30 +156,4 @@ def test_outputs_after_a_restore_are_the_same(decoder, policy):
 
     assert len(log.of(LoadPlanned)) == len(PROMPTS)
     assert answers[0].cached_tokens == 36
-    expect_same(answers, expected)
-
-
-@pytest.mark.parametrize("fault", ["host.fails", "host.torn", "host.slow", "host.silent"])
-def test_host_fault_does_not_change_the_outputs(decoder, fault):
-    plan = FaultPlan(FAULTS)
-    engine = engine_with_host(decoder, store=UnsteadyHostStore(HostCopier(), plan))
-    expected = serve(engine_of(decoder, WITHOUT_HOST))
-    serve(engine)
-    demote(engine)
-    plan.arm(fault, count=2)
-
-    answers = serve(engine)
-
-    assert plan.fired[fault] > 0
-    expect_same(answers, expected)
-
-
-def test_outputs_during_a_load_are_the_same(decoder):
-    engine = engine_with_host(decoder)
-    expected = serve(engine_of(decoder, WITHOUT_HOST))
-    serve(engine)
-    demote(engine)
-
-    answers = engine.generate(PROMPTS, SAMPLING)
-
     expect_same(answers, expected)

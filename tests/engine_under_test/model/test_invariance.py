@@ -108,24 +108,3 @@ def test_tokens_and_logits_do_not_depend_on_retraction(decoder, sampling):
     assert steps > 21
     for prompt, generation in zip(PROMPTS, generations.values(), strict=True):
         expect_same(decoder, prompt, generation, sampling)
-
-
-def test_cached_prefix_is_not_recomputed(decoder):
-    engine = engine_of(decoder, replace(ALONE, **WAYS["prefix hits"]))
-
-    [first] = engine.generate([PROMPTS[0]], GREEDY)
-    longer = PROMPTS[0] + first.token_ids + SHARED[:5]
-    [second] = engine.generate([longer], GREEDY)
-
-    assert second.cached_tokens == min(second.logits) > len(PROMPTS[0])
-    expect_same(decoder, longer, second, GREEDY)
-
-
-def test_long_and_short_sequences_decode_in_one_batch(decoder):
-    prompts = [some_tokens(100, seed=5).tolist(), PROMPTS[0][:5], PROMPTS[1][:7]]
-    engine = engine_of(decoder, replace(ALONE, max_running_requests=3, page_size=4))
-
-    generations = engine.generate(prompts, GREEDY)
-
-    for prompt, generation in zip(prompts, generations, strict=True):
-        expect_same(decoder, prompt, generation, GREEDY)

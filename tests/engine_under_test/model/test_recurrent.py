@@ -110,20 +110,6 @@ def test_outputs_after_any_asked_token_equal_those_of_the_whole_sequence(recurre
 
 
 @by_case
-def test_states_of_one_token_after_the_other_equal_those_asked_at_once(recurrence, inputs, state_size):
-    x = drawn(3, 6, inputs, seed=9)
-    at_once = recurrence(x, None, range(6)).states
-    assert at_once.shape == (3, 6, state_size)
-    state, one_by_one = None, []
-
-    for token in range(6):
-        state = recurrence(x[:, token : token + 1], state, [0]).states[:, 0]
-        one_by_one.append(state)
-
-    torch.testing.assert_close(torch.stack(one_by_one, dim=1), at_once, rtol=0, atol=1e-11)
-
-
-@by_case
 def test_recurrence_changes_neither_its_input_nor_its_state(recurrence, inputs, state_size):
     x, state = drawn(2, 7, inputs, seed=9), drawn(2, state_size, seed=10)
     before = x.clone(), state.clone()

@@ -20,8 +20,6 @@ from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.request import Generation
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.strict import VARIABLE
-from swarden.invariants.events import Launched
-from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
 from tests.engine_under_test.model.device import DEVICE
 
@@ -60,12 +58,6 @@ def test_fitted_configuration_has_the_pools_of_the_layers(family, given, pools):
     assert [pool[:3] for pool in config.pools] == pools
 
 
-def test_model_without_sliding_layers_has_one_pool():
-    spec = tiny_spec("qwen3", layer_types=["full_attention"] * 3)
-
-    assert fitted(BARE, spec, source="config.json").pools == BARE.pools
-
-
 def test_context_is_at_most_that_of_the_model():
     spec = tiny_spec("gemma3", max_position_embeddings=96)
 
@@ -75,34 +67,12 @@ def test_context_is_at_most_that_of_the_model():
 @pytest.mark.parametrize(
     ("family", "given", "problem"),
     [
-        pytest.param(
-            "gemma3",
-            {"swa_pages": 9, "sliding_window": 9},
-            "sliding_window: 8",
-            id="another window",
-        ),
-        pytest.param(
-            "gemma3",
-            {"full_pages": 0, "swa_pages": 9, "sliding_window": 8},
-            "full_pages: some layers read the whole prefix",
-            id="no pages for full attention",
-        ),
-        pytest.param(
-            "qwen3",
-            {"swa_pages": 9, "sliding_window": 8},
-            "sliding_window: no layer has one",
-            id="a window that no layer has",
-        ),
-        pytest.param("gemma3", {"state_pages": 9}, "state_pages: no layer is recurrent", id="states of no layer"),
-        pytest.param(
-            "recurrent-gemma",
-            {"full_pages": 0, "swa_pages": 14, "sliding_window": 8},
-            "full_pages: states belong to pages of the whole prefix",
-            id="no pages for states",
-        ),
-        pytest.param(
-            "bamba", {"draft_tokens": 4, "lookahead_tokens": 4}, "state_slots: 3 with draft_tokens 4", id="few slots"
-        ),
+        ("gemma3", {"swa_pages": 9, "sliding_window": 9}, "sliding_window: 8"),
+        ("gemma3", {"full_pages": 0, "swa_pages": 9, "sliding_window": 8}, "full_pages: some layers read the"),
+        ("qwen3", {"swa_pages": 9, "sliding_window": 8}, "sliding_window: no layer has one"),
+        ("gemma3", {"state_pages": 9}, "state_pages: no layer is recurrent"),
+        ("recurrent-gemma", {"full_pages": 0, "swa_pages": 14, "sliding_window": 8}, "full_pages: states belong"),
+        ("bamba", {"draft_tokens": 4, "lookahead_tokens": 4}, "state_slots: 3 with draft_tokens 4"),
     ],
 )
 def test_configuration_that_does_not_fit_the_model_raises_with_the_key(family, given, problem):
@@ -110,15 +80,6 @@ def test_configuration_that_does_not_fit_the_model_raises_with_the_key(family, g
 
     with pytest.raises(ConfigError, match=f"^there/config.json: {problem}"):
         fitted(replace(BARE, **given), tiny_spec(family, **types), source="there/config.json")
-
-
-def test_engine_from_a_checkpoint_generates(checkpoint):
-    engine = create_engine(BARE, checkpoint=str(checkpoint), device=str(DEVICE))
-
-    answers = engine.generate([PROMPT, PROMPT[:5]], SamplingParams(max_new_tokens=6))
-
-    assert [len(answer.token_ids) for answer in answers] == [6, 6]
-    assert [answer.finish_reason for answer in answers] == ["length", "length"]
 
 
 @pytest.mark.parametrize("chunk_len", [None, 5])
@@ -133,16 +94,6 @@ def test_outputs_have_the_logits_of_every_computed_position(checkpoint, chunk_le
     assert {row.shape for row in answer.logits.values()} == {(128,)}
     assert [int(answer.logits[len(PROMPT) - 1 + index].argmax()) for index in range(4)] == answer.token_ids
     assert (plain.logits, plain.token_ids) == ({}, answer.token_ids)
-
-
-def test_stop_token_ends_a_request(checkpoint):
-    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
-    drawn = SamplingParams(8, temperature=3.0, seed=1)
-    [answer] = engine.generate([PROMPT], drawn)
-
-    [stopped] = engine.generate([PROMPT], replace(drawn, stop_token_ids=[answer.token_ids[2]]))
-
-    assert (stopped.finish_reason, stopped.token_ids) == ("stop", answer.token_ids[:3])
 
 
 def test_requests_without_a_seed_get_different_tokens(checkpoint):
@@ -211,19 +162,6 @@ def test_nan_in_the_unwritten_slots_of_a_page_does_not_reach_the_output():
     assert answer.token_ids == expected
 
 
-@pytest.mark.parametrize("chunk_len", [8, 32])
-def test_default_windowed_pool_allows_full_chunks(checkpoint, chunk_len):
-    log = EventLog()
-    config = replace(BARE, max_running_requests=1, chunk_len=chunk_len)
-    engine = create_engine(config, checkpoint=checkpoint, ports=Ports(observer=log))
-
-    engine.generate([some_tokens(64).tolist()], SamplingParams(1))
-
-    assert [end - start for launched in log.of(Launched) for _, start, end in launched.entries] == [chunk_len] * (
-        64 // chunk_len
-    )
-
-
 def test_outputs_of_other_requests_during_generate_come_with_the_next_step(checkpoint):
     engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
     other = engine.submit(PROMPT, SamplingParams(3))
@@ -242,14 +180,6 @@ def test_generate_on_a_paused_engine_raises(checkpoint):
 
     with pytest.raises(EngineError, match="paused: "):
         engine.generate([PROMPT], SamplingParams(1))
-
-
-def test_logits_do_not_keep_the_logits_of_the_pass(checkpoint):
-    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
-
-    [answer] = engine.generate([PROMPT], SamplingParams(2, return_logits=True))
-
-    assert answer.logits[len(PROMPT)].untyped_storage().nbytes() == 128 * 4
 
 
 class Breaking(Decoder):

@@ -57,23 +57,11 @@ def test_release_is_installed_once_listed_and_removed(swarden):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        pytest.param(
-            "engines install tinyserve", "tinyserve: which release? Want tinyserve==VERSION, or ", id="no-version"
-        ),
-        pytest.param(
-            "engines install tinyserve==9.9.9", "pip cannot install tinyserve==9.9.9: No matching ", id="unknown"
-        ),
-        pytest.param("engines remove tinyserve==1.2.3", "tinyserve==1.2.3 is not installed in engines; ", id="absent"),
-        pytest.param(
-            "engines install tinyserve==checkout-a tinyserve==checkout-b --from DIR",
-            "--from: DIR is one checkout; name it once, not also tinyserve==checkout-b",
-            id="two-of-a-checkout",
-        ),
-        pytest.param(
-            "fuzz --engine tinyserve==1.2.3",
-            "tinyserve==1.2.3 is not installed; run: swarden engines install tinyserve==1.2.3",
-            id="fuzz",
-        ),
+        ("engines install tinyserve", "tinyserve: which release? Want tinyserve==VERSION, or "),
+        ("engines install tinyserve==9.9.9", "pip cannot install tinyserve==9.9.9: No matching "),
+        ("engines remove tinyserve==1.2.3", "tinyserve==1.2.3 is not installed in engines; "),
+        ("engines install tinyserve==checkout-a tinyserve==checkout-b --from DIR", "--from: DIR is one checkout"),
+        ("fuzz --engine tinyserve==1.2.3", "tinyserve==1.2.3 is not installed; run: swarden engines install"),
     ],
 )
 def test_release_that_is_not_here_is_one_line_and_exits_with_two(swarden, line, told):

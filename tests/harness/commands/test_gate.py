@@ -195,19 +195,9 @@ def test_sides_without_an_engine_are_refused(gate, folder, sides, what):
 @pytest.mark.parametrize(
     ("releases", "code", "lines"),
     [
-        pytest.param(
-            "1.2.0 --against 1.0.0",
-            5,
-            ["pass newly", "- leak-of-an-abort.oplog", NEW_OWNER, "Ring(Engine)"],
-            id="owner",
-        ),
-        pytest.param(
-            "1.0.0 --against 1.1.0",
-            1,
-            ["## New: ", "1 known op-log failing newly, of 1", "- leak-of-an-abort.oplog"],
-            id="bug-is-back",
-        ),
-        pytest.param("latest --against 1.1.0", 2, ["broken: ", "'num_ranks'"], id="broken"),
+        ("1.2.0 --against 1.0.0", 5, ["pass newly", "- leak-of-an-abort.oplog", NEW_OWNER, "Ring(Engine)"]),
+        ("1.0.0 --against 1.1.0", 1, ["## New: ", "1 known op-log failing newly, of 1", "- leak-of-an-abort.oplog"]),
+        ("latest --against 1.1.0", 2, ["broken: ", "'num_ranks'"]),
     ],
 )
 def test_release_is_judged_by_another_one_and_by_known_op_logs(swarden, tmp_path, releases, code, lines):

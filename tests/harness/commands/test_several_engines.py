@@ -9,9 +9,7 @@ import pytest
 from swarden.harness.commands.fuzz import plans_for
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.outcome import Outcome, verdicts_of_engines
 from swarden.harness.search.traffic.profiles import PROFILES
-from tests.harness.search.test_outcome import ENOUGH, SMOKE, report
 from tests.harness.some_targets import FIXED, swarden_with
 
 BOOT_S = 2
@@ -109,14 +107,6 @@ def test_workers_are_divided_among_the_engines():
         Path(f"out/{OWN}-{newest}"),
         Path("out/demo"),
     ]
-
-
-def test_verdict_of_several_engines_names_the_worst_first():
-    green, sick = Outcome(Plan(engine=OWN, profile=SMOKE), "swarden fuzz", ENOUGH), [report("a_law/page")]
-    newest = f"{OWN}=={target_of(OWN).version()}"
-    other = Outcome(Plan(engine=newest, profile=SMOKE), "swarden fuzz", ENOUGH, sick)
-
-    assert verdicts_of_engines([green, other]) == f"violated: {newest}; green: {OWN}"
 
 
 @pytest.mark.parametrize("command", ["replay", "show"])

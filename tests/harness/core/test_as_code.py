@@ -7,9 +7,7 @@ from swarden import kit
 from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Recipe, Step, Submit
-from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.registry import OWN, target_of
-from swarden.harness.core.target import Target
 from swarden.harness.search.findings import log_code
 from tests.harness.some_ops import any_ops
 
@@ -41,12 +39,6 @@ def test_code_gives_the_same_engines():
     assert [target.decode(config) for config in header.configs] == [CONFIG, CONFIG]
 
 
-def test_settings_at_their_defaults_are_left_out():
-    log = OpLog(Header(engine=OWN, configs=[EngineConfig(page_size=4).to_mapping()]), [Drain()])
-
-    assert run_code(log).header.configs == [{"page_size": 4}]
-
-
 def test_each_op_is_a_line_without_arguments_at_their_defaults():
     log = OpLog(
         Header(engine=OWN, configs=[{}, {}]),
@@ -62,17 +54,3 @@ def test_each_op_is_a_line_without_arguments_at_their_defaults():
     assert lines.count("ops.Step(engine=1, count=2),") == 60
     assert "ops.Submit(recipe=ops.Recipe(path=(0, 1)), max_new_tokens=3)," in lines
     assert "ops.Submit()," in lines
-
-
-class Toy(Target):
-    name, code = "toy", EngineCode("toy")
-    defaults = {"blocks": 16, "block_size": 4}  # noqa: RUF012 - a minimal target
-
-    def build(self, config):
-        """No engine."""
-
-
-def test_target_decodes_missing_settings_as_their_defaults():
-    toy = Toy()
-
-    assert toy.decode({"blocks": 8}) == {"blocks": 8, "block_size": 4}

@@ -11,7 +11,6 @@ from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.mutants.checker import CHECK_KNOWS_NO_WINDOWS
-from swarden.invariants.view import Snapshot
 from tests.harness.driving import own_driver
 
 SMALL = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, max_running_requests=4)
@@ -54,18 +53,6 @@ def test_error_names_the_engine_that_raised_and_its_last_events_are_in_the_histo
     assert (driver.failure.history[-1].system, driver.failure.history[-1].step) == (1, 3)
 
 
-def test_each_step_of_a_step_op_is_checked():
-    """A step op of five steps has five transitions."""
-    driver = own_driver("engine", [SMALL])
-
-    driver.apply(REQUEST)
-    driver.apply(Step(count=5))
-
-    assert driver.failure is None
-    assert driver.counts.engine_steps == 5
-    assert driver.counts.tally["unit_has_one_owner"].evaluated == 6
-
-
 def test_op_without_effect_is_counted_as_a_noop():
     """Abort and step of an empty engine are no-ops; a flush is not."""
     driver = own_driver("engine", [SMALL])
@@ -100,16 +87,6 @@ def test_drain_that_exceeds_its_bound_is_stuck_in_the_engine_that_has_requests()
     assert (driver.failure.fingerprint, driver.failure.engine) == (STUCK, 1)
 
 
-def test_drain_finishes_all_requests_and_frees_every_unit():
-    driver = own_driver("engine", [SMALL])
-
-    for op in (REQUEST, Step(), REQUEST, Drain()):
-        driver.apply(op)
-
-    assert driver.failure is None
-    assert [len(pool.free) == pool.capacity for pool in driver.snapshot().pools] == [True] * 3
-
-
 def test_run_with_more_steps_than_the_limit_is_refused_with_the_number_of_the_op():
     driver = Driver([EngineSystem(SwardenEngine(SMALL))], checking=Checking(max_steps=5))
     driver.apply(Submit(max_new_tokens=100))
@@ -129,28 +106,6 @@ def test_with_an_interval_only_every_third_step_is_checked():
 
     assert driver.counts.engine_steps == 7
     assert driver.counts.tally["unit_has_one_owner"].evaluated == 2
-
-
-def test_equal_ops_give_equal_digests():
-    first, second = own_driver("engine", [SMALL]), own_driver("engine", [SMALL])
-
-    for driver in (first, second):
-        for op in (REQUEST, Step(count=3), REQUEST, Step(count=3), Drain()):
-            driver.apply(op)
-
-    assert first.digests == second.digests
-    assert len(set(first.digests)) == len(first.digests)
-
-
-def test_op_changes_only_the_engine_that_it_names():
-    driver = own_driver("engine", [SMALL, SMALL])
-    before: Snapshot = driver.snapshot(0)
-
-    driver.apply(Submit(engine=1, max_new_tokens=2))
-    driver.apply(Step(engine=1, count=2))
-
-    assert driver.snapshot(0) is before
-    assert driver.snapshot(1).step == 2
 
 
 @pytest.mark.parametrize("mutant", ["B18", "B46"])

@@ -32,31 +32,18 @@ def install(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("package", "source", "why"),
     [
-        pytest.param("exits", "import sys\nsys.exit()", "SystemExit ({file}:2); {repair}", id="exit"),
-        pytest.param("exits_0", "import sys; sys.exit(0)", "SystemExit: 0 ({file}:1); {repair}", id="exit-code"),
-        pytest.param("skips", "class Skip(BaseException): ...\nraise Skip", "Skip ({file}:2); {repair}", id="base"),
-        pytest.param(
-            "raises",
-            "raise OSError('no driver,\\nno device')",
-            "OSError: no driver, no device ({file}:1); {repair}",
-            id="raises",
-        ),
-        pytest.param("needs", "import no_such", "No module named 'no_such' ({file}:1); install no_such", id="module"),
-        pytest.param(
-            "lacks", "import json.no_such", "No module named 'json.no_such' ({file}:1); {repair}", id="part-of-a-module"
-        ),
-        pytest.param("empty", "", "AttributeError: module 'empty' has no attribute 'Made'; {repair}", id="no-target"),
-        pytest.param(
-            "other",
-            "class Made: ...",
-            "AttributeError: 'Made' object has no attribute 'at'; {repair}",
-            id="no-kind",
-        ),
-        pytest.param(
+        ("exits", "import sys\nsys.exit()", "SystemExit ({file}:2); {repair}"),
+        ("exits_0", "import sys; sys.exit(0)", "SystemExit: 0 ({file}:1); {repair}"),
+        ("skips", "class Skip(BaseException): ...\nraise Skip", "Skip ({file}:2); {repair}"),
+        ("raises", "raise OSError('no driver,\\nno device')", "OSError: no driver, no device ({file}:1); {repair}"),
+        ("needs", "import no_such", "No module named 'no_such' ({file}:1); install no_such"),
+        ("lacks", "import json.no_such", "No module named 'json.no_such' ({file}:1); {repair}"),
+        ("empty", "", "AttributeError: module 'empty' has no attribute 'Made'; {repair}"),
+        ("other", "class Made: ...", "AttributeError: 'Made' object has no attribute 'at'; {repair}"),
+        (
             "stops",
             f"{TARGET}    def build(self, config): ...\n    def at(self, version): exit(3)",
             "SystemExit: 3 ({file}:4); {repair}",
-            id="exits-when-called",
         ),
     ],
 )

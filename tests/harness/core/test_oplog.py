@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.admission import load_log, parse_log
-from swarden.harness.core.errors import cut
 from swarden.harness.core.oplog import KINDS, Header, OpLog, OpLogError, OpLogText
 from swarden.harness.core.ops import Abort, Flush, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN, target_of
-from swarden.harness.engines.own.faults import FAULTS
-from swarden.harness.engines.own.models import MODELS
 from tests.harness.some_ops import any_ops
 
 PATH = Path("found.oplog")
@@ -119,92 +116,38 @@ def test_edited_log_is_read_if_it_is_unsealed():
     assert (log.ops[1], log.digests, log.header.sealed) == (Step(count=5), None, False)
 
 
-BROKEN_HEADERS = [
-    ("empty", "", ': is empty; write a header first, as in {"format":3,"engine":"swarden",…}'),
-    ("blank", " \n\n", ': is empty; write a header first, as in {"format":3,"engine":"swarden",…}'),
-    (
-        "not JSON",
-        "engine\n",
-        ":1: not a line of JSON: JSON is malformed: invalid character (byte 0); correct or remove the line",
+PAIR = HEADER.replace('"machine":"engine"', '"machine":"pd"')
+BROKEN_HEADERS: dict[str, str | bytes] = {  # the beginning of the message: a file
+    ": is empty; write a header first, as in {": "",
+    ": is empty; write a header first": " \n\n",
+    ":1: not a line of JSON: JSON is malformed: invalid character (byte 0); correct or remove": "engine\n",
+    ":1: not a line of JSON: not UTF-8 at byte 2; correct or remove the line": b'{"\xff"}\n',
+    ":1: the header is missing: the first line is an op; begin the first line with": '{"op":"step"}\n',
+    ":1: the header has no format; begin the first line with": '{"seed":3}\n',
+    ":1: format is 2, this build reads 3; use the build that wrote it": '{"format":2}\n',
+    ":1: format is true, this build reads 3": '{"format":true}\n',
+    f":1: the header: engine is missing; {CORRECT}": '{"format":3,"configs":[{}]}\n',
+    ":1: the header: configs is missing": '{"format":3,"engine":"swarden"}\n',
+    ":1: the header: engine 'toy' is not installed; install its package": HEADER.replace("swarden", "toy"),
+    ':1: the header: machine is "tre", want engine, pd': HEADER.replace('"machine":"engine"', '"machine":"tre"'),
+    ":1: the header: unknown fault x.y, swarden knows pool.refuses, ": HEADER.replace("]}", '],"faults":["x.y"]}'),
+    ':1: the header: model is "x", machine engine runs tiny-': HEADER.replace("]}", '],"model":"x"}'),
+    ':1: the header: model is "tiny-gemma3", machine pd runs none': PAIR.replace("]}", '],"model":"tiny-gemma3"}'),
+    ":1: the header: the engines' roles are both, machine pd wants prefill, decode": PAIR,
+    ":1: the header: the engines' roles are decode, machine engine wants": HEADER.replace("{}", '{"role":"decode"}'),
+    ":1: the header: configs is [], want array of length >= 1": HEADER.replace("{}", ""),
+    ":1: the header: configs[1] is 3, want object": HEADER.replace("{}", "{},3"),
+    ":1: the header: unknown argument seeed": HEADER.replace("]}", '],"seeed":1}'),
+    ":1: engine 1: page_size: 3 is not one of 1, 2, 4, 8, 16, 32": HEADER.replace("{}", '{},{"page_size":3}'),
+    ':1: engine 0: new_token_ratio is "high", want float': HEADER.replace("{}", '{"new_token_ratio":"high"}'),
+    f":1: the header: configs is {('[' + '{}, ' * 10)[:40]}…, want array of length <= 16": HEADER.replace(
+        "{}", ",".join(["{}"] * 17)
     ),
-    ("not UTF-8", b'{"\xff"}\n', ":1: not a line of JSON: not UTF-8 at byte 2; correct or remove the line"),
-    (
-        "missing",
-        '{"op":"step"}\n',
-        ':1: the header is missing: the first line is an op; begin the first line with "format":3',
+    ":1: the engines: the pages of all pools, those on the host too": HEADER.replace(
+        "{}", ",".join(['{"full_pages":300000}'] * 2)
     ),
-    ("no format", '{"seed":3}\n', ':1: the header has no format; begin the first line with "format":3'),
-    ("earlier format", '{"format":2}\n', ":1: format is 2, this build reads 3; use the build that wrote it"),
-    ("format true", '{"format":true}\n', ":1: format is true, this build reads 3; use the build that wrote it"),
-    ("no engine", '{"format":3,"configs":[{}]}\n', f":1: the header: engine is missing; {CORRECT}"),
-    ("no configurations", '{"format":3,"engine":"swarden"}\n', f":1: the header: configs is missing; {CORRECT}"),
-    (
-        "engine that is not installed",
-        HEADER.replace("swarden", "toy"),
-        ":1: the header: engine 'toy' is not installed; install its package; "
-        "installed are demo, lmdeploy, server, sglang, swarden, transformers, vllm, vllm-cpu",
-    ),
-    (
-        "unknown machine",
-        HEADER.replace('"machine":"engine"', '"machine":"tre"'),
-        f':1: the header: machine is "tre", want engine, pd; {CORRECT}',
-    ),
-    (
-        "unknown fault",
-        HEADER.replace("]}", '],"faults":["pool.explodes"]}'),
-        f":1: the header: unknown fault pool.explodes, swarden knows {', '.join(FAULTS)}; {CORRECT}",
-    ),
-    (
-        "unknown model",
-        HEADER.replace("]}", '],"model":"huge-gemma3"}'),
-        f':1: the header: model is "huge-gemma3", machine engine runs {", ".join(MODELS)}; {CORRECT}',
-    ),
-    (
-        "a model for a machine that runs none",
-        HEADER.replace('"machine":"engine"', '"machine":"pd"').replace("]}", '],"model":"tiny-gemma3"}'),
-        f':1: the header: model is "tiny-gemma3", machine pd runs none; {CORRECT}',
-    ),
-    (
-        "one engine of a pair",
-        HEADER.replace('"machine":"engine"', '"machine":"pd"'),
-        ":1: the header: the engines' roles are both, machine pd wants prefill, decode; correct the configurations",
-    ),
-    (
-        "a decode engine alone",
-        HEADER.replace("{}", '{"role":"decode"}'),
-        ":1: the header: the engines' roles are decode, machine engine wants both; correct the configurations",
-    ),
-    ("no engines", HEADER.replace("{}", ""), f":1: the header: configs is [], want array of length >= 1; {CORRECT}"),
-    ("wrong type", HEADER.replace("{}", "{},3"), f":1: the header: configs[1] is 3, want object; {CORRECT}"),
-    ("unknown field", HEADER.replace("]}", '],"seeed":1}'), f":1: the header: unknown argument seeed; {CORRECT}"),
-    (
-        "bad configuration",
-        HEADER.replace("{}", '{},{"page_size":3}'),
-        ":1: engine 1: page_size: 3 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256; correct the configuration",
-    ),
-    (
-        "configuration of a wrong type",
-        HEADER.replace("{}", '{"new_token_ratio":"high"}'),
-        ':1: engine 0: new_token_ratio is "high", want float; correct the configuration',
-    ),
-    (
-        "many engines",
-        HEADER.replace("{}", ",".join(["{}"] * 17)),
-        f":1: the header: configs is {('[' + '{}, ' * 10)[:40]}…, want array of length <= 16; {CORRECT}",
-    ),
-    (
-        "engines that are large together",
-        HEADER.replace("{}", ",".join(['{"full_pages":300000}'] * 2)),
-        ":1: the engines: the pages of all pools, those on the host too, and max_running_requests: "
-        "600032 in all; want at most 524288; correct the configurations",
-    ),
-    (
-        "unknown setting",
-        HEADER.replace("{}", '{"pages":3}'),
-        f":1: engine 0: pages: no such field; the fields are {', '.join(sorted(EngineConfig().to_mapping()))}; "
-        "correct the configuration",
-    ),
-]
+    ":1: engine 0: pages: no such field; the fields are checksum_transfers, ": HEADER.replace("{}", '{"pages":3}'),
+}
 
 
 def test_file_that_is_too_large_is_not_read(tmp_path):
@@ -220,73 +163,44 @@ def test_file_of_many_lines_is_refused_before_it_is_divided():
     assert complaint(b"{}\r\n" * ((1 << 18) + 1)).startswith("found.oplog: has more than 262144 lines; ")
 
 
-BROKEN_OPS = [
-    ("not an object", "3", f"3 is not an object; {WRITE}"),
-    ("no op", '{"count":2}', f"the line names no op; {WRITE}"),
-    ("unknown op", '{"op":"stepp"}', f'unknown op "stepp", this build knows {", ".join(KINDS)}; {CORRECT}'),
-    ("op of a wrong type", '{"op":3}', f"unknown op 3, this build knows {', '.join(KINDS)}; {CORRECT}"),
-    ("unknown argument", '{"op":"step","cuont":2}', f"step: unknown argument cuont; {CORRECT}"),
-    ("unknown argument within", '{"op":"turn","recipe":{"x":2}}', f"turn: unknown argument recipe.x; {CORRECT}"),
-    ("argument with a line end", '{"op":"step","a\\nb":2}', f"step: unknown argument a b; {CORRECT}"),
-    ("no step", '{"op":"step","count":0}', f"step: count is 0, want int >= 1; {CORRECT}"),
-    ("many steps", '{"op":"step","count":9}', f"step: count is 9, want int <= 8; {CORRECT}"),
-    ("negative", '{"op":"advance_clock","ms":-1}', f"advance_clock: ms is -1, want int >= 0; {CORRECT}"),
-    ("text for a number", '{"op":"abort","request":"1"}', f'abort: request is "1", want int; {CORRECT}'),
-    ("float for an int", '{"op":"abort","request":1.5}', f"abort: request is 1.5, want int; {CORRECT}"),
-    ("flag for an int", '{"op":"abort","request":true}', f"abort: request is true, want int; {CORRECT}"),
-    (
-        "no such rank",
-        '{"op":"inject","rank":1}',
-        "inject: machine engine has no rank 1 with these configurations, the last rank of an engine is 0; " + CORRECT,
-    ),
-    ("element", '{"op":"accept","lengths":[1,null]}', f"accept: lengths[1] is null, want int; {CORRECT}"),
-    (
-        "element within",
-        '{"op":"submit","recipe":{"path":[0,{}]}}',
-        f"submit: recipe.path[1] is {{}}, want int; {CORRECT}",
-    ),
-    ("long value", '{"op":"step","count":"' + "9" * 99 + '"}', f'step: count is "{"9" * 39}…, want int; {CORRECT}'),
-    (
-        "beyond 64 bits",
-        '{"op":"abort","request":' + "9" * 30 + "}",
-        f"abort: request is {'9' * 30}, want int <= 2147483647; {CORRECT}",
-    ),
-    (
-        "unknown word",
-        '{"op":"inject","fault":"some"}',
-        f"inject: fault is \"some\", want str matching regex '^[a-z_]+\\\\.[a-z_]+$'; {CORRECT}",
-    ),
-    (
-        "engine that is not there",
-        '{"op":"flush","engine":1}',
-        "flush: engine is 1, the header's last is 0; name an engine of the header, or add one there",
-    ),
-    ("second header", HEADER, "a second header; put each log into a file of its own"),
-    ("too deep", "[" * 100_000, "not a line of JSON: nested too deeply; correct or remove the line"),
-    (
-        "deep for a number",
-        '{"op":"step","count":' + "[" * 900 + "]" * 900 + "}",
-        f"step: count is {'[' * 40}…, want int; {CORRECT}",
-    ),
-    ("long line", " " * (8 << 20) + "{}", "a line of 8388610 bytes, want at most 8388608; divide it"),
-    (
-        "many tokens",
-        '{"op":"submit","tokens":[' + "1," * (1 << 20) + "1]}",
-        "the prompts up to here have 1048577 tokens, want at most 1048576; cut the log",
-    ),
-]
+NINES = "9" * 99
+BROKEN_OPS = {  # the beginning of the message: a line
+    f"3 is not an object; {WRITE}": "3",
+    f"the line names no op; {WRITE}": '{"count":2}',
+    f'unknown op "stepp", this build knows {", ".join(KINDS)}; {CORRECT}': '{"op":"stepp"}',
+    "unknown op 3, this build knows ": '{"op":3}',
+    f"step: unknown argument cuont; {CORRECT}": '{"op":"step","cuont":2}',
+    "turn: unknown argument recipe.x": '{"op":"turn","recipe":{"x":2}}',
+    "step: unknown argument a b": '{"op":"step","a\\nb":2}',
+    "step: count is 0, want int >= 1": '{"op":"step","count":0}',
+    "step: count is 9, want int <= 8": '{"op":"step","count":9}',
+    "advance_clock: ms is -1, want int >= 0": '{"op":"advance_clock","ms":-1}',
+    'abort: request is "1", want int': '{"op":"abort","request":"1"}',
+    "abort: request is 1.5, want int": '{"op":"abort","request":1.5}',
+    "abort: request is true, want int": '{"op":"abort","request":true}',
+    "inject: machine engine has no rank 1 with these configurations": '{"op":"inject","rank":1}',
+    "accept: lengths[1] is null, want int": '{"op":"accept","lengths":[1,null]}',
+    "submit: recipe.path[1] is {}, want int": '{"op":"submit","recipe":{"path":[0,{}]}}',
+    f'step: count is "{NINES[:39]}…, want int': f'{{"op":"step","count":"{NINES}"}}',
+    f"abort: request is {NINES[:30]}, want int <= 2147483647": f'{{"op":"abort","request":{NINES[:30]}}}',
+    'inject: fault is "some", want str matching regex \'^[a-z_]+': '{"op":"inject","fault":"some"}',
+    "flush: engine is 1, the header's last is 0; name an engine of the header": '{"op":"flush","engine":1}',
+    "a second header; put each log into a file of its own": HEADER,
+    "not a line of JSON: nested too deeply; correct or remove the line": "[" * 100_000,
+    f"step: count is {'[' * 40}…, want int": '{"op":"step","count":' + "[" * 900 + "]" * 900 + "}",
+    "a line of 8388610 bytes, want at most 8388608; divide it": " " * (8 << 20) + "{}",
+    "the prompts up to here have 1048577 tokens, want at most": '{"op":"submit","tokens":[' + "1," * (1 << 20) + "1]}",
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"), [case[1:] for case in BROKEN_HEADERS], ids=[case[0] for case in BROKEN_HEADERS]
-)
-def test_error_names_the_part_of_the_header_that_is_invalid(content, message):
-    assert complaint(content) == cut(f"found.oplog{message}")
+@pytest.mark.parametrize(("message", "content"), BROKEN_HEADERS.items(), ids=[*BROKEN_HEADERS])
+def test_error_names_the_part_of_the_header_that_is_invalid(message, content):
+    assert complaint(content).startswith(f"found.oplog{message}")
 
 
-@pytest.mark.parametrize(("line", "message"), [case[1:] for case in BROKEN_OPS], ids=[case[0] for case in BROKEN_OPS])
-def test_error_names_the_line_of_an_invalid_op(line, message):
-    assert complaint(f'{HEADER}\n{{"op":"step"}}\n\n{line}\n') == f"found.oplog:4: {message}"
+@pytest.mark.parametrize(("message", "line"), BROKEN_OPS.items(), ids=[*BROKEN_OPS])
+def test_error_names_the_line_of_an_invalid_op(message, line):
+    assert complaint(f'{HEADER}\n{{"op":"step"}}\n\n{line}\n').startswith(f"found.oplog:4: {message}")
 
 
 def test_error_names_the_ops_of_the_machine():
@@ -304,45 +218,34 @@ def test_error_names_the_modes_of_a_pause_that_the_machine_has():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(
+        (
             FRESH_TEXT[: FRESH_TEXT.index('{"end"')],
             f"4: truncated: the log is sealed, and its end line is missing; {UNSEAL}",
-            id="truncated",
         ),
-        pytest.param(
-            FRESH_TEXT[:-9], f"5: torn: the file ends within the line; remove the line and, {UNSEAL}", id="torn"
-        ),
-        pytest.param(
+        (FRESH_TEXT[:-9], f"5: torn: the file ends within the line; remove the line and, {UNSEAL}"),
+        (
             FRESH_TEXT[: FRESH_TEXT.index("02b1")],
             f"3: torn: the file ends within the line; remove the line and, {UNSEAL}",
-            id="torn earlier",
         ),
-        pytest.param(
+        (
             FRESH_TEXT.replace('"count":2', '"count":3'),
             '5: changed after it was sealed: the end line is {"end":3,"sha":"0ba29d0b212e1a81"}, '
             f'want {{"end":3,"sha":"1e808410fa0043d1"}}; {UNSEAL}',
-            id="edited",
         ),
-        pytest.param(
+        (
             FRESH_TEXT.replace('{"op":"abort"}\n', ""),
             '4: changed after it was sealed: the end line is {"end":3,"sha":"0ba29d0b212e1a81"}, '
             f'want {{"end":2,"sha":"d5ee86c51def230b"}}; {UNSEAL}',
-            id="an op removed",
         ),
-        pytest.param(
-            FRESH_TEXT + '{"op":"step"}\n',
-            "5: a line follows the end line; remove one of the two",
-            id="an op added behind the end",
-        ),
-        pytest.param(
+        (FRESH_TEXT + '{"op":"step"}\n', "5: a line follows the end line; remove one of the two"),
+        (
             sealed('{"op":"step"}', '{"op":"step","digest":"9f"}', '{"op":"step"}'),
             f"2: digest is null, and a later op has one; {UNSEAL}",
-            id="a digest missing",
         ),
     ],
 )
 def test_change_of_a_sealed_log_is_detected(content, message):
-    assert complaint(content) == f"found.oplog:{message}"
+    assert complaint(content).startswith(f"found.oplog:{message}")
 
 
 def test_error_names_a_missing_file(tmp_path):

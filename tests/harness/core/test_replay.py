@@ -6,7 +6,7 @@ import pytest
 from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
+from swarden.harness.core.ops import Drain, Op, Recipe, Submit
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Verdict, log_of, repeat, replay, run_log, verdict_on
 
@@ -74,18 +74,6 @@ def test_divergence_from_another_build_is_no_nondeterminism():
 
     assert outcome.diverged
     assert not outcome.is_nondeterministic
-
-
-def test_log_of_two_engines_drives_both():
-    log = OpLog(
-        Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping(), CONFIG.to_mapping()]),
-        [Submit(), Submit(engine=1), Step(engine=1), Drain()],
-    )
-
-    driver = run_log(log)
-
-    assert driver.failure is None
-    assert [driver.snapshot(index).step for index in (0, 1)] == [1, 1]
 
 
 def test_diverging_run_has_an_op_log_of_its_own():

@@ -33,14 +33,6 @@ def test_other_file_does_not_change_the_hash(build, name):
     assert hash_of([build / "engine_under_test", build / "harness", build / "fakes"]) == before
 
 
-def test_renamed_source_changes_the_hash(build):
-    before = hash_of([build / "engine_under_test", build / "harness", build / "fakes"])
-
-    (build / "harness/core/ops.py").rename(build / "harness/deeds.py")
-
-    assert hash_of([build / "engine_under_test", build / "harness", build / "fakes"]) != before
-
-
 def test_version_of_other_sources_changes_the_hash(build):
     assert len({hash_of([build / "harness"], version) for version in ("", "1.2.3", "1.2.4")}) == 3
 

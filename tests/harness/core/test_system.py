@@ -21,10 +21,9 @@ from swarden.harness.core.ops import (
 from swarden.harness.core.progress import IdleSteps
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
-from swarden.invariants.events import Finished, FinishReason, Fired, Late, Launched, Refused
+from swarden.invariants.events import Finished, FinishReason, Fired, Launched, Refused
 
 CONFIG = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, max_running_requests=4)
-OVERLAP = EngineConfig(page_size=4, full_pages=32, overlap=True)
 REQUEST = Submit(recipe=Recipe(path=(0, 1, 2)), max_new_tokens=6)
 
 
@@ -114,22 +113,10 @@ def test_event_of_a_fault_comes_before_the_events_of_its_effects():
     assert (emitted[0].fault, emitted[1].pool) == ("pool.refuses", "swa")
 
 
-def test_fault_pool_refuses_does_not_refuse_pressure():
-    system = after(Inject(fault="pool.refuses"))
-
-    assert events(system, Pressure(pages=3), Fired) == []
-
-
 def test_request_of_a_disconnected_client_is_aborted():
     system = after(REQUEST, REQUEST, Inject(fault="client.gone"))
 
     assert ends(system, steps=12) == {1: "abort", 2: "length"}
-
-
-def test_client_of_a_finished_request_does_not_disconnect():
-    system = after(Submit(max_new_tokens=1), Inject(fault="client.gone"))
-
-    assert ends(system, steps=2) == {1: "length"}
 
 
 def test_heal_ends_faults_pressure_and_pause():
@@ -155,20 +142,6 @@ def test_only_unexcused_steps_are_counted_as_idle(trouble, idle):
     assert system.steps_without_forward == idle
 
 
-def test_excused_step_does_not_excuse_later_steps():
-    system = after(Pressure(pages=32), REQUEST, Step(), Step(), Pause(), Step(), Resume(), Step())
-
-    assert system.steps_without_forward == 3
-
-
-def test_steps_under_pressure_are_not_counted_after_a_heal():
-    system = after(Pressure(pages=32), REQUEST, *[Step()] * 3)
-
-    system.heal()
-
-    assert system.steps_without_forward == 0
-
-
 @pytest.mark.parametrize(
     ("reason", "idle"), [(FinishReason.TRANSFER_FAILED, 0), (FinishReason.ABORT, 4), (FinishReason.TIMEOUT, 4)]
 )
@@ -180,15 +153,6 @@ def test_step_is_not_idle_if_the_engine_ends_a_request(reason, idle):
         steps.note([Finished(1, reason)])
 
     assert steps.count == idle
-
-
-def test_late_pass_is_excused_while_its_fault_fires():
-    system = after(REQUEST, Step(), Inject(fault="forward.late", count=3), config=OVERLAP)
-
-    late = [events(system, Step(), Late) for _ in range(4)]
-
-    assert [len(each) for each in late] == [1, 1, 1, 0]
-    assert system.steps_without_forward == 0
 
 
 def test_clock_advances_by_hours_in_one_op():

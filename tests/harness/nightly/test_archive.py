@@ -10,9 +10,8 @@ import pytest
 from swarden.harness.core.replay import Verdict
 from swarden.harness.nightly.archive import Archive, Archived, FindingSummary, Night, Sighting, Status
 from swarden.harness.nightly.night_records import ShardRecord
-from swarden.harness.search.archive_files import ArchiveError, UnreadableFile, read, save
+from swarden.harness.search.archive_files import ArchiveError, UnreadableFile, read
 from swarden.harness.search.mutes import Mute
-from swarden.harness.search.result import Tallies
 
 FINGERPRINT = "unit_has_one_owner/swa page/free_in_use/free+tree"
 FIRST, SECOND, THIRD = "2026-11-24-01-aaaa", "2026-11-25-01-bbbb", "2026-11-26-01-cccc"
@@ -73,18 +72,6 @@ def test_night_with_a_clock_in_the_future_hides_no_later_one(tmp_path):
     assert [one.night for one in found.sightings] == [FIRST, FUTURE, SECOND]
     assert (found.status, found.summary().last_seen) == (Status.REOPENED, SECOND)
     assert found.status_of(Verdict.FAILED, THIRD, "swarden") is Status.RECURRING
-
-
-def test_merged_nights_keep_the_order_of_both_archives(tmp_path):
-    """The nights of the other archive do not know of the one with a clock in the future."""
-    ours, theirs = Archive(tmp_path / "a"), Archive(tmp_path / "b")
-    seen(ours, sighting(FUTURE, Status.FIXED), sighting(SECOND, Status.REOPENED))
-    seen(theirs, sighting(FIRST, Status.NEW), sighting(THIRD, Status.RECURRING))
-
-    shutil.copytree(theirs.root, ours.root, dirs_exist_ok=True)
-
-    [merged] = ours.findings([])
-    assert [one.night for one in merged.sightings] == [FIRST, FUTURE, SECOND, THIRD]
 
 
 def test_finding_of_two_releases_is_open_while_one_fails(tmp_path):
@@ -169,15 +156,6 @@ def test_counts_that_no_rate_can_be_made_of_are_refused(tmp_path, tallies):
 
     with pytest.raises(UnreadableFile, match="not a ShardRecord"):
         read(tmp_path / "shard.json", ShardRecord, tmp_path)
-
-
-def test_counts_of_a_shard_survive_the_file(tmp_path):
-    tallies = Tallies(runs=3)
-    tallies.ops["submit"] = 7
-    record = ShardRecord(engine="swarden", ordinal=0, first_batch=0, batches=8, tallies=tallies)
-    save(tmp_path / "shard.json", record, tmp_path)
-
-    assert read(tmp_path / "shard.json", ShardRecord, tmp_path) == record
 
 
 def test_archive_that_cannot_be_written_is_one_line_with_a_remedy(tmp_path):

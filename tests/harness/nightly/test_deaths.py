@@ -16,7 +16,6 @@ from tests.harness.nightly.some_nights import (
     FAILED,
     LEAK,
     ORDER,
-    in_the_future,
     leaking,
     night_of,
     settled,
@@ -97,12 +96,6 @@ def test_findings_of_a_dead_night_are_published_by_the_next_one(tmp_path):
     folder = tmp_path / "nights" / dead
     assert line == (f"night {dead} has not ended: 2 shards not settled; to continue: swarden nightly --resume {folder}")
     assert "has not ended: 2 shards" in markdown(nights[0])
-
-
-def test_findings_of_a_dead_night_with_a_clock_in_the_future_are_published_by_the_next_one(tmp_path):
-    in_the_future(tmp_path, dead_night(tmp_path))
-
-    assert statuses(night_of(tmp_path, table())) == {LEAK: "new"}
 
 
 def test_finding_of_a_dead_night_that_does_not_fail_any_more_is_not_published(tmp_path):

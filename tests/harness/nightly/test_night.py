@@ -31,7 +31,6 @@ from tests.harness.nightly.some_nights import (
     LOG,
     ORDER,
     Lost,
-    in_the_future,
     leaking,
     night_of,
     settled,
@@ -56,19 +55,6 @@ def test_finding_is_new_then_known_then_fixed_then_reopened(tmp_path):
     assert [statuses(one) for one in nights] == [{LEAK: name} for name in ("new", "recurring", "fixed", "reopened")]
     assert [one.exit_code for one in nights] == [1, 1, 0, 1]
     assert Archive(tmp_path).finding(OWN, LEAK).summary().seen == 3
-
-
-def test_night_after_one_with_a_clock_in_the_future_is_the_last(tmp_path):
-    """The archive agrees with the night, which reports that the finding fails again."""
-    night_of(tmp_path, table(leaking))
-    fixed = in_the_future(tmp_path, night_of(tmp_path, table(replay_log=FIXED)).name)
-
-    again = night_of(tmp_path, table(leaking, replay_log=FAILED))
-
-    archive = Archive(tmp_path)
-    assert (statuses(again), again.exit_code) == ({LEAK: "reopened"}, ExitCode.VIOLATED)
-    assert archive.finding(OWN, LEAK).status is Status.REOPENED
-    assert [one.name for one in archive.nights([])][1:] == [fixed, again.name]
 
 
 def test_no_time_is_spent_on_known_findings(tmp_path):
@@ -198,14 +184,6 @@ def test_gate_is_red_only_for_findings_that_were_not_open(tmp_path, replay_log, 
         night_of(tmp_path, answers)
 
     assert night_of(tmp_path, table(replay_log=replay_log), GATE).exit_code == code
-
-
-def test_gate_is_red_for_a_new_finding_beside_a_known_one(tmp_path):
-    night_of(tmp_path, table(leaking))
-
-    night = night_of(tmp_path, table(lambda *_: shard_result(LEAK, DOUBLE_FREE), replay_log=FAILED), GATE)
-
-    assert (statuses(night), night.exit_code) == ({LEAK: "recurring", DOUBLE_FREE: "new"}, ExitCode.VIOLATED)
 
 
 @pytest.mark.parametrize("name", ["finding.json", "*.oplog", "seen/*.json"])

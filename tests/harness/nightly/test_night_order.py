@@ -10,16 +10,12 @@ FUTURE = "2099-01-01"
 @pytest.mark.parametrize(
     ("known", "order"),
     [
-        pytest.param({"b": [], "a": [], "c": []}, ["a", "b", "c"], id="clocks-decide-without-knowledge"),
-        pytest.param({"1": [], FUTURE: ["1"], "2": [FUTURE]}, ["1", FUTURE, "2"], id="clock-in-the-future"),
-        pytest.param({"1": [], "0": ["1"], "2": ["0"]}, ["1", "0", "2"], id="clock-in-the-past"),
-        pytest.param(
-            {"1": [], FUTURE: ["1"], "3": [FUTURE], "2": [], "4": ["2"]},
-            ["1", "2", FUTURE, "3", "4"],
-            id="clock-in-the-future-and-nights-of-another-machine",
-        ),
-        pytest.param({"1": [], "2": ["gone"], "3": ["1", "2"]}, ["1", "2", "3"], id="night-that-is-gone"),
-        pytest.param({"1": ["1", "2"], "2": ["1"], "3": ["2", "2"]}, ["1", "2", "3"], id="nights-that-know-each-other"),
+        ({"b": [], "a": [], "c": []}, ["a", "b", "c"]),
+        ({"1": [], FUTURE: ["1"], "2": [FUTURE]}, ["1", FUTURE, "2"]),
+        ({"1": [], "0": ["1"], "2": ["0"]}, ["1", "0", "2"]),
+        ({"1": [], FUTURE: ["1"], "3": [FUTURE], "2": [], "4": ["2"]}, ["1", "2", FUTURE, "3", "4"]),
+        ({"1": [], "2": ["gone"], "3": ["1", "2"]}, ["1", "2", "3"]),
+        ({"1": ["1", "2"], "2": ["1"], "3": ["2", "2"]}, ["1", "2", "3"]),
     ],
 )
 def test_night_that_another_knows_is_earlier(known, order):

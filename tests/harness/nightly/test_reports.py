@@ -19,7 +19,6 @@ from swarden.harness.search.mutes import Mute
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,
-    FIXED,
     LEAK,
     night_of,
     shard_result,
@@ -56,15 +55,6 @@ def test_new_findings_come_before_known_ones(second_night):
     lines = [line for line in markdown(second_night).splitlines() if line.startswith(("| new ", "| recurring "))]
 
     assert [line.split()[1] for line in lines] == ["new", "recurring"]
-
-
-def test_quarantine_that_has_ended_is_not_in_the_table(tmp_path):
-    night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
-    Archive(tmp_path).finding(OWN, LEAK).put_in_quarantine(Mute(reason="known", until=date(2020, 1, 1)))
-
-    night = night_of(tmp_path, table(lambda *_: shard_result(LEAK), replay_log=FAILED))
-
-    assert "| recurring | swarden | " in markdown(night)
 
 
 def test_text_of_files_is_not_interpreted_by_markdown(second_night):
@@ -116,33 +106,6 @@ def test_metrics_are_openmetrics_text(second_night):
     assert f"swarden_night_exit_code {ExitCode.VIOLATED.value}" in lines
     assert 'swarden_night_findings{engine="swarden",status="recurring",quarantined="true"} 1' in lines
     assert 'swarden_night_canary_found{engine="swarden",mutant="B46"} 0' in lines
-
-
-def test_metrics_have_all_digits(second_night):
-    second_night.started = "2025-11-24T23:59:59Z"
-    second_night.engines[0].tallies.steps = 123_456_789
-
-    lines = metrics(second_night).splitlines()
-
-    assert "swarden_night_started_seconds 1764028799" in lines
-    [steps] = [line for line in lines if line.startswith("swarden_night_steps{")]
-    assert steps.endswith("} 123456789")
-
-
-def test_engine_without_a_canary_has_none_in_the_table_and_no_metric(tmp_path):
-    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
-
-    [row] = [line for line in markdown(night).splitlines() if line.startswith(f"| {OWN} | ")]
-    assert row.endswith(" | no planted bug fits this release |")
-    assert "swarden_night_canary_found{" not in metrics(night)
-
-
-def test_fixed_finding_fails_no_case(tmp_path):
-    night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
-
-    night = night_of(tmp_path, table(replay_log=FIXED))
-
-    assert ElementTree.fromstring(junit(night, {})).find(".//failure") is None
 
 
 def test_published_schema_of_the_events_is_that_of_the_code():

@@ -11,9 +11,7 @@ from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Replays, Verdict, not_run
 from swarden.harness.nightly import shards
-from swarden.harness.nightly.night_records import CANARY_RUNS
 from swarden.harness.nightly.shards import (
-    ShardResult,
     close_lanes,
     find_canary,
     replay_log,
@@ -21,7 +19,7 @@ from swarden.harness.nightly.shards import (
     settle,
 )
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.result import Finding
 from swarden.harness.search.traffic.profiles import PROFILES
 
 UNREAD = not_run("no log")
@@ -65,29 +63,6 @@ def test_canary_is_the_first_mutant_that_fits_the_engine():
 
     assert (found.mutant, found.law) == ("B46", "requests_are_in_one_queue")
     assert (nothing.mutant, nothing.law) == ("", "")
-
-
-@pytest.mark.parametrize(("runs", "seconds"), [(1, 4.0), (90, 0.0)], ids=["time", "runs"])
-def test_search_for_a_canary_ends_with_its_time_or_its_runs(monkeypatch, runs, seconds):
-    """A failure of the engine without the bug goes on with another seed, and does not count."""
-    finding = Finding("requests_are_in_one_queue/request/lost", LOG, 0.0)
-    result = Result(Tallies(runs=runs), {finding.fingerprint: finding}, seconds=seconds)
-    asked: list[Plan] = []
-
-    def run_shard(plan, *_, **__):
-        asked.append(plan)
-        return ShardResult(result, "a-node")
-
-    monkeypatch.setattr(shards, "run_shard", run_shard)
-    monkeypatch.setattr(shards, "_is_of_the_mutant", lambda *_: False)
-
-    plan = Plan(engine=OWN, profile=PROFILES["default"], seed=7, seconds=10.0)
-    found = find_canary(plan, ["B46"], ProcessLimits(60.0))
-
-    assert [(plan.seed, plan.seconds, plan.max_runs) for plan in asked] == [
-        (7 + number, 10.0 - number * seconds, CANARY_RUNS - number * runs) for number in range(3)
-    ]
-    assert (found.law, found.is_missed) == ("", runs == 90)
 
 
 @pytest.mark.parametrize(

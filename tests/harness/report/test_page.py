@@ -2,14 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN
 from swarden.harness.report.page import page_of_log
-from tests.harness.report.browser import needs_chromium, new_tab
 from tests.harness.report.html import parsed
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
@@ -105,14 +102,6 @@ def test_page_of_a_pair_has_the_pools_of_both_engines():
     assert "engine 1 (decode) failed" in page.all("ul", "facts")[0].text
 
 
-def test_page_of_an_engine_error_has_the_error_and_its_frames():
-    page = page_of("B20")
-
-    assert rows_of(page)[-1].all("span", "bad")[0].text.startswith("raised ")
-    assert page.all("p", "claim")[0].text.startswith("engine error: ")
-    assert ".py:" in page.all("div", "story")[0].text
-
-
 def test_page_of_a_healthy_log_says_so_and_marks_ops_without_effect():
     page = parsed(page_of_ops(Abort(), Submit(recipe=Recipe(path=(0, 1))), Step(count=2), Abort(request=3), Drain()))
 
@@ -139,35 +128,3 @@ def test_text_of_a_log_is_escaped_for_html_and_has_no_control_characters():
     root = parsed(page)
     assert root.all("img") == []
     assert root.all("h1")[0].text == r"<img src=x onerror=alert(1)> \x1b[2J.oplog"
-
-
-@needs_chromium
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_browser_shows_the_page_without_a_problem(tmp_path, scheme):
-    """The rows of the table and the bars of the pools have a size; the whole state opens at a click."""
-    path = tmp_path / "B18.html"
-    path.write_text(page_of_log(load_log(OPLOGS / "B18.oplog"), OPLOGS / "B18.oplog"))
-    with new_tab() as tab:
-        tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        tab.open(path)
-        tab.click("details.state summary")
-
-        assert tab.value("document.querySelector('details.state').open")
-        assert tab.value("document.querySelector('details.state pre').clientHeight") > 100
-        bar = "document.querySelector('tr.failed .k-protected').getBoundingClientRect()"
-        assert tab.value(f"{bar}.width") > 1
-        assert tab.value(f"{bar}.height") > 20
-        assert tab.problems == []
-
-
-@needs_chromium
-def test_browser_runs_nothing_of_a_hostile_name(tmp_path):
-    """Even text that were not escaped would not run: the policy of the page permits no script."""
-    path = tmp_path / "hostile.html"
-    path.write_text(page_of_ops(Submit(), Drain(), name=HOSTILE))
-    with new_tab() as tab:
-        tab.open(path)
-
-        assert tab.value("document.querySelectorAll('img, script').length") == 0
-        assert tab.value("document.querySelector('h1').textContent").startswith("<img src=x")
-        assert tab.problems == []

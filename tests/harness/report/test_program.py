@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from itertools import product
 from typing import Any
 
 import pytest
@@ -164,17 +165,18 @@ def test_value_that_is_no_plain_data_is_refused(value):
         literal(value)
 
 
-@pytest.mark.parametrize("value", [True, False])
-def test_program_is_formatted_and_has_its_types(value, tmp_path):
+def test_program_is_formatted_and_has_its_types(tmp_path):
     """With all parts of its source, and with as few as there can be."""
     programs = []
-    for path in sorted(ROOT.glob("harness/engines/*/standalone/[a-z]*.py")):
+    for path, value in product(sorted(ROOT.glob("harness/engines/*/standalone/[a-z]*.py")), (True, False)):
         nodes = [node for source in (path, WORKER) for node in ast.parse(source.read_text()).body]
         flags = [node for node in nodes if isinstance(node, ast.Assign) and "False" in ast.unparse(node.value)]
-        constants = {target.id: value for node in flags for target in node.targets if isinstance(target, ast.Name)}
+        constants: dict[str, Any] = {
+            target.id: value for node in flags for target in node.targets if isinstance(target, ast.Name)
+        }
         constants |= dict.fromkeys(("DRAFT_LEN", "EXTERNAL_LEN", "STATE_CHUNK_LEN"), int(value))
         further = {"CHECKS": ["read"], "BUG": {"step": "KeyError"}}
-        programs.append(tmp_path / f"of_{path.parents[1].name}_{path.stem}.py")
+        programs.append(tmp_path / f"of_{path.parents[1].name}_{path.stem}_{value}.py")
         text = program_text(Program(path, constants | further), "It fails", "1.0", is_test=value)
         programs[-1].write_text(text)
 

@@ -12,19 +12,16 @@ from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STEPS, MAX_TOKENS
 from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.running_log import RunningLog, last_run
-from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Result
 from swarden.harness.search.run import RunIndex, batch_seed
-from swarden.harness.search.search import turns_of
 from swarden.harness.search.shrink.shrink import measure
 from swarden.harness.search.traffic import machine
-from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup
 from tests.harness.driving import TINY
 
@@ -84,42 +81,6 @@ def test_a_campaign_with_a_model_finds_nothing_in_a_healthy_engine(model):
     assert result.tallies.not_applicable["slots_hold_their_prefix"] > 50
 
 
-def test_finding_names_the_model_of_its_run():
-    [finding] = work(model="tiny-qwen2", mutant="S110", stop_on_first=True, max_runs=None).findings.values()
-
-    assert finding.log.header.model == "tiny-qwen2"
-    assert finding.fingerprint.split("/")[0] in BY_ID["S110"].caught_by
-
-
-def test_pair_runs_no_model():
-    result = work(model="tiny-gemma3", machine="pd", max_runs=2)
-
-    assert (result.tallies.runs, result.findings) == (2, {})
-
-
-@pytest.mark.parametrize("num_turns", [1, 2, 3, 15])
-def test_each_machine_gets_all_run_lengths(num_turns):
-    """This holds even if the number of machines is a multiple of the number of lengths."""
-    profile = replace(TINY, calls_per_run=(3, 9, 30))
-
-    lengths = [
-        {profile.calls_of(batch, num_turns=num_turns) for batch in range(turn, 3 * num_turns, num_turns)}
-        for turn in range(num_turns)
-    ]
-
-    assert lengths == num_turns * [{3, 9, 30}]
-
-
-@pytest.mark.parametrize("num_turns", [1, 2, 10, 15])
-def test_most_runs_with_scenes_are_short_and_the_first_batches_have_long_ones(num_turns):
-    """A search for a planted bug makes few batches before it finds the bug."""
-    profile = PROFILES["default"]
-    lengths = [profile.calls_of(batch, num_turns=num_turns) for batch in range(16)]
-
-    assert sum(length <= 16 for length in lengths) > 0.8 * len(lengths)
-    assert max(lengths) == max(profile.calls_per_run)
-
-
 def test_first_finding_ends_a_campaign_that_stops_on_first():
     """With stop_on_first one finding is kept, with its log up to the op that failed."""
     result = work(mutant="B46", stop_on_first=True, max_runs=None)
@@ -140,14 +101,6 @@ def test_simplest_run_of_a_machine_is_made_once(monkeypatch):
     assert runs.count(runs[0]) == 1
 
 
-def test_failures_with_one_fingerprint_are_one_finding(with_a_frequent_bug):
-    """All failed runs are counted; findings differ in their fingerprints."""
-    result = with_a_frequent_bug
-
-    assert result.tallies.failed_runs > len(result.findings)
-    assert all(name == finding.fingerprint for name, finding in result.findings.items())
-
-
 @pytest.mark.parametrize(
     ("workers", "runs"),
     [pytest.param(1, [8], id="one"), pytest.param(2, [6, 2], id="two"), pytest.param(3, [6, 2, 0], id="three")],
@@ -166,14 +119,6 @@ def test_finding_is_written_at_once(tmp_path):
     [finding] = result.findings.values()
     assert finding.path == tmp_path / f"{slug(finding.fingerprint)}-seed11.unshrunk.oplog"
     assert load_log(finding.path).ops == finding.log.ops
-
-
-def test_batches_take_turns():
-    """The first six batches use all machines. With a machine name only that machine is used."""
-    turns = turns_of(target_of(OWN), None)
-
-    assert {turn.machine for turn in turns[:6]} == {turn.machine for turn in turns} >= {"engine", "pd"}
-    assert {turn.machine for turn in turns_of(target_of(OWN), "pd")} == {"pd"}
 
 
 def test_seed_of_a_batch_depends_only_on_the_campaign_and_its_number():
@@ -251,14 +196,6 @@ def test_failed_run_is_kept_after_an_interrupt():
     result = Watching(plan, lambda _: None, lambda: bool(seen)).work()
 
     assert list(result.findings) == seen[:1]
-
-
-def test_campaign_with_a_frequent_bug_makes_all_its_runs_and_more_of_them_pass(with_a_frequent_bug):
-    """Runs that are cut before they fail again count as runs; without the cut 17 runs would fail."""
-    result = with_a_frequent_bug
-
-    assert result.tallies.runs == 36
-    assert result.tallies.failed_runs < 14
 
 
 def test_engine_interrupted_within_an_op_is_not_checked():

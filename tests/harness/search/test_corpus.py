@@ -55,17 +55,6 @@ def test_log_of_a_corpus_finds_a_bug_that_random_runs_miss(tmp_path):
     assert finding.invariant == "evicted_nodes_are_written_back"
 
 
-def test_changed_logs_are_those_of_their_seed_and_mix_two_logs():
-    ops = [log_of(Submit(max_new_tokens=3), *[Step(count=4)] * 5), log_of(Flush(), Submit(), Step())]
-    made = [one.ops for one in changed(ops, seed=1, count=200)]
-
-    assert made == [one.ops for one in changed(ops, seed=1, count=200)]
-    assert made != [one.ops for one in changed(ops, seed=2, count=200)]
-    assert max(map(len, made)) == max(len(one.ops) for one in ops)
-    assert any(Flush() in one and Step(count=4) in one for one in made)
-    assert changed([], seed=1, count=3) == []
-
-
 def test_changed_logs_show_a_bug_that_neither_of_their_logs_shows():
     header = msgspec.structs.replace(healthy_log("S142").header, mutant="S142")
     first, second, _ = healthy_log("S142").ops
@@ -78,16 +67,6 @@ def test_changed_logs_show_a_bug_that_neither_of_their_logs_shows():
     assert any(failures)
 
 
-def test_worker_with_a_corpus_runs_changed_logs(tmp_path, monkeypatch):
-    write(tmp_path, [healthy_log("S142")], replaced=())
-    both = worked(tmp_path)
-    monkeypatch.setattr(corpus, "CHANGED_PER_BATCH", 0)
-    alone = worked(tmp_path)
-
-    assert both.replayed == alone.replayed
-    assert both.tallies.steps > alone.tallies.steps
-
-
 def test_runs_of_the_corpus_do_not_judge_the_random_traffic(tmp_path, monkeypatch):
     monkeypatch.setattr(Worker, "aborts_at_end", False)  # else it depends on the ordinal of a run
     write(tmp_path, [healthy_log("S142")], replaced=())
@@ -97,14 +76,6 @@ def test_runs_of_the_corpus_do_not_judge_the_random_traffic(tmp_path, monkeypatc
     assert both.tallies.steps > alone.tallies.steps
     for name in ("runs", "ops", "noops", "probes", "machine_runs"):
         assert getattr(both.tallies, name) == getattr(alone.tallies, name)
-
-
-def test_batch_runs_no_more_logs_of_the_corpus_than_random_ones(tmp_path):
-    """Rare runs are long: more of them would delay the bugs that random runs find at once."""
-    write(tmp_path, [log_of(*[Step()] * count) for count in range(1, 40)], replaced=())
-    runs = PROFILES["smoke"].runs_per_batch
-
-    assert len(worked(tmp_path, max_runs=runs).replayed) == runs
 
 
 def test_healthy_runs_are_kept_once(tmp_path, monkeypatch):

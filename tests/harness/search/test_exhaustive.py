@@ -32,13 +32,6 @@ def explored(depth, *, machine="engine", mutant=None, ops=None, **options):
         )
 
 
-def test_healthy_engine_has_no_findings():
-    levels = explored(2)
-
-    assert [finding.fingerprint for level in levels for finding in level.findings] == []
-    assert [level.share for level in levels] == [1, 1]
-
-
 def test_search_reaches_each_state_that_the_sequences_reach():
     """Pruning leaves out no state: sequences without any pruning end in the same states."""
     few, depth = (Submit, Step, Flush, Pause), 3
@@ -70,22 +63,6 @@ def test_planted_bug_is_found_by_a_sequence_that_replays():
     assert len(finding.log.ops) == 2
     assert finding.log.ops[-1] == Drain()
     assert failure_like(finding.log, finding.fingerprint) is not None
-
-
-def test_number_of_workers_does_not_change_the_states(monkeypatch):
-    monkeypatch.setattr("swarden.harness.search.exhaustive.EXTENSIONS_PER_JOB", 10)  # so that both have jobs
-    one, two = (explored(3, ops=(Submit, Step, Flush, Pause), workers=workers) for workers in (1, 2))
-
-    assert [(level.states, level.pruned, level.steps) for level in one] == [
-        (level.states, level.pruned, level.steps) for level in two
-    ]
-
-
-def test_search_that_is_out_of_time_says_which_part_it_has_done():
-    [level] = explored(3, seconds=0)
-
-    assert level.share == 0
-    assert level.states == 0
 
 
 def test_interrupted_search_keeps_the_findings_of_its_finished_jobs(monkeypatch):

@@ -51,24 +51,13 @@ def test_campaign_below_min_runs_lacks_no_coverage():
 @pytest.mark.parametrize(
     ("spoil", "owed"),
     [
-        pytest.param(
-            lambda tallies: tallies.noops.update({"step": 51}),
-            "op step: 51 of 100 were no-ops",
-            id="idle-op",
-        ),
-        pytest.param(
+        (lambda tallies: tallies.noops.update({"step": 51}), "op step: 51 of 100 were no-ops"),
+        (
             lambda tallies: tallies.evaluated.pop("tree_is_well_formed"),
             "invariant tree_is_well_formed was never evaluated",
-            id="vacuous-invariant",
         ),
-        pytest.param(
-            lambda tallies: tallies.probes.pop("chunk_parked"),
-            "probe chunk_parked: seen in 0 runs, want at least 1",
-            id="probe-below-its-floor",
-        ),
-        pytest.param(
-            lambda tallies: tallies.fired.pop("forward.late"), "fault forward.late never fired", id="fault-never-fired"
-        ),
+        (lambda tallies: tallies.probes.pop("chunk_parked"), "probe chunk_parked: seen in 0 runs, want at least 1"),
+        (lambda tallies: tallies.fired.pop("forward.late"), "fault forward.late never fired"),
     ],
 )
 def test_campaign_that_lacks_coverage_is_red(spoil, owed):

@@ -37,63 +37,33 @@ def outcome(**changes) -> Outcome:
 @pytest.mark.parametrize(
     ("changes", "code", "verdict"),
     [
-        pytest.param({}, ExitCode.CLEAN, "green", id="enough"),
-        pytest.param({"result": Result(Tallies(runs=9))}, ExitCode.CLEAN, "not judged", id="too-short"),
-        pytest.param({"is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted"),
-        pytest.param(
+        ({}, ExitCode.CLEAN, "green"),
+        ({"result": Result(Tallies(runs=9))}, ExitCode.CLEAN, "not judged"),
+        ({"is_interrupted": True}, ExitCode.INTERRUPTED, "not judged"),
+        (
             {"findings": [report("crash/SIGKILL/step").changed(verdict=None)], "is_interrupted": True},
             ExitCode.INTERRUPTED,
             "not judged",
-            id="interrupted-before-it-was-repeated",
         ),
-        pytest.param({"plan": HELD}, ExitCode.RED, "red", id="one-machine-without-a-check"),
-        pytest.param(
+        ({"plan": HELD}, ExitCode.RED, "red"),
+        (
             {"plan": HELD, "result": Result(Tallies(runs=10, evaluated=Counter(unit_has_one_owner=9)))},
             ExitCode.CLEAN,
             "green",
-            id="one-machine",
         ),
-        pytest.param(
+        (
             {"plan": HELD, "result": Result(Tallies(runs=10, ops=Counter(step=40), noops=Counter(step=21)))},
             ExitCode.RED,
             "red",
-            id="one-machine-with-no-ops",
         ),
-        pytest.param({"findings": [report("stuck/drain")]}, ExitCode.STUCK, "stuck", id="stuck"),
-        pytest.param(
-            {"findings": [report("stuck/drain"), report("crash/SIGSEGV/step")]},
-            ExitCode.VIOLATED,
-            "violated",
-            id="crash-takes-precedence",
-        ),
-        pytest.param(
-            {"findings": [report("stuck/drain")], "is_interrupted": True},
-            ExitCode.STUCK,
-            "stuck",
-            id="found-before-interrupt",
-        ),
-        pytest.param(
-            {"not_reproduced": ["does not fail again"]},
-            ExitCode.NONDETERMINISTIC,
-            "not deterministic",
-            id="not-reproduced",
-        ),
-        pytest.param(
-            {"result": Result(Tallies(runs=10), unexplained_deaths=["worker 0 was killed"])},
-            ExitCode.RED,
-            "red",
-            id="death",
-        ),
-        pytest.param({"plan": PLANTED}, ExitCode.RED, "red", id="missed-bug"),
-        pytest.param(
-            {"plan": PLANTED, "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted-mutation-run"
-        ),
-        pytest.param(
-            {"findings": [report("crash/SIGKILL/step").changed(verdict=None)]},
-            ExitCode.RED,
-            "red",
-            id="death-not-reproduced",
-        ),
+        ({"findings": [report("stuck/drain")]}, ExitCode.STUCK, "stuck"),
+        ({"findings": [report("stuck/drain"), report("crash/SIGSEGV/step")]}, ExitCode.VIOLATED, "violated"),
+        ({"findings": [report("stuck/drain")], "is_interrupted": True}, ExitCode.STUCK, "stuck"),
+        ({"not_reproduced": ["does not fail again"]}, ExitCode.NONDETERMINISTIC, "not deterministic"),
+        ({"result": Result(Tallies(runs=10), unexplained_deaths=["worker 0 was killed"])}, ExitCode.RED, "red"),
+        ({"plan": PLANTED}, ExitCode.RED, "red"),
+        ({"plan": PLANTED, "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged"),
+        ({"findings": [report("crash/SIGKILL/step").changed(verdict=None)]}, ExitCode.RED, "red"),
     ],
 )
 def test_campaign_ends_with_its_code_and_verdict(changes, code, verdict):

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor, wait
 from unittest.mock import ANY
 
 import msgspec
@@ -322,18 +321,3 @@ def test_settings_are_learned_from_a_server_that_was_left_paused(monkeypatch):
         Call(Address(url)).made("POST", "/pause", {})
 
         assert ServerOptions(url).learn({"probe_len": 0}, 1.0, print).settings["api"] == "vllm"
-
-
-def test_paused_front_answers_when_it_resumes():
-    with our_server() as url:
-        address = Address(url)
-        body = api_of("vllm").body(Wanted([5, 6], 2), "swarden")
-        with ThreadPoolExecutor() as threads:
-            Call(address).made("POST", "/pause", {})
-            answer = threads.submit(Call(address).made, "POST", "/v1/completions", body)
-            wait([answer], timeout=0.3)
-            was_waiting = not answer.done()
-            Call(address).made("POST", "/resume", {})
-
-            assert answer.result().status == 200
-    assert was_waiting

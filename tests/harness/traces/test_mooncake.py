@@ -61,14 +61,6 @@ def test_blocks_with_equal_ids_have_equal_tokens_and_others_share_none(tmp_path)
     assert len({*first, *second}) == 3 * 16
 
 
-def test_prompt_has_the_stated_length(tmp_path):
-    path = write_trace(tmp_path / "t.jsonl", [row([0, 1, 2], tail=77)])
-
-    [request] = read_mooncake(path, limit=None, scale=8)
-
-    assert len(request.prompt_token_ids()) == request.prompt_len == 64 + 64 + 10
-
-
 def test_reading_ends_at_the_limit(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(f"{changed()}\n{changed()}\nnever read\n")
@@ -79,42 +71,22 @@ def test_reading_ends_at_the_limit(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        pytest.param("{", f"not JSON: Input data was truncated; want an object with {KEYS}", id="cut"),
-        pytest.param("", f"not JSON: Input data was truncated; want an object with {KEYS}", id="empty"),
-        pytest.param("[" * 9000, None, id="deep"),
-        pytest.param('{"timestamp": NaN}', None, id="nan"),
-        pytest.param("[1]", f"[1] is no object; want one with {KEYS}", id="list"),
-        pytest.param('{"timestamp": 0}', f"no input_length; want an object with {KEYS}", id="missing"),
-        pytest.param(
-            changed(timestamp=-1), "timestamp is -1; want a whole number from 0 to 9007199254740992", id="before-0"
-        ),
-        pytest.param(
-            changed(timestamp=0.5), "timestamp is 0.5; want a whole number from 0 to 9007199254740992", id="fraction"
-        ),
-        pytest.param(
-            changed(input_length="many"), "input_length is 'many'; want a whole number from 1 to 33554432", id="text"
-        ),
-        pytest.param(
-            changed(input_length=True), "input_length is True; want a whole number from 1 to 33554432", id="bool"
-        ),
-        pytest.param(
-            changed(input_length=0), "input_length is 0; want a whole number from 1 to 33554432", id="no-prompt"
-        ),
-        pytest.param(
-            changed(output_length=1 << 40),
-            "output_length is 1099511627776; want a whole number from 0 to 33554432",
-            id="endless",
-        ),
-        pytest.param(changed(hash_ids=7), "hash_ids 7 is no list; want 2 whole numbers", id="no-list"),
-        pytest.param(
-            changed(hash_ids=[0]), "1 hash_ids for input_length 612; want 2, one per 512 tokens", id="too-few"
-        ),
-        pytest.param(
-            changed(hash_ids=[0, -4]),
-            "hash_ids[1] is -4; want a whole number from 0 to 9223372036854775807",
-            id="negative-id",
-        ),
-        pytest.param(changed(timestamp=99), "timestamp 99 follows 100; want one that does not go back", id="goes-back"),
+        ("{", f"not JSON: Input data was truncated; want an object with {KEYS}"),
+        ("", f"not JSON: Input data was truncated; want an object with {KEYS}"),
+        ("[" * 9000, None),
+        ('{"timestamp": NaN}', None),
+        ("[1]", f"[1] is no object; want one with {KEYS}"),
+        ('{"timestamp": 0}', f"no input_length; want an object with {KEYS}"),
+        (changed(timestamp=-1), "timestamp is -1; want a whole number from 0 to 9007199254740992"),
+        (changed(timestamp=0.5), "timestamp is 0.5; want a whole number from 0 to 9007199254740992"),
+        (changed(input_length="many"), "input_length is 'many'; want a whole number from 1 to 33554432"),
+        (changed(input_length=True), "input_length is True; want a whole number from 1 to 33554432"),
+        (changed(input_length=0), "input_length is 0; want a whole number from 1 to 33554432"),
+        (changed(output_length=1 << 40), "output_length is 1099511627776; want a whole number from 0 to 33554432"),
+        (changed(hash_ids=7), "hash_ids 7 is no list; want 2 whole numbers"),
+        (changed(hash_ids=[0]), "1 hash_ids for input_length 612; want 2, one per 512 tokens"),
+        (changed(hash_ids=[0, -4]), "hash_ids[1] is -4; want a whole number from 0 to 9223372036854775807"),
+        (changed(timestamp=99), "timestamp 99 follows 100; want one that does not go back"),
     ],
 )
 def test_error_of_an_invalid_row_is_one_line_with_its_number(tmp_path, line, message):
@@ -136,10 +108,6 @@ def test_invalid_utf8_is_refused(tmp_path):
 
 def test_error_names_a_missing_file(tmp_path):
     assert complaint(tmp_path / "t.jsonl") == f"{tmp_path}/t.jsonl: No such file or directory; want a trace to read"
-
-
-def test_folder_is_refused(tmp_path):
-    assert complaint(tmp_path) == f"{tmp_path}: Is a directory; want a trace to read"
 
 
 def test_empty_trace_is_refused(tmp_path):

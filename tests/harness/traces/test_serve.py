@@ -8,11 +8,8 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.traces.mooncake import read_mooncake
 from swarden.harness.traces.serve import HISTORY_LEN, Pace, PoolUse, TraceServer, longest, oracle_config, serve
-from tests.harness.traces.some_traces import chatty_rows, row, write_trace
+from tests.harness.traces.some_traces import FREES, LEAK, RELEASE, chatty_rows, row, write_trace
 
-RELEASE = "swarden.engine_under_test.cache.departures:Departures.release"
-FREES = "ledgers.free(handles, owner=record.owner, cause=cause, after=after, lacks=freed)\n"
-LEAK = Mutant("leak", "made up", (Hunk(RELEASE, FREES, "pass\n"),), ("unit_has_one_owner",))
 CRASH = Mutant("crash", "made up", (Hunk(RELEASE, FREES, "raise ValueError(cause)\n"),), ("ValueError",))
 
 SMALL = EngineConfig(
@@ -55,12 +52,6 @@ def test_hit_share_of_the_oracle_counts_whole_pages(tmp_path):
     assert summary.hit_share_beyond_first_block == pytest.approx((16 + 16) / (5 * 16))
     assert (summary.retractions, summary.steps, summary.violations) == (0, 5, 0)
     assert summary.pools == {"full": PoolUse(capacity=3 + 3 + 3 + 3 + 4, peak=4, evicted=0)}
-
-
-def test_hit_share_beyond_the_first_block_is_0_without_such_blocks(tmp_path):
-    summary = served_by_oracle(read(tmp_path, [row([0], tail=9), row([0], tail=9)])).summary
-
-    assert (summary.hit_share, summary.hit_share_beyond_first_block) == (0.0, 0.0)
 
 
 def test_small_pools_evict_and_retract_without_a_violation(tmp_path):
@@ -106,14 +97,6 @@ def test_long_trace_keeps_a_bounded_history(tmp_path):
 
     assert len(server.driver.ops) == HISTORY_LEN
     assert len(server.system.reference.expectations) < 60
-
-
-def test_on_end_is_called_per_finished_request(tmp_path):
-    ends = []
-
-    serve(read(tmp_path, chatty_rows(20)), SMALL, Pace(check_every=100), on_end=lambda: ends.append(1))
-
-    assert len(ends) == 20
 
 
 def test_request_larger_than_the_pool_is_reported(tmp_path):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from swarden.engine_under_test.config import EngineConfig, PoolSpec
+from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.ports import (
     Computed,
     ForwardBatch,
@@ -183,14 +183,3 @@ def test_model_reads_tokens_modulo_its_vocabulary():
     comparison.run(WHOLE._replace(tokens=[token + 2 * VOCABULARY for token in PROMPT]), LOGITS, LIKELIEST)
 
     assert comparison.steady.entries[0].tokens == PROMPT
-
-
-def test_late_pass_has_no_result():
-    comparison = Comparison()
-    comparison.steady.computed = None
-
-    assert comparison.forward.collect(1) is None
-
-
-def test_layout_is_that_of_the_model():
-    assert Comparison().forward.layout(PoolSpec("full", 4, None)) == SlotLayout(torch.float64, (4,))

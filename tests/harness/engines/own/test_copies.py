@@ -55,14 +55,6 @@ def test_differing_pages_are_reported_as_pairs():
     assert one.notice(BOTH, CopyEnded(1, None)) == [Copied(1, "full", [(5, 2)]), Copied(1, "swa", [(4, 6)])]
 
 
-def test_pages_outside_of_the_transfer_are_ignored():
-    one = InspectedMemory()
-    one.kv("full")[4] = 7
-    one.kv("host swa")[1] = 9
-
-    assert one.notice(BOTH, CopyEnded(1, None)) == [Copied(1, "full", []), Copied(1, "swa", [])]
-
-
 def test_load_is_compared_like_a_backup():
     one = InspectedMemory()
     one.kv("host full")[2] = 7
@@ -95,14 +87,6 @@ def test_pages_are_compared_at_the_end_of_the_transfer():
     one.kv("full")[3] = 7
 
     assert one.notice(CopyEnded(1, None))[0] == Copied(1, "full", [(3, 1)])
-
-
-def test_each_of_several_transfers_is_compared_at_its_end():
-    one = InspectedMemory()
-    other = CopyBegan(2, True, (("full", (6,), (4,)),))
-    one.kv("full")[6] = 7
-
-    assert one.notice(BOTH, other, CopyEnded(2, None)) == [Copied(2, "full", [(6, 4)])]
 
 
 def test_difference_in_one_layer_of_one_page_is_reported():

@@ -5,17 +5,15 @@ from dataclasses import replace
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.core.ops import Heal, Inject, Recipe, Step, Submit
+from swarden.harness.core.ops import Inject, Recipe, Step, Submit
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.limits import limits_of
 from swarden.invariants.events import Owner
-from swarden.invariants.view import Holding
 
 WITHOUT_HOST = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=6, max_running_requests=4)
 CONFIG = replace(WITHOUT_HOST, host_full_pages=32, host_swa_pages=8, load_back_threshold=1)
 SUBMIT = Submit(recipe=Recipe(path=(0, 1, 2)), max_new_tokens=1)
-SUBMIT_MORE = Submit(recipe=Recipe(path=(0, 1, 2)), max_new_tokens=9)
 SLOW = Inject(fault="host.slow", count=100)
 
 
@@ -75,53 +73,12 @@ def test_backup_in_flight_owns_its_target_and_locks_its_source():
         assert held_by(snapshot, f"host {pool}", receipt.holder) == view.there[component]
 
 
-def test_finished_backup_belongs_to_its_nodes():
-    system = after(SUBMIT, SLOW, *[Step()] * 3)
-    [view] = system.capture().copy_jobs
-
-    snapshot = done(system, Heal(), Step()).capture()
-
-    assert snapshot.copy_jobs == ()
-    for component, pool in enumerate(("host full", "host swa")):
-        copies = [(Owner("tree", node.id), node.copies[component]) for node in snapshot.nodes]
-        assert snapshot.pool(pool).holdings == [Holding(owner, pages, cached=True) for owner, pages in copies if pages]
-        assert [page for _, pages in copies for page in pages] == view.there[component]
-
-
-def test_pages_on_the_host_only_are_not_on_the_device():
-    snapshot = demoted().capture()
-
-    assert {(tuple(node.live), any(map(any, node.units)), bool(node.copies[0])) for node in snapshot.nodes} == {
-        ((False, False), False, True)
-    }
-
-
-def test_load_in_flight_owns_its_target_and_pins_its_source():
-    snapshot = done(demoted(), SUBMIT, SLOW, Step()).capture()
-    [view] = snapshot.copy_jobs
-    owner = Owner("load", view.id)
-
-    assert not view.to_host
-    assert snapshot.receipt_by_id[view.receipt].holder == owner
-    for component, pool in enumerate(("full", "swa")):
-        pinned = [page for node in snapshot.nodes if node.pins[component] for page in node.copies[component]]
-        assert held_by(snapshot, pool, owner) == view.here[component]
-        assert sorted(pinned) == sorted(view.there[component])
-
-
 def test_request_waiting_for_a_load_is_loading_and_names_it():
     snapshot = done(demoted(), SUBMIT, SLOW, Step()).capture()
 
     assert [(request.place, request.awaits) for request in snapshot.requests] == [
         ("loading", view.id) for view in snapshot.copy_jobs
     ]
-
-
-def test_request_with_a_finished_load_awaits_no_load():
-    snapshot = done(demoted(), SUBMIT_MORE, SLOW, Step(), Heal(), Step()).capture()
-
-    assert [(request.place, request.awaits) for request in snapshot.requests] == [("running", 0)]
-    assert [view for view in snapshot.copy_jobs if not view.to_host] == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import torch
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.model.decoder import dense_logits
-from swarden.engine_under_test.strict import LEVELS, VARIABLE
 from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.engines.own.models import FAMILIES, VOCABULARY, tiny_model
 from swarden.invariants.events import Compared, Read, Written
@@ -75,30 +74,6 @@ def test_laws_about_tags_do_not_apply_to_a_model_and_those_about_logits_do():
         assert (tally[name].evaluated > 0, tally[name].not_applicable) == (True, 0)
 
 
-@pytest.mark.parametrize("config", [BOTH, THREE], ids=["both", "all three"])
-@pytest.mark.parametrize("level", LEVELS)
-def test_strict_check_of_a_model_run_finds_no_violation(monkeypatch: pytest.MonkeyPatch, level, config):
-    monkeypatch.setenv(VARIABLE, level)
-
-    driver, _ = driven("tiny-gemma3", config, *OPS)
-
-    assert driver.failure is None
-
-
-def test_two_runs_of_the_same_ops_have_equal_digests():
-    first, second = (driven("tiny-gpt-oss", THREE, *OPS)[0].digests for _ in range(2))
-
-    assert len(first) == len(OPS)
-    assert first == second
-
-
-def test_model_is_cached_per_window():
-    again = tiny_model("tiny-olmo3", BOTH)
-
-    assert tiny_model("tiny-olmo3", BOTH) is again
-    assert tiny_model("tiny-olmo3", SWA) is not again
-
-
 @pytest.mark.parametrize(
     ("config", "kinds"),
     [
@@ -128,10 +103,3 @@ def test_padded_batch_without_a_cache_equals_the_decoder_alone(model):
         for tokens in sequences:
             alone = dense_logits(decoder, torch.tensor(tokens))
             assert (without_cache.logits(tokens, 2) - alone[2:]).abs().max() < 1e-12
-
-
-def test_prompt_of_any_token_can_be_computed():
-    """The model reads tokens modulo its vocabulary."""
-    driver, _ = driven("tiny-qwen3", FULL, Submit(tokens=(2**63 - 1, 0, 10**12), max_new_tokens=3), Drain())
-
-    assert driver.failure is None

@@ -27,28 +27,20 @@ def copying(*events, has_states: bool = True) -> Transition:
     ("events", "probes"),
     [
         pytest.param((), set(), id="nothing"),
-        pytest.param((STATE_LOADED,), {"state_alone_loaded"}, id="a state is loaded"),
+        ((STATE_LOADED,), {"state_alone_loaded"}),
         pytest.param((LOAD_BEGAN,), set(), id="a whole node is loaded"),
         pytest.param((CopyBegan(3, to_host=True, pages=STATE_LOADED.pages),), set(), id="a state is backed up"),
         pytest.param((BACKUP_BEGAN,), set(), id="a whole node is backed up"),
-        pytest.param((EVICTED,), {"state_tombstone_on_a_live_node"}, id="a state is evicted"),
+        ((EVICTED,), {"state_tombstone_on_a_live_node"}),
         pytest.param((Tombstoned(3, "full", in_tail=True),), set(), id="other pages are evicted"),
         pytest.param((OF_N1,), set(), id="a request starts"),
-        pytest.param(
-            (OF_N1, EVICTED),
-            {"state_tombstone_on_a_live_node", "evicted_as_a_request_starts_from_a_state"},
-            id="another state is evicted for a start",
-        ),
-        pytest.param(
-            (OF_N1, Removed(3, "full", in_tail=True)),
-            {"evicted_as_a_request_starts_from_a_state"},
-            id="another node is removed for a start",
-        ),
+        ((OF_N1, EVICTED), {"state_tombstone_on_a_live_node", "evicted_as_a_request_starts_from_a_state"}),
+        ((OF_N1, Removed(3, "full", in_tail=True)), {"evicted_as_a_request_starts_from_a_state"}),
         pytest.param(
             (OF_N1, Removed(4, "full", in_tail=True)), set(), id="a node without states is removed for a start"
         ),
         pytest.param((Removed(3, "full", in_tail=True),), set(), id="a node is removed"),
-        pytest.param((Verified(7, 1, 1, (5, 6, 7)),), {"drafts_accepted_in_part"}, id="one of two drafts is accepted"),
+        ((Verified(7, 1, 1, (5, 6, 7)),), {"drafts_accepted_in_part"}),
         pytest.param((Verified(7, 1, 2, (5, 6, 7)),), set(), id="all drafts are accepted"),
         pytest.param((Verified(7, 1, 0, (5, 6, 7)),), set(), id="no draft is accepted"),
     ],

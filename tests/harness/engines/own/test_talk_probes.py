@@ -42,32 +42,23 @@ def rewinding(*, to: int, frontier: int, cause: str = "diverged") -> tuple[Trans
     ("changes", "probes"),
     [
         pytest.param([with_sessions()], set(), id="nothing"),
-        pytest.param(
-            [with_sessions(sessions=(SessionView(3, 0, 1, 0, True), IDLE))], {"closed_during_a_turn"}, id="closing"
-        ),
-        pytest.param([with_sessions(Retracted(1, 3, ()))], {"turn_retracted"}, id="the turn is retracted"),
+        ([with_sessions(sessions=(SessionView(3, 0, 1, 0, True), IDLE))], {"closed_during_a_turn"}),
+        ([with_sessions(Retracted(1, 3, ()))], {"turn_retracted"}),
         pytest.param([with_sessions(Retracted(2, 3, ()))], set(), id="another request is retracted"),
-        pytest.param([with_sessions(Finished(1, "abort"))], {"first_turn_aborted"}, id="the first turn"),
+        ([with_sessions(Finished(1, "abort"))], {"first_turn_aborted"}),
         pytest.param([with_sessions(Finished(1, "stop"))], set(), id="the first turn has ended"),
         pytest.param([with_sessions(Kept(3, 9, 4)), with_sessions(Finished(1, "abort"))], set(), id="the second turn"),
         pytest.param([with_sessions(Finished(2, "abort"))], set(), id="of no session"),
-        pytest.param([landing(Verified(7, 1, 0, (5, 6)), outputs=1, most=9)], {"drafts_rejected"}, id="rejected"),
+        ([landing(Verified(7, 1, 0, (5, 6)), outputs=1, most=9)], {"drafts_rejected"}),
         pytest.param([landing(Verified(7, 1, 1, (5, 6)), outputs=2, most=4)], set(), id="just enough"),
-        pytest.param(
-            [landing(Verified(7, 1, 1, (5, 6)), outputs=1, most=4)], {"overshot_the_length"}, id="one too many"
-        ),
-        pytest.param([landing(Verified(7, 1, 1, (5, 6)), outputs=1, most=9)], {"overshot_a_stop"}, id="behind a stop"),
-        pytest.param(
+        ([landing(Verified(7, 1, 1, (5, 6)), outputs=1, most=4)], {"overshot_the_length"}),
+        ([landing(Verified(7, 1, 1, (5, 6)), outputs=1, most=9)], {"overshot_a_stop"}),
+        (
             [landing(Slid(1, 4, 8), Verified(7, 1, 1, (5, 6)), outputs=1, most=9)],
             {"overshot_a_stop", "overshot_while_the_window_slid"},
-            id="while the window slides",
         ),
-        pytest.param(rewinding(to=4, frontier=8), {"rewound_below_the_frontier"}, id="below the frontier"),
-        pytest.param(
-            rewinding(to=3, frontier=4),
-            {"rewound_below_the_frontier", "rewound_into_an_evicted_page"},
-            id="inside a page",
-        ),
+        (rewinding(to=4, frontier=8), {"rewound_below_the_frontier"}),
+        (rewinding(to=3, frontier=4), {"rewound_below_the_frontier", "rewound_into_an_evicted_page"}),
         pytest.param(rewinding(to=4, frontier=4), set(), id="to the frontier"),
         pytest.param(rewinding(to=3, frontier=4, cause="closed"), set(), id="closed"),
     ],

@@ -22,10 +22,6 @@ def matrix():
     return KillMatrix(BUGS, laws | {bugs[0]: [NAMES[0], "SomeError"]})
 
 
-def test_rows_are_the_invariants_in_catalogue_order_then_the_errors(matrix):
-    assert matrix.laws == [*NAMES, "SomeError"]
-
-
 def test_matrix_lists_the_mutants_that_a_law_detects(matrix):
     assert matrix.mutants_detected_by("SomeError") == [matrix.mutants[0]]
     assert matrix.mutants_detected_by(NAMES[1])[0] == matrix.mutants[1]

@@ -48,38 +48,24 @@ def test_calls_of_a_user_file_are_its_mutants_in_order(own):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        pytest.param(
-            f'{HEAD}ONE = Mutant("B14", "made up", {HUNKS}, ("stuck",))',
-            "{path}: mutant B14 is in the catalogue too; choose another id",
-            id="id-of-the-catalogue",
-        ),
-        pytest.param(
-            f'{HEAD}ONE, TWO = (Mutant("one", name, {HUNKS}, ("stuck",)) for name in "ab")',
-            "{path}: mutant one is there twice; give one of them another id",
-            id="id-twice",
-        ),
-        pytest.param(
+        (f'{HEAD}ONE = Mutant("B14", "made up", {HUNKS}, ("stuck",))', "{path}: mutant B14 is in the catalogue"),
+        (f'{HEAD}ONE, TWO = (Mutant("one", name, {HUNKS}, ("stuck",)) for name in "ab")', "{path}: mutant one is"),
+        (
             f"{HEAD}from swarden.harness.core.mutant import Mutants\nMINE = Mutants()\n"
             'for source in "ab":\n    MINE.bug("one", source, caught_by=("stuck",))',
             "{path}: mutant one is there twice; give one of them another id",
-            id="id-twice-in-calls",
         ),
-        pytest.param(
+        (
             'from swarden.harness.core.mutant import Mutants\nMutants().bug("one", "made up", at="m:f")',
             "{path}:2: TypeError: Mutants.bug() missing 1 required keyword-only argument: 'caught_by'",
-            id="call-lacks-a-part",
         ),
-        pytest.param("", "{path}: has no Mutant at module level", id="empty"),
-        pytest.param("1 +", "{path}:1: invalid syntax", id="no-python"),
-        pytest.param("\nimport no_such_module", "{path}:2: No module named 'no_such_module'", id="import"),
-        pytest.param("\nraise OSError('a\\nb')", "{path}:2: OSError: a b", id="raises"),
-        pytest.param("import sys; sys.exit()", "{path}:1: SystemExit", id="exits"),
-        pytest.param(
-            "class Mute(Exception):\n    __str__ = None\nraise Mute",
-            "{path}:3: Mute: <exception str() failed>",
-            id="mute-exception",
-        ),
-        pytest.param("class Skip(BaseException): ...\nraise Skip('x')", "{path}:2: Skip: x", id="base-exception"),
+        ("", "{path}: has no Mutant at module level"),
+        ("1 +", "{path}:1: invalid syntax"),
+        ("\nimport no_such_module", "{path}:2: No module named 'no_such_module'"),
+        ("\nraise OSError('a\\nb')", "{path}:2: OSError: a b"),
+        ("import sys; sys.exit()", "{path}:1: SystemExit"),
+        ("class Mute(Exception):\n    __str__ = None\nraise Mute", "{path}:3: Mute: <exception str() failed>"),
+        ("class Skip(BaseException): ...\nraise Skip('x')", "{path}:2: Skip: x"),
     ],
 )
 def test_error_in_a_mutant_file_names_the_file(own, source, message):
@@ -101,17 +87,11 @@ def test_error_of_a_missing_mutant_file_names_the_file(own):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(
-            f'{HUNKS}, ("outputs_equal",)',
-            "caught_by has 'outputs_equal', which is neither an invariant nor an exception",
-            id="no-such-law",
-        ),
-        pytest.param(f"{HUNKS}, ()", "caught_by is empty; name the laws that may detect it", id="no-law"),
-        pytest.param(f'{HUNKS}, "stuck"', "Expected `array`, got `str` - at `$.caught_by`", id="laws-are-a-text"),
-        pytest.param(
-            f'{HUNKS}, ("stuck",), machine="toaster"', "machine 'toaster' is not one of 'engine', ", id="machine"
-        ),
-        pytest.param(f'{HUNKS}, ("stuck",), model="huge"', "model 'huge' is not one of '', ", id="model"),
+        (f'{HUNKS}, ("outputs_equal",)', "caught_by has 'outputs_equal', which is neither an invariant nor an"),
+        (f"{HUNKS}, ()", "caught_by is empty; name the laws that may detect it"),
+        (f'{HUNKS}, "stuck"', "Expected `array`, got `str` - at `$.caught_by`"),
+        (f'{HUNKS}, ("stuck",), machine="toaster"', "machine 'toaster' is not one of 'engine', "),
+        (f'{HUNKS}, ("stuck",), model="huge"', "model 'huge' is not one of '', "),
     ],
 )
 def test_error_of_an_invalid_mutant_names_the_reason(own, arguments, message):

@@ -90,12 +90,6 @@ def test_figures_are_sums_over_all_searches_and_medians_over_those_that_found_it
     ]
 
 
-def test_mutant_that_no_search_found_has_no_medians():
-    figures = score(MISSED).figures()
-
-    assert [figures[name] for name in ("invariant", "found_cpu_seconds", "ops")] == [None, None, None]
-
-
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_endless_step_is_found_within_the_hang_timeout(tmp_path, monkeypatch):
     """The result has the seconds until the process ended, and the op-log of the run that hung."""

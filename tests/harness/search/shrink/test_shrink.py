@@ -219,33 +219,23 @@ def test_handle_is_renumbered_when_earlier_requests_are_removed():
 @pytest.mark.parametrize(
     ("match", "op", "smallest"),
     [
-        pytest.param(
-            lambda op: op.max_new_tokens >= 37, Submit(max_new_tokens=90), Submit(max_new_tokens=37), id="least"
-        ),
-        pytest.param(lambda op: op.priority <= -3, Submit(priority=-50), Submit(priority=-3), id="negative"),
-        pytest.param(
+        (lambda op: op.max_new_tokens >= 37, Submit(max_new_tokens=90), Submit(max_new_tokens=37)),
+        (lambda op: op.priority <= -3, Submit(priority=-50), Submit(priority=-3)),
+        (
             lambda op: len(op.recipe.path) >= 3,
             Submit(recipe=Recipe(path=(2, 1, 2, 0, 1), stretch=16, cut=3, continues=2)),
             Submit(recipe=Recipe(path=(0, 0, 0))),
-            id="length of a path",
         ),
-        pytest.param(
-            lambda op: 2 in op.recipe.path,
-            Submit(recipe=Recipe(path=(1, 0, 3, 2, 1))),
-            Submit(recipe=Recipe(path=(2,))),
-            id="a choice in a path",
-        ),
-        pytest.param(
+        (lambda op: 2 in op.recipe.path, Submit(recipe=Recipe(path=(1, 0, 3, 2, 1))), Submit(recipe=Recipe(path=(2,)))),
+        (
             lambda op: op.recipe.continues is not None,
             Submit(recipe=Recipe(continues=6)),
             Submit(recipe=Recipe(continues=0)),
-            id="an earlier request",
         ),
-        pytest.param(
+        (
             lambda op: op.tokens is not None and len(op.tokens) > 2,
             Submit(tokens=(7, 8, 9, 10, 11), stop=(3, 4)),
             Submit(tokens=(0, 0, 0)),
-            id="literal tokens",
         ),
     ],
 )
@@ -264,16 +254,6 @@ def test_common_prefix_of_two_prompts_is_simplified_in_both():
     [first, second] = shrunk(ops, bug).log.ops
 
     assert {first, second} == {Submit(), Submit(recipe=Recipe(path=(0, 0)))}
-
-
-def test_equal_argument_of_two_ops_is_simplified_in_both():
-    def bug(log: OpLog) -> FailedAt | None:
-        namespaces = [op.namespace for op in log.ops if isinstance(op, Submit)]
-        return FailedAt(len(log.ops) - 1) if len(namespaces) == 2 and len(set(namespaces)) == 1 else None
-
-    ops: list[Op] = [Submit(namespace=2, max_new_tokens=3), Submit(namespace=2)]
-
-    assert shrunk(ops, bug).log.ops == [Submit(), Submit()]
 
 
 def test_shrunk_log_keeps_the_header_and_drops_the_digests():
@@ -301,14 +281,6 @@ def test_smallest_log_so_far_is_kept_when_the_budget_ends(executions):
     assert measure(found.log) < measure(OpLog(HEADER, ops))
 
 
-def test_nothing_is_run_without_cpu_time():
-    log = OpLog(HEADER, traffic(1200, 200))
-
-    found = shrink(log, six_steps, ShrinkBudget(cpu_seconds=0.0))
-
-    assert (found.log, found.executions, found.op_calls, found.complete) == (log, 0, 0, False)
-
-
 def test_shrinking_is_deterministic_and_runs_no_candidate_twice():
     first, second = Recorded(six_steps), Recorded(six_steps)
 
@@ -332,7 +304,7 @@ def test_shrunk_log_has_exactly_the_needed_ops(ops, indices):
     assert found.log.ops == [kind() for kind in kinds]
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=60)
+@settings(derandomize=True, database=None, deadline=None, max_examples=20)
 @given(ops=st.lists(any_ops(), min_size=1, max_size=20), modulus=st.integers(2, 5))
 def test_each_failing_candidate_is_smaller_than_the_one_before(ops, modulus):
     """The failure may depend on the ops in any way."""

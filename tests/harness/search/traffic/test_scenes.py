@@ -1,16 +1,13 @@
 """Scenes reach the states for which they are made, and only faults of the run are injected."""
 
-from dataclasses import replace
 from functools import partial
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
+from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.ops import (
     CloseSession,
-    Heal,
     Inject,
     OpenSession,
     Pause,
@@ -22,26 +19,19 @@ from swarden.harness.core.ops import (
     Turn,
     expand,
 )
-from swarden.harness.core.system import EngineSystem
 from swarden.harness.core.target import Pool, Shape
-from swarden.harness.engines.own.adapter import SwardenEngine
-from swarden.harness.engines.own.config import on_host, suited
+from swarden.harness.engines.own.config import suited
 from swarden.harness.engines.own.faults import FAULTS
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
 from swarden.harness.search.traffic.draws import fault_sets, troubles
-from swarden.harness.search.traffic.loads import LOADS, OUTLASTING, RETURNING, REWINDING
+from swarden.harness.search.traffic.loads import LOADS, OUTLASTING, RETURNING
 from swarden.harness.search.traffic.scenes import (
-    contests,
-    crowds,
-    evicted_prompts,
     lacks,
     meanwhiles,
     outlasts,
     pauses,
     resets,
-    rewinds,
-    submissions,
 )
 from swarden.harness.search.traffic.traffic import HypothesisDraw
 from tests.harness.driving import own_driver
@@ -58,14 +48,6 @@ def test_injected_faults_are_faults_of_the_run(faults, data):
     assert set(faults) <= set(FAULTS)
     assert {op.fault for op in ops if isinstance(op, Inject)} <= set(faults)
     assert ops[-1] == Step() or bool(faults)
-
-
-@steady
-@given(ops=troubles(tuple(FAULTS)))
-def test_healed_fault_was_armed_before(ops):
-    kinds = [type(op) for op in ops]
-
-    assert kinds in ([Inject], [Inject, Step, Heal])
 
 
 @steady
@@ -92,48 +74,7 @@ def test_prompt_is_repeated_behind_a_reset_and_pauses_have_the_modes_of_the_mach
     assert Submit in kinds[kinds.index(Reset) :]
 
 
-@steady
-@given(ops=st.sampled_from(LOADS).flatmap(crowds))
-def test_crowd_is_submitted_before_the_next_step(ops):
-    *crowd, step = ops
-
-    assert {type(op) for op in crowd} == {Submit}
-    assert len(crowd) > 1
-    assert isinstance(step, Step)
-
-
-@steady
-@given(ops=st.sampled_from(LOADS).flatmap(contests))
-def test_latest_request_of_a_contest_has_the_highest_priority(ops):
-    *many, _, late, last = ops
-
-    assert max(op.priority for op in many) <= late.priority
-    assert last == Step()
-
-
 # --- sequences of ops reach the states for which they are made
-
-
-@pytest.mark.parametrize("policy", HOST_POLICIES)
-def test_most_evicted_prompts_are_on_the_host_only(policy):
-    config = on_host(replace(SMALL, host_policy=policy), 2)
-    found: list[bool] = []
-
-    @steady
-    @given(data=st.data())
-    def evict(data):
-        port = SwardenEngine(config)
-        system = EngineSystem(port)
-        gone, ops = data.draw(evicted_prompts(data.draw(submissions(LOADS[0])), OwnTarget().shape(config)))
-        for op in ops:
-            for _ in range(op.count if isinstance(op, Step) else 1):
-                system.do(op)
-        matches = [port._engine.cache.match([*expand(one.recipe), 0], one.namespace) for one in gone]
-        found.extend(match.reach is not None and match.reach.length > match.length for match in matches)
-
-    evict()
-
-    assert sum(found) > len(found) / 2
 
 
 def share_that_fails(mutant, load, scene, *, times=1):
@@ -156,21 +97,6 @@ def share_that_fails(mutant, load, scene, *, times=1):
     return sum(failed) / len(failed)
 
 
-def test_most_rewinds_go_below_the_frontier():
-    """Most runs fail with a bug by which sessions ignore the frontier."""
-    assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
-
-
-@steady
-@given(context=st.sampled_from([8, 17, 41]), data=st.data())
-def test_pool_is_filled_in_a_context_that_is_not_longer_than_an_output(context, data):
-    shape = Shape(page_size=4, pools=[Pool("pages", 16)], max_context_len=context)
-
-    ops = data.draw(outlasts(shape))
-
-    assert sum(isinstance(op, Submit) for op in ops) >= 2
-
-
 @given(ops=outlasts(Shape(page_size=16, pools=[Pool("context", 400)], max_context_len=1024)))
 @steady
 def test_outlasting_requests_fill_a_pool_of_several_contexts(ops):
@@ -181,14 +107,6 @@ def test_outlasting_requests_fill_a_pool_of_several_contexts(ops):
     assert len(requests) > 2
     assert 6000 <= sum(lengths) <= 400 * 16 or sum(lengths) < 400 * 16 < in_all
     assert max(length + one.max_new_tokens for length, one in zip(lengths, requests, strict=True)) < 1024
-
-
-@given(ops=outlasts(Shape(page_size=16, pools=[Pool("context", 1 << 16)], max_context_len=256)))
-@steady
-def test_outlasting_requests_fit_into_the_context_whatever_the_pool_holds(ops):
-    requests = [op for op in ops if isinstance(op, Submit)]
-
-    assert max(len(expand(one.recipe)) + one.max_new_tokens for one in requests) < 256
 
 
 def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
