@@ -7,6 +7,7 @@ import pytest
 
 from swarden.engine_under_test.errors import AccountingError
 from swarden.engine_under_test.units import request_owner
+from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.strict.checker import LOGS, MAX_LOGS
 from swarden.invariants.events import TREE, Freed, Given, Paired, Taken
 from tests.harness.strict.some_traffic import Watched, some_config
@@ -163,6 +164,16 @@ def test_census_checks_every_invariant():
 
     assert "  full page 1: no owner" in lines
     assert "  full page 20: owned by free and tree n2" in lines
+
+
+@pytest.mark.parametrize("level", ["audit", "census"])
+def test_planted_bug_is_found(level):
+    """B1, with random traffic: pages of tombstones that are never freed."""
+    with BY_ID["B1"].planted():
+        watched = Watched(level, some_config(page_size=1, sliding_window=2))
+
+        with pytest.raises(AccountingError):
+            watched.serve()
 
 
 # --- reporting only
