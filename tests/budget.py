@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_620, 57_520  # lines
+PRODUCT, TESTS = 80_590, 57_610  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
-    "docs/make": 880,
+    "docs/make": 890,
     "engine_under_test": 2_820,
     "engine_under_test/cache": 1_310,
     "engine_under_test/disaggregation": 1_530,
@@ -24,21 +24,21 @@ LINES: Mapping[str, int] = {
     "harness": 280,
     "harness/bench": 310,
     "harness/commands": 3_840,
-    "harness/core": 5_480,
+    "harness/core": 5_520,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
     "harness/engines/own": 2_420,
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_570,
     "harness/engines/server": 2_470,
-    "harness/engines/sglang": 7_950,
-    "harness/engines/transformers": 1_380,
-    "harness/engines/vllm": 7_610,
+    "harness/engines/sglang": 7_860,
+    "harness/engines/transformers": 1_360,
+    "harness/engines/vllm": 7_550,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_050,
+    "harness/kit": 3_160,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
-    "harness/report": 2_670,
+    "harness/report": 2_650,
     "harness/search": 7_570,
     "harness/strict": 1_660,
     "harness/traces": 410,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 4_880,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 23_120,
+    "tests/harness": 23_200,
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,

@@ -16,9 +16,8 @@ OF_LAWS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("stuck", "work_makes_progress", "drained_engine_is_empty"), (FINISH,)),
     "idle_engine_can_be_reset": (RESET,),
     "aborted_prompts_are_not_computed": (COMPUTED,),
-    "router_view_matches_cache": (EVENTS,),
+    **dict.fromkeys(("router_view_matches_cache", "stored_blocks_have_known_parents"), (EVENTS,)),
     **dict.fromkeys(("ended_requests_leave_their_kv_cached", "served_blocks_are_hit"), (CACHED,)),
-    "stored_blocks_have_known_parents": (),
 }
 
 
