@@ -19,7 +19,7 @@ from swarden.harness.engines.vllm.parts.offload import CHUNKS
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
 from swarden.harness.kit.constructed import Constructions
-from swarden.harness.kit.symptoms import EVENTS, READ, bug_of, driver_for, failure_of
+from swarden.harness.kit.symptoms import EVENTS, PARENTS, READ, bug_of, driver_for, failure_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 
@@ -47,7 +47,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         "CHECKS": checks,
         "BUG": bug,
         "READS": READ in checks,
-        "HAS_EVENTS": EVENTS in checks,
+        "HAS_EVENTS": EVENTS in checks or PARENTS in checks,
+        "HAS_PARENTS": PARENTS in checks,
     }
     making.named[id(release.model_config)] = "model"
     if config.drafts.is_on:
