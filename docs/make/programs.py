@@ -15,7 +15,7 @@ from swarden.harness.core.target import Target, prepare
 from swarden.harness.report.program import HEADING, program_text
 from swarden.harness.search.programs import BUG, Found, ended_here
 
-NO_BUG = "no bug"
+NO_BUG, UNSEEN = "no bug", "not run: its program does not show it"
 
 
 def main(engine: str, *names: str) -> None:
@@ -28,11 +28,14 @@ def main(engine: str, *names: str) -> None:
         entry = ran(bug, target, [one.name for one in bugs if one.patch_for(version) is not None])
         sys.stdout.write(f"{bug.name} {entry}\n")
         before = table.get(bug.name, {})
-        if "output" in before and "output" not in entry:
+        if "output" in entry:
+            is_real = before.get("run", "").startswith("ran for real ")
+            real = {"run": before["run"], "output": before["output"]} if is_real else {}
+            table[bug.name] = {"with_fix": before.get("with_fix", ""), **entry, **real}
+        elif before.get("program") == SCRIPT:
             lost.append(bug.name)
-        else:
-            is_real = "output" in entry and before.get("run", "").startswith("ran for real ")
-            table[bug.name] = entry | ({"run": before["run"], "output": before["output"]} if is_real else {})
+        elif not before or not entry["run"].startswith(UNSEEN):
+            table[bug.name] = before if "output" in before else entry
     PROGRAMS.write_text(json.dumps(dict(sorted(table.items())), indent=2) + "\n")
     if lost:
         sys.exit(f"these show their bug no more, and the table has what they showed: {', '.join(lost)}")
@@ -52,7 +55,7 @@ def ran(bug: KnownBug, target: Target, fixes: list[str]) -> dict[str, str]:
     except NoProgram as reason:
         return {"program": "none", "run": f"not run: {reason}"}
     if not ends["output"].startswith(BUG) or ends.get("with_fix", NO_BUG) != NO_BUG:
-        return {"program": "none", "run": f"not run: its program does not show it: {ends['output']}"}
+        return {"program": "none", "run": f"{UNSEEN}: {ends['output']}"}
     case = text.partition(HEADING)[2].partition("\n\n\n")[0]
     lines = {"lines_of_case": str(len(case.splitlines())), "lines": str(len(text.splitlines()))}
     return {"program": SCRIPT, "run": f"ran on {target.name} {target.version()} with stand-ins", **lines, **ends}

@@ -37,7 +37,9 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     config: SglangConfig = target_for(header).decode(header.configs[0])
     parts = {type(one).__module__.rpartition(".")[2] for one in config.capabilities} - PARTS
     if config.tree == SWA_TREE or parts:
-        raise NoProgram(f"a program has UnifiedRadixCache in Python, without {', '.join(sorted(parts)) or SWA_TREE}")
+        raise NoProgram(
+            f"a program has one thread and UnifiedRadixCache in Python, without {', '.join(sorted(parts)) or SWA_TREE}"
+        )
     if release.version < SINCE:
         raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
     making = Constructions()
