@@ -41,8 +41,8 @@ those of a release again: as it is, with the fix of the finding, and with the fi
 The lines are those of the case, and all. Where no lines are named, the program was not run again
 since it was last written.
 
-| finding | form | case | all | on the release | with its fix | with another fix |
-| --- | --- | --- | --- | --- | --- | --- |
+| finding | form | case | all | ran | on the release | with its fix | with another fix |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 REASONS_HEAD = """
 ## Findings without a program
@@ -69,12 +69,18 @@ def programs_table() -> str:
     """What the programs have shown: on the release, with the fix of the finding, and with the fix of another one."""
     shown = {name: one for name, one in results().items() if "output" in one}
     rows = [
-        f"| `{name}` | {one['program']} | {one.get('lines_of_case', '')} | {one.get('lines', '')} | {one['output']} "
-        f"| {one.get('with_fix', '')} | {_other(one)} |\n"
+        f"| `{name}` | {one['program']} | {one.get('lines_of_case', '')} | {one.get('lines', '')} | {_how(one['run'])} "
+        f"| {one['output']} | {one.get('with_fix', '')} | {_other(one)} |\n"
         for name, one in shown.items()
     ]
     reasons = [f"| `{name}` | {one['run']} |\n" for name, one in results().items() if "output" not in one]
     return PROGRAMS_HEAD.format(count=len(shown)) + "".join(rows) + REASONS_HEAD + "".join(reasons)
+
+
+def _how(run: str) -> str:
+    """How a program ran, without the names of the packages that were replaced."""
+    how, replaces, _ = run.removeprefix("ran ").partition(" with ")
+    return f"{how}, with stand-ins" if replaces else how.partition(",")[0]
 
 
 def _other(one: Mapping[str, str]) -> str:

@@ -1,12 +1,16 @@
 """A finding as a program that needs only the engine's package."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
 
 SCRIPT, PYTEST, HTTP, ISSUE = "script", "pytest", "http", "issue"  # the forms of a finding for maintainers
+
+
+LONG_RUN = 4  # of successive numbers, which are printed as a range
 
 
 class NoProgram(UsageError):
@@ -22,3 +26,38 @@ class Program(NamedTuple):
     source: Path
     constants: Mapping[str, Any]
     calls: Sequence[Mapping[str, Any]] = ()
+    made: str = ""  # the lines of the function of this name, with their imports: they make objects of the release
+
+
+def arguments(args: Sequence[Any], more: Mapping[str, Any], text: Callable[[Any], str] | None = None) -> str:
+    """The arguments of a call, as `literal` writes them."""
+    named = [f"{name}={literal(value, text)}" for name, value in more.items()]
+    return ", ".join([*[literal(one, text) for one in args], *named])
+
+
+def literal(value: Any, text: Callable[[Any], str] | None = None) -> str:
+    """The Python literal of plain data; `text` writes other values, for which it raises TypeError without it."""
+    kind = type(value)
+    if kind is dict:
+        return f"{{{', '.join([f'{literal(key)}: {literal(one, text)}' for key, one in value.items()])}}}"
+    if kind is list and all(type(one) is int for one in value):
+        return f"[{', '.join(_runs(value))}]"
+    if kind in (list, tuple):
+        members = ", ".join([literal(one, text) for one in value])
+        return f"[{members}]" if kind is list else f"({members}{',' * (len(value) == 1)})"
+    if (value is not None and kind not in (str, int, float, bool)) or value != value:
+        if text is not None:
+            return text(value)
+        raise TypeError(f"{kind.__name__}: no plain data, so it has no literal")
+    return repr(value)
+
+
+def _runs(numbers: list[int]) -> list[str]:
+    """Numbers as elements of a list literal, runs of them as ranges: "*range(1000, 1016)", "*[*range(9)] * 2", "7"."""
+    texts = list[str]()
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        is_long = len(members) >= LONG_RUN
+        texts += [f"*range({members[0]}, {members[-1] + 1})"] if is_long else map(str, members)
+    same = [list(equal) for _, equal in groupby(texts)]
+    return [one for run in same for one in (run if len(run) < LONG_RUN else [f"*[{run[0]}] * {len(run)}"])]

@@ -48,6 +48,11 @@ class ReleasedCode:
             self._asked_in_vain.add(name)
         return found
 
+    @property
+    def parts(self) -> list[Any]:
+        """All classes and functions."""
+        return list(self._code.values())
+
     def _is_in(self, feature: Feature) -> bool:
         """Whether the release has a feature; False for a feature of a class that it does not have."""
         self._asked_in_vain.clear()

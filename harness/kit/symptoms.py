@@ -10,15 +10,15 @@ from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
 
 READ, TOKENS, FINISH, RESET = "read", "take", "finish", "reset"  # the checks of programs are these functions
-EVENTS, CACHED, COMPUTED = "check_events", "check_cached", "run_batch"
+EVENTS, PARENTS, CACHED, COMPUTED = "check_events", "publish", "check_cached", "run_batch"
 # By name: a driver's error, laws and contracts.  Of the others, what is read or answered is a symptom.
 OF_LAWS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("stuck", "work_makes_progress", "drained_engine_is_empty"), (FINISH,)),
     "idle_engine_can_be_reset": (RESET,),
     "aborted_prompts_are_not_computed": (COMPUTED,),
     "router_view_matches_cache": (EVENTS,),
+    "stored_blocks_have_known_parents": (PARENTS,),
     **dict.fromkeys(("ended_requests_leave_their_kv_cached", "served_blocks_are_hit"), (CACHED,)),
-    "stored_blocks_have_known_parents": (),
 }
 
 

@@ -8,15 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from swarden.harness.core.program import Program
+from swarden.harness.core.program import Program, arguments, literal
 
-LONG_RUN = 4  # of successive numbers, which are printed as a range
 TEST = "test_finding"  # the function of a source that makes the engine, makes the calls, and judges the end
+MADE = "made"  # that which returns objects of the release
 HEADING = "# --- the case\n"
 FORMATTERS = (("check", "--select", "I", "--fix", "--quiet"), ("format",))  # of ruff
 EXIT_CODES = "Exit code 1 with the bug, 0 without it, 2 for all else."
@@ -41,6 +40,10 @@ def program_text(program: Program, title: str, versions: str, *, is_test: bool =
     place = next((number for number, one in enumerate(main, 1) if _is_case(one)), 0)
     if program.calls:
         _replace_case(main[place - 1], program.calls)
+    if program.made:
+        lines = ast.parse(program.made).body
+        imports += [one for one in lines if isinstance(one, Import)]
+        _function(main, MADE).body = [one for one in lines if not isinstance(one, Import)]
     imported = {_name_of(alias) for node in imports for alias in node.names} - {"NamedTuple"}
     kept = _needed([*main[:place], *[one for helper in helpers for one in helper], *main[place:]], imported)
     names = _named(kept) if is_test else _named(kept) | {"sys"}  # with which it says that it is not run
@@ -147,14 +150,17 @@ def _unparsed(node: ast.stmt) -> str:
 
 def _replace_case(node: ast.stmt, calls: Iterable[Mapping[str, Any]]) -> None:
     """Make these calls between the first statement, which makes the engine, and the last, which judges the end."""
-    test: Any = next(one for one in ast.walk(node) if isinstance(one, Function) and one.name == TEST)
+    test: Any = _function([node], TEST)
     [engine] = test.body[0].targets
     test.body[1:-1] = ast.parse("\n".join([f"{engine.id}.{_call(**call)}" for call in calls])).body
 
 
+def _function(nodes: Iterable[ast.AST], name: str) -> Function:
+    return next(one for node in nodes for one in ast.walk(node) if isinstance(one, Function) and one.name == name)
+
+
 def _call(name: str, args: Sequence[Any] = (), **more: Any) -> str:
-    arguments = [*map(literal, args), *[f"{argument}={literal(value)}" for argument, value in more.items()]]
-    return f"{name}({', '.join(arguments)})"
+    return f"{name}({arguments(args, more)})"
 
 
 def _is_ours(node: Import) -> bool:
@@ -178,29 +184,3 @@ def _imports(nodes: Sequence[Import], names: set[str], *, of_python: bool) -> st
             node.names = is_used
             lines.append(ast.unparse(node))
     return "\n".join(lines)
-
-
-def literal(value: Any) -> str:
-    """The Python literal of plain data; raises TypeError for other values."""
-    kind = type(value)
-    if kind is dict:
-        return f"{{{', '.join([f'{literal(key)}: {literal(one)}' for key, one in value.items()])}}}"
-    if kind is list and all(type(one) is int for one in value):
-        return f"[{', '.join(_runs(value))}]"
-    if kind in (list, tuple):
-        text = ", ".join(map(literal, value))
-        return f"[{text}]" if kind is list else f"({text}{',' * (len(value) == 1)})"
-    if (value is not None and kind not in (str, int, float, bool)) or value != value:
-        raise TypeError(f"{kind.__name__}: no plain data, so it has no literal")
-    return repr(value)
-
-
-def _runs(numbers: list[int]) -> list[str]:
-    """Numbers as elements of a list literal, runs of them as ranges: "*range(1000, 1016)", "*[*range(9)] * 2", "7"."""
-    texts = list[str]()
-    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in run]
-        is_long = len(members) >= LONG_RUN
-        texts += [f"*range({members[0]}, {members[-1] + 1})"] if is_long else map(str, members)
-    same = [list(equal) for _, equal in groupby(texts)]
-    return [one for run in same for one in (run if len(run) < LONG_RUN else [f"*[{run[0]}] * {len(run)}"])]

@@ -13,7 +13,7 @@ from swarden.harness.engines.sglang.config import SWA_TREE, SglangConfig
 from swarden.harness.engines.sglang.options import switches_of, wanted_args
 from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
-from swarden.harness.kit.part import merged
+from swarden.harness.kit.constructed import Constructions
 from swarden.harness.kit.symptoms import CACHED, COMPUTED, EVENTS, READ, RESET, TOKENS, bug_of, driver_for, failure_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
@@ -21,6 +21,7 @@ NOT_SET = (  # read where the adapter is not: by handle_generate_request, in the
     *("tokenizer", "return_health_check_ipcs", "load_snapshot_writer", "enable_fpm", "decode_offload_manager"),
     *("dynamic_chunk_sizer", "draft_worker", "rust_server", "hisparse_coordinator"),
 )
+BESIDE = ("ps", "tp_worker")  # attributes that are read, but do nothing
 PARTS = {"host_tier", "kv_events", "resets", "sessions", "states"}  # that a program can have
 SINCE = (0, 5, 23)  # the release whose scheduler the program has
 
@@ -36,18 +37,22 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     config: SglangConfig = target_for(header).decode(header.configs[0])
     parts = {type(one).__module__.rpartition(".")[2] for one in config.capabilities} - PARTS
     if config.tree == SWA_TREE or parts:
-        raise NoProgram(f"a program has UnifiedRadixCache in Python, without {', '.join(sorted(parts)) or SWA_TREE}")
+        raise NoProgram(
+            f"a program has one thread and UnifiedRadixCache in Python, without {', '.join(sorted(parts)) or SWA_TREE}"
+        )
     if release.version < SINCE:
         raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
-    driver = driver_for(log)
+    making = Constructions()
+    with making.recording(release.parts):
+        driver = driver_for(log)
     system: Any = driver.systems[0]
     scheduler = system.port.built.scheduler
-    settings = _settings(scheduler, config, release)
+    settings, made = _settings(scheduler, config, release), _made(scheduler, making, release)
     unset = [name for name, one in vars(scheduler).items() if one is None]
     recorder = _Recorder(system)
     failure = failure_of(log, driver)
-    if system.port.faults.fired:
-        raise NoProgram("a fault fired in the op-log, and a program has none")
+    if fired := system.port.faults.fired:
+        raise NoProgram(f"{', '.join(fired)} fired in the op-log, and a program has no faults: its copies end at once")
     (checks, bug), calls = bug_of(failure), recorder.calls
     misplaced = _misplaced(system.port.requests.live.values()) if READ in checks else {}
     if RESET in checks:
@@ -64,7 +69,7 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
         "TOKENS": TOKENS in checks,
         "HAS_UNCACHED": any(call.get("uncached") for call in calls),
     }
-    return Program(SOURCE, constants, calls)
+    return Program(SOURCE, constants, calls, made)
 
 
 class _Recorder:
@@ -144,22 +149,18 @@ def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> M
         "ENVIRONMENT": {NATIVE_COPIES: "1", **switches_of(config)},
         "SETTINGS": {name: value for name, value in plain.items() if not name.startswith("swarden_")},
         "SERVER_ARGS": {k: value for k, value in wanted_args(config).items() if k in names.__struct_fields__},
-        "MAX_CONTEXT_LEN": config.max_context_len,
         "LOAD_BACK_THRESHOLD": config.host.load_back_threshold,
         "PAGE_SIZE": scheduler.page_size,
         "IS_HYBRID": scheduler.is_hybrid_swa,
         "HAS_STATES": config.states.is_on,
-        "STATES": _of_states(config),
         "STATE_CHUNK_LEN": config.states.state_chunk_len,
-        "TREE": merged(one.cache_params for one in config.terms),
+        "STATE_GRID_LEN": getattr(scheduler.server_args, "_mamba_cache_chunk_size", 0),
         "HAS_HOST": scheduler.enable_hierarchical_cache,
     }
 
 
-def _of_states(config: SglangConfig) -> Mapping[str, Any]:
-    """The arguments of the request table that are of states."""
-    if not config.states.is_on:
-        return {}
-    buffers = config.states.terms(config).cache_params
-    sizes = {"mamba_size": config.states.state_slots, "mamba_spec_state_size": config.max_running_requests}
-    return {**sizes, "enable_overlap_schedule": config.overlap, **buffers}
+def _made(scheduler: Any, making: Constructions, release: SglangRelease) -> str:
+    """What makes the attributes of a scheduler that the release's constructors make, and the parameters of its tree."""
+    names = [name for name, one in vars(scheduler).items() if making.has(one) or name in BESIDE]
+    made = {name: getattr(scheduler, name) for name in names if name != "session_controller"}
+    return making.text({**made, "params": making.of(release.code("CacheInitParams"))})

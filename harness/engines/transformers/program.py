@@ -8,8 +8,9 @@ from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
 from swarden.harness.engines.transformers.boot import TransformersRelease
 from swarden.harness.engines.transformers.config import TransformersConfig
-from swarden.harness.engines.transformers.core import CHILD, GIB
+from swarden.harness.engines.transformers.core import CHILD
 from swarden.harness.kit.calls import STEP, Call, Calls
+from swarden.harness.kit.constructed import Constructions
 from swarden.harness.kit.symptoms import bug_of, driver_for, failure_of
 
 FORWARD = "_forward_process_and_sample"  # a model in it may raise another error than the stand-in
@@ -21,10 +22,13 @@ def program_of(log: OpLog, release: TransformersRelease) -> Program:
 
     Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
-    driver, calls = driver_for(log), Calls()
+    making, calls = Constructions(), Calls()
+    with making.recording(release.parts):
+        driver = driver_for(log)
     system: Any = driver.systems[0]
     engine = system.port
     manager = engine.core.manager
+    made = making.text({"config": making.of(release.code("Config"))})
     calls.record(manager, "add_request", lambda prompt, **options: _added(manager, prompt, **options))
     calls.record(manager, "cancel_request", lambda rid: {"name": "cancel", "args": [rid]})
     calls.record(manager, "_generation_loop_body", lambda *_, **__: {"name": STEP})
@@ -44,14 +48,13 @@ def program_of(log: OpLog, release: TransformersRelease) -> Program:
             answers[name] = list(expected.tokens[expected.prompt_len :])
     constants = {
         "MODEL": _model(config, max([1, *[token for call in added for token in call["args"][1]]]) + 1),
-        "CONFIG": _batching(config),
         "IS_ASYNCHRONOUS": config.asynchronous,
         "HAS_STREAMS": bool(config.asynchronous or config.cpu_blocks),
         "ANSWERS": answers,
         "CHECKS": checks,
         "BUG": bug,
     }
-    return Program(SOURCE, constants, calls.in_order)
+    return Program(SOURCE, constants, calls.in_order, made)
 
 
 def _model(config: TransformersConfig, vocab_size: int) -> dict[str, Any]:
@@ -60,23 +63,6 @@ def _model(config: TransformersConfig, vocab_size: int) -> dict[str, Any]:
         "num_hidden_layers": config.num_layers,
         "layer_types": list(config.layer_types),
         "sliding_window": config.window if config.sliding_layers else None,
-    }
-
-
-def _batching(config: TransformersConfig) -> dict[str, Any]:
-    return {
-        "page_size": config.page_size,
-        "num_blocks": config.num_blocks,
-        "max_batch_tokens": config.chunk_len,
-        "max_requests_per_batch": config.max_running_requests,
-        "max_blocks_per_request": 0,
-        "allow_block_sharing": config.block_sharing,
-        "use_async_batching": config.asynchronous,
-        "use_cuda_graph": False,
-        "scheduler_type": config.scheduler,
-        "safety_margin": config.safety_margin,
-        "cpu_offload_space": config.cpu_blocks * config.page_size * config.num_layers * 16 / GIB,
-        "auto_switch_to_flash": False,
     }
 
 

@@ -38,7 +38,7 @@ MODULES: Mapping[str, str] = {
     ),
     "utils.hashing": "sha256",
     "v1.outputs": "ModelRunnerOutput KVConnectorOutput DraftTokenIds",
-    "distributed.kv_transfer.kv_connector.v1.base": "SupportsHMA KVConnectorRole",
+    "distributed.kv_transfer.kv_connector.v1.base": "KVConnectorRole",
     "distributed.kv_transfer.kv_connector.factory": "KVConnectorFactory",
     "distributed.kv_transfer.kv_connector.utils": "KVOutputAggregator",
     "config": (
@@ -64,7 +64,6 @@ NIXL = "distributed.kv_transfer.kv_connector.v1.nixl"
 # The name of each part, and its places in the releases, newest first.
 PLACES: Mapping[str, tuple[str, ...]] = {
     **{name: (f"{module}:{name}",) for module, names in MODULES.items() for name in names.split()},
-    "KVConnectorBase": ("distributed.kv_transfer.kv_connector.v1.base:KVConnectorBase_V1",),
     "NixlWorker": (f"{NIXL}.pull_worker:NixlPullConnectorWorker", f"{NIXL}.worker:NixlConnectorWorker"),
     "NixlPushWorker": (f"{NIXL}.push_worker:NixlPushConnectorWorker",),
 }

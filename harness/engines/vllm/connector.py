@@ -7,7 +7,8 @@ import msgspec
 
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.front import number_of
-from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.transfers import BlockLoad
 from swarden.harness.kit.launch import Line
 
 if TYPE_CHECKING:

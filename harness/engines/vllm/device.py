@@ -9,7 +9,8 @@ from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.parts.states import VllmStates
-from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
+from swarden.harness.engines.vllm.transfers import BlockLoad, BlockSave
 from swarden.harness.kit.drafts import DraftScript, drafts_after
 from swarden.harness.kit.tags import VOCABULARY, ReadTags, chain, slots_of, token_after
 from swarden.invariants.reference import namespace_tag
@@ -89,7 +90,7 @@ class Device:
 
     def load(self, load: BlockLoad) -> None:
         """Write KV that comes from outside: that which was saved, or else the right one."""
-        tags = chain(namespace_tag(self.namespaces[load.request]), load.tokens)
+        tags = chain(namespace_tag(self.namespaces[number_of(load.rid)]), load.tokens)
         for group, table in enumerate(load.tables):
             stored = [self._saved.get((group, tag), tag) for tag in tags[load.start :]]
             if group in self.states.groups:

@@ -5,48 +5,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm.front import number_of
-from swarden.harness.engines.vllm.layers import LayerGroup
+from swarden.harness.engines.vllm.transfers import BlockLoad
 from swarden.harness.kit.passes import Pass
 from swarden.invariants.view import LaunchView
 
 PLACEHOLDER = -1  # a draft that is not proposed yet
 REWOUND = -2  # the run of an entry whose request the scheduler takes back to a position before that of the pass
-
-
-class BlockLoad(NamedTuple):
-    """KV of positions [start, end) of a request, to be written to the blocks of each group.
-
-    `tokens` are those of [0, end).  A load in the background `is_late`.
-    """
-
-    rid: str
-    start: int
-    end: int
-    tokens: Sequence[int]
-    tables: Sequence[Sequence[int]]
-    is_late: bool
-
-    @property
-    def request(self) -> int:
-        return number_of(self.rid)
-
-    def blocks(self, groups: Sequence[LayerGroup]) -> list[int]:
-        """The blocks that it writes, in all groups; of states only the last one."""
-        firsts = [self.end - 1 if group.has_states else self.start for group in groups]
-        blocks = [
-            table[first // group.block_len : -(-self.end // group.block_len)]
-            for group, table, first in zip(groups, self.tables, firsts, strict=True)
-        ]
-        return [block for of_group in blocks for block in of_group if block]
-
-
-class BlockSave(NamedTuple):
-    """KV of the first `tokens` of a request that has ended, to be read from the blocks of each group."""
-
-    rid: str
-    tokens: Sequence[int]
-    tables: Sequence[Sequence[int]]
 
 
 class Columns(NamedTuple):

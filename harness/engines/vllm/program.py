@@ -13,13 +13,13 @@ from swarden.harness.core.registry import target_for
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE, OFFLOADING
+from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_LATE
 from swarden.harness.engines.vllm.link import LINK_DELAY, LINK_FAILS
-from swarden.harness.engines.vllm.parts import store
 from swarden.harness.engines.vllm.parts.offload import CHUNKS
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.kit.calls import STEP, Call, Calls, intercept
-from swarden.harness.kit.symptoms import EVENTS, READ, bug_of, driver_for, failure_of
+from swarden.harness.kit.constructed import Constructions
+from swarden.harness.kit.symptoms import EVENTS, PARENTS, READ, bug_of, driver_for, failure_of
 
 SOURCE = Path(__file__).parent / "standalone/scheduler.py"
 
@@ -29,7 +29,9 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
 
     Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
     """
-    driver = driver_for(log)
+    making = Constructions()
+    with making.recording(release.parts):
+        driver = driver_for(log)
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
     failure = failure_of(log, driver)
     config: VllmConfig = target_for(log.header).decode(log.header.configs[failure.engine])
@@ -38,16 +40,20 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         if is_lacking:
             raise NoProgram(f"the op-log has {what}, which the stand-ins of a program lack")
     constants = {
-        **_constants(config, recorder.settings),
+        **_constants(config),
         **recorder.constants,
         "RUNNER_V2": str(int(config.second_runner)) if release.has("second_runner") else "",
         "WAITS_FOR_EMPTY": release.has("failed_requests"),
         "CHECKS": checks,
         "BUG": bug,
         "READS": READ in checks,
-        "HAS_EVENTS": EVENTS in checks,
+        "HAS_EVENTS": EVENTS in checks or PARENTS in checks,
+        "HAS_PARENTS": PARENTS in checks,
     }
-    return Program(SOURCE, constants, recorder.calls)
+    making.named[id(release.model_config)] = "model"
+    if config.drafts.is_on:
+        making.named[id(recorder.settings["vllm_config"].speculative_config)] = "speculative"
+    return Program(SOURCE, constants, recorder.calls, making.text(recorder.settings))
 
 
 def _lacking(config: VllmConfig, ops: set[type], recorded: Mapping[str, Any]) -> Mapping[str, bool]:
@@ -78,14 +84,15 @@ class _Recorder:
         self._right: list[int | None] = []
         engine: Any = system.port
         core, device = engine.built.core, engine.runner.device
-        self.settings = engine.built.scheduler.vllm_config
+        names = ("vllm_config", "kv_cache_config")
+        self.settings = {name: getattr(engine.built.scheduler, name) for name in names}
         self._number_of, self._lens = engine.built.number_of, dict[str, int]()
         self._streams, self._sampled = set[str](), defaultdict[str, dict[int, int]](dict)
         record, scheduler = self._recorded.record, core.scheduler
         record(core, "step" if core.batch_queue is None else "step_with_batch_queue", lambda: {"name": STEP})
         record(scheduler, "add_request", self._added)
         record(scheduler, "finish_requests", lambda rids, _: {"name": "abort", "args": [[*rids]]})
-        record(scheduler, "reset_prefix_cache", lambda a=0, b=0: {"name": "reset", "args": [a, b][: a + 2 * b]})
+        record(scheduler, "reset_prefix_cache", _reset)
         record(scheduler, "set_pause_state", lambda state: {"name": "pause" if state else "resume"})
         intercept(engine.faults, "fires", self._crossed)
         intercept(device.script, "next", self._proposed)
@@ -151,37 +158,26 @@ class _Recorder:
         return [number for fault in faults for number, fires in enumerate(self._crossings[fault], 1) if fires]
 
 
-def _constants(config: VllmConfig, settings: Any) -> Mapping[str, Any]:
-    transfer = settings.kv_transfer_config
-    name = transfer.kv_connector if transfer is not None else ""
+def _reset(running: bool = False, connector: bool = False) -> Call:
+    """Arguments that are False at the end are left out."""
+    return {"name": "reset", "args": [running, connector] if connector else [running] if running else []}
+
+
+def _constants(config: VllmConfig) -> Mapping[str, Any]:
+    has_store = config.store.is_on and not config.offload.is_on
     return {
         "GROUPS": [(0 if group.has_states else group.window, group.block_len) for group in config.groups],
         "NUM_BLOCKS": config.num_blocks + 1,
-        "MODEL": {"max_model_len": config.max_context_len},
-        "SCHEDULER": _values(settings.scheduler_config, SCHEDULER),
-        "CACHE": {**_values(settings.cache_config, CACHE), "block_size": config.block_size},
-        "RETENTION": {} if config.retention_interval is None else {RETENTION: config.retention_interval},
-        "CONNECTOR": _values(transfer, CONNECTOR if name == store.NAME else (*NAMES, *CONNECTOR)),
+        "MODEL_LEN": config.max_context_len,
+        "BLOCK_SIZE": min(group.block_len for group in config.groups),
         "ASYNCHRONOUS": config.asynchronous,
         "SAVES": config.store.saves,
         "CHUNK_BLOCKS": config.offload.chunk_blocks,
-        "EXTERNAL_LEN": config.store.external_len * (name == store.NAME),
-        "IN_BACKGROUND": config.store.late_loads or config.pair.is_on,
-        "LOADS": name == store.NAME or config.pair.is_on,
-        "COPIES": name == OFFLOADING,
+        "HAS_STORE": has_store,
+        "LOADS": has_store or config.pair.is_on,
+        "COPIES": config.offload.is_on,
         "DRAFT_LEN": config.drafts.count,
         "DRAFTER": config.drafts.method(config),
         "HAS_STATES": config.states.is_on,
         "HAS_HASHES": config.prefix_caching or bool(config.store.external_len),
     }
-
-
-def _values(settings: Any, names: Sequence[str]) -> dict[str, Any]:
-    values = {name: deepcopy(getattr(settings, name, None)) for name in names}
-    return {name: value for name, value in values.items() if value or value is False}
-
-
-RETENTION = "prefix_cache_retention_interval"
-SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "policy", "watermark", "long_prefill_token_threshold")
-CACHE = ("block_size", "enable_prefix_caching", "mamba_cache_mode", "mamba_block_size")
-CONNECTOR, NAMES = ("kv_role", "kv_load_failure_policy"), ("kv_connector", "engine_id", "kv_connector_extra_config")

@@ -205,10 +205,10 @@ class Runner:
 
         A request that was admitted again since has other blocks.
         """
-        blocks = {block for load in one.failed for block in load.blocks(self.device.groups)}
+        blocks = {block for load in one.failed for block in load.targets(self.device.groups)}
         for behind in (one, *self._queue):
             behind.rewind(blocks)
-        starts = {load.request: load.start for load in one.failed}
+        starts = {self.number_of(load.rid): load.start for load in one.failed}
         begun = {request for behind in self._queue for request in behind.admitted}
         for entry in one.entries:
             if entry.run == REWOUND and entry.request not in begun:

@@ -7,7 +7,7 @@ import pytest
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.connector import reported
 from swarden.harness.engines.vllm.device import Device
-from swarden.harness.engines.vllm.passes import BlockSave
+from swarden.harness.engines.vllm.transfers import BlockSave
 from swarden.harness.kit.settings import made
 from swarden.harness.kit.tags import chain
 from swarden.invariants.events import WrongSlot

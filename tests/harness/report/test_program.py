@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from docs.make.pages import ROOT
-from swarden.harness.core.program import Program
-from swarden.harness.report.program import literal, program_text
+from swarden.harness.core.program import Program, literal
+from swarden.harness.report.program import program_text
 
 HOSTILE = [
     "'); import os; os.abort(); ('",

@@ -18,27 +18,15 @@ from typing import Any
 
 import torch
 from sglang.srt import server_args
-from sglang.srt.configs.mamba_utils import Mamba2CacheParams, Mamba2StateDType, Mamba2StateShape
 from sglang.srt.disaggregation.kv_events import StorageMedium
-from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.managers import schedule_batch, scheduler
-from sglang.srt.managers.schedule_policy import SchedulePolicy
 from sglang.srt.managers.scheduler_components.batch_result_processor import SchedulerBatchResultProcessor
-from sglang.srt.managers.scheduler_components.new_token_ratio_tracker import NewTokenRatioTracker
-from sglang.srt.mem_cache import memory_pool
-from sglang.srt.mem_cache.allocator import paged
-from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
-from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams, MatchPrefixParams
-from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
-from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
-from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import get_parallel
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.session import session_controller
-from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from swarden.harness.engines.sglang.stand_ins import (
     beside_the_scheduler,
@@ -53,13 +41,11 @@ from swarden.harness.kit.standalone import run_script
 ENVIRONMENT: dict[str, str] = {}
 SETTINGS: dict[str, Any] = {}  # attributes that Scheduler.__init__ sets beside what it starts
 SERVER_ARGS: dict[str, Any] = {}
-MAX_CONTEXT_LEN = 64
 IS_HYBRID = False
 IS_TEST = HAS_HOST = HAS_UNCACHED = HAS_STATES = HAS_EVENTS = TOKENS = COMPUTED = CACHED = False
 PAGE_SIZE = 1
-STATES: dict[str, Any] = {}  # of HybridReqToTokenPool
 STATE_CHUNK_LEN = 0  # of the model's kernels
-TREE: dict[str, Any] = {}  # further arguments of CacheInitParams
+STATE_GRID_LEN = 0
 ANSWERS: dict[str, list[int]] = {}  # of the model, by request
 NOT_SET: list[str] = []  # attributes that Scheduler.__init__ sets for what is replaced, and that are None
 LOAD_BACK_THRESHOLD = 0
@@ -79,6 +65,11 @@ def answer(rid: str, place: int) -> int:
     """The token that the model samples for a request at a place of its output."""
     tokens = ANSWERS.get(rid, [])
     return tokens[place] if 0 <= place < len(tokens) else 7 + max(0, place)
+
+
+def made() -> dict[str, Any]:
+    """The attributes of the scheduler that are objects of the release."""
+    return {}
 
 
 class Stream(Silent):
@@ -119,9 +110,9 @@ class Scheduler(scheduler.Scheduler):
         else:
             ends = batch.seq_lens.tolist()
         if COMPUTED:
-            for req in batch.reqs if batch.forward_mode.is_extend() else ():
-                what = f"the prompt of {req.rid} is computed, whose client has aborted it"
-                assert req.rid not in self.aborted, what
+            what = "computed" if batch.forward_mode.is_extend() else "decoded"
+            for req in batch.reqs:
+                assert req.rid not in self.aborted, f"the prompt of {req.rid} is {what}, whose client has aborted it"
         if HAS_STATES:
             self.states.read(batch, ends)
         places = [end - len(req.origin_input_ids) for req, end in zip(batch.reqs, ends, strict=True)]
@@ -152,103 +143,44 @@ class Engine:
         args = server_args.ServerArgs(**SERVER_ARGS)
         server_args.set_global_server_args_for_scheduler(args)
         get_parallel()._overrides.update(pp_rank=0, tp_rank=0, attn_tp_rank=0)
-        one: Any = Scheduler(**SETTINGS, server_args=args)
-        self.scheduler = one
-        of_rows = {"size": one.max_running_requests, "max_context_len": MAX_CONTEXT_LEN, "device": "cpu"}
         if HAS_STATES:
-            rows: Any = rows_with_states(args, **of_rows)
-            one.states = States(rows)
-        else:
-            rows = memory_pool.ReqToTokenPool(**of_rows, enable_memory_saver=False)
-        self.pools: dict[str, Any] = {}
-        memory = {"req_to_token_pool": rows, "token_to_kv_pool_allocator": self._allocator(rows)}
-        self.tokens = {name: pool.available_size() for name, pool in self.pools.items()}
-        components = [ComponentType.FULL]
+            args._mamba_cache_chunk_size = STATE_GRID_LEN
+        one: Any = Scheduler(**SETTINGS, **made(), server_args=args)
+        self.scheduler, self.tree = one, one.tree_cache
+        if HAS_STATES:
+            one.states = States(one.req_to_token_pool)
+        allocator = one.token_to_kv_pool_allocator
         if IS_HYBRID:
-            components.append(ComponentType.SWA)
-        if HAS_STATES:
-            components.append(ComponentType.MAMBA)
-        params = CacheInitParams(
-            disable=args.disable_radix_cache,
-            **memory,
-            page_size=one.page_size,
-            sliding_window_size=one.sliding_window_size,
-            chunked_prefill_size=one.chunked_prefill_size,
-            tree_components=tuple(components),
-            tree_core_backend="python",
-            **TREE,
-        )
-        self.tree = UnifiedRadixCache(params=params)
+            self.pools = {"full ": allocator.full_attn_allocator, "SWA ": allocator.swa_attn_allocator}
+        else:
+            self.pools = {"": allocator}
+        self.tokens = {name: pool.available_size() for name, pool in self.pools.items()}
         self.tree.pretty_print = silent
         if HAS_HOST:
-            self.tree.init_hicache(args, params)
+            self.tree.init_hicache(args, one.params)
             self.tree.load_back_threshold = LOAD_BACK_THRESHOLD
             for entry in self.tree.host_pool_group.entries:
                 entry.host_pool.backup_from_device_all_layer = silent
                 entry.host_pool.load_to_device_per_layer = silent
-        self.sessions = session_controller.SessionController(self.tree)
-        vars(one).update(memory, tree_cache=self.tree, session_controller=self.sessions)
+        self.sessions = one.session_controller = session_controller.SessionController(self.tree)
         self.ended: set[str] = set()
         self.on_host: set[int] = set()  # the hashes of the pages on the host, by the events
         self._set_up()
 
-    def _allocator(self, rows: Any) -> Any:
-        """The allocator over the pools of KV, which it fills in."""
-        num_tokens = self.scheduler.full_tokens_per_layer
-        of_pool = {"dtype": torch.float32, "head_num": 1, "head_dim": 2, "device": "cpu"}
-        sizes = {"size": num_tokens, "dtype": torch.float32, "device": "cpu", "need_sort": False}
-        if IS_HYBRID:
-            of_window = {"size_swa": self.scheduler.swa_tokens_per_layer, "page_size": PAGE_SIZE}
-            layers = {"swa_attention_layer_ids": [0], "full_attention_layer_ids": [1]}
-            pool: Any = SWAKVPool(size=num_tokens, **of_window, **layers, **of_pool)
-            allocator = SWATokenToKVPoolAllocator(kvcache=pool, **of_window, **sizes)
-            self.pools = {"full ": allocator.full_attn_allocator, "SWA ": allocator.swa_attn_allocator}
-        else:
-            sized: dict[str, Any] = {"page_size": PAGE_SIZE, "enable_memory_saver": False}
-            if HAS_STATES:
-                sized |= {"full_attention_layer_ids": [1], "mamba_pool": rows.mamba_pool}
-                pool = memory_pool.HybridLinearKVPool(num_tokens, **sized, **of_pool)
-            else:
-                pool = memory_pool.MHATokenToKVPool(num_tokens, **sized, layer_num=1, **of_pool)
-            if PAGE_SIZE == 1:
-                allocator = TokenToKVPoolAllocator(kvcache=pool, **sizes)
-            else:
-                allocator = paged.PagedTokenToKVPoolAllocator(page_size=PAGE_SIZE, kvcache=pool, **sizes)
-            self.pools = {"": allocator}
-        return allocator
-
     def _set_up(self) -> None:
         """What the scheduler has beside its memory."""
         one: Any = self.scheduler
-        ratio = one.init_new_token_ratio
         sender = SimpleNamespace(send_output=self._note_abort)
-        runner = Missing(
-            attn_backend=Missing(),
-            kv_cache_dtype_str="auto",
-            swa_max_total_num_tokens=one.swa_tokens_per_layer,
-            effective_logical_max_total_num_tokens=one.max_total_num_tokens,
-        )
         vars(one).update(
             **beside_the_scheduler(DEVICE.Stream, 1 << 30),
             send_to_tokenizer=sender,
             ipc_channels=SimpleNamespace(send_to_tokenizer=sender),
-            tp_worker=SimpleNamespace(is_hybrid_swa=one.is_hybrid_swa, model_runner=runner),
-            ps=Missing(**{name: value for name, value in SETTINGS.items() if name.endswith(("_size", "_rank"))}),
-            spec_algorithm=SpeculativeAlgorithm.from_string(None),
-            disaggregation_mode=DisaggregationMode.NULL,
-            running_batch=schedule_batch.ScheduleBatch(reqs=[], batch_is_full=False),
-            new_token_ratio_tracker=NewTokenRatioTracker(
-                init=ratio, min=one.min_new_token_ratio, decay=one.new_token_ratio_decay, current=ratio
-            ),
         )
         if HAS_STATES:
             one.model_config.hf_text_config.mamba_chunk_size = STATE_CHUNK_LEN
         fields = {field.name: vars(one).get(field.name) for field in dataclasses.fields(SchedulerBatchResultProcessor)}
         fields |= {"enable_overlap_mlx": False, "metrics_collector": Silent(), "logprob_result_processor": Silent()}
         one.batch_result_processor = SchedulerBatchResultProcessor(**fields)
-        one.policy = SchedulePolicy(
-            one.schedule_policy, self.tree, one.enable_hierarchical_cache, one.enable_priority_scheduling, False
-        )
 
     def _note_abort(self, message: Any, req: Any = None) -> None:
         """Only a request that is aborted is sent like this."""
@@ -323,8 +255,9 @@ class Engine:
     def abort(self, number: int | None = None) -> None:
         """Abort a request, or all."""
         rid = "" if number is None else f"request-{number:04d}"
-        if COMPUTED:
-            self.scheduler.aborted.add(rid)
+        if COMPUTED:  # and before any output
+            waits = [one.rid for one in self.scheduler.requests.values() if not one.output_ids]
+            self.scheduler.aborted.update(one for one in waits if number is None or one == rid)
         self.scheduler.abort_request(Missing(rid=rid, abort_all=number is None))
 
     def open_session(self, session: str, timeout: float | None = None) -> None:
@@ -419,21 +352,6 @@ class States:
         number = hash((req.extra_key, *tokens))
         self.tokens[number] = tokens
         return number
-
-
-def rows_with_states(args: Any, **of_rows: Any) -> Any:
-    args._mamba_cache_chunk_size = max(STATE_CHUNK_LEN, PAGE_SIZE) if TREE["enable_mamba_extra_buffer"] else 1
-    layers = [2 if IS_HYBRID else 0]
-    ones = dict.fromkeys(("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim"), 1)
-    shape = Mamba2StateShape(conv=[(1, 1)], temporal=(1, 1, 1), **ones, state_size=1, conv_kernel=1)
-    kinds = Mamba2StateDType(conv=torch.int64, temporal=torch.int64)
-    return memory_pool.HybridReqToTokenPool(
-        **of_rows,
-        **STATES,
-        enable_memory_saver=False,
-        cache_params=Mamba2CacheParams(shape=shape, dtype=kinds, layers=layers),
-        mamba_layer_ids=layers,
-    )
 
 
 if __name__ == "__main__":

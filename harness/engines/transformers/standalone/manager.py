@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import torch
-from transformers import ContinuousBatchingConfig, GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 from transformers.generation.continuous_batching import input_outputs, offloading_manager
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
 
@@ -16,7 +16,6 @@ from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.standalone import run_script
 
 MODEL: dict[str, Any] = {}
-CONFIG: dict[str, Any] = {}
 IS_ASYNCHRONOUS = False
 HAS_STREAMS = IS_TEST = False
 ANSWERS: dict[str, list[int]] = {}  # the tokens of each answer
@@ -29,8 +28,13 @@ def test_finding() -> None:
     server.finish()
 
 
+def made() -> dict[str, Any]:
+    """The settings of the manager."""
+    return {}
+
+
 class TorchWithoutGPU:
-    Event = Silent  # on a stream without a GPU all is done at once
+    Event = staticmethod(lambda *_, **__: Silent())  # on a stream without a GPU all is done at once
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -55,8 +59,7 @@ class Server:
         torch.set_num_threads(1)
         sizes = {"hidden_size": 2, "intermediate_size": 4, "num_attention_heads": 1, "num_key_value_heads": 1}
         model = Qwen3ForCausalLM(Qwen3Config(**sizes, head_dim=2, attn_implementation="sdpa", **MODEL))
-        config = ContinuousBatchingConfig(**CONFIG)
-        self.manager = ContinuousBatchingManager(model, GenerationConfig(do_sample=False), config)
+        self.manager = ContinuousBatchingManager(model, GenerationConfig(do_sample=False), made()["config"])
         self.manager._wake_up_loop.wait = lambda timeout: None
         self.processor = self.manager.batch_processor = self.manager._create_batch_processor()
         self.manager.current_batch = 0

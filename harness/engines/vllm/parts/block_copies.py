@@ -20,8 +20,9 @@ import msgspec
 
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.moves import HeldBlock, Moves
-from swarden.harness.engines.vllm.parts.copies import Copier, OffloadCopy, OffloadedBlock, OffloadingSide
+from swarden.harness.engines.vllm.parts.copies import Copier, OffloadCopy, OffloadingSide
 from swarden.harness.engines.vllm.parts.part import VllmEngine
+from swarden.harness.engines.vllm.transfers import OffloadedBlock
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.stand_ins import Silent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, Owner

@@ -8,25 +8,18 @@ v1/kv_offload/cpu/gpu_worker.py of the releases.
 from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_LATE, STORE_LATE, ConnectorWorker, ReleasedSide, children_of
 from swarden.harness.engines.vllm.parts.disk import TagRows, Tiers
 from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.transfers import OffloadedBlock, begin_copies, offloaded_blocks
 
 STORE_FAILS = "store.fails"
 FATAL = {STORE_FAILS: "a copy to CPU memory fails, and writes nothing; a release dies of it (vLLM pull 52838)"}
 POLLS, MORE_POLLS = 2, 4  # calls of get_finished until a copy has ended
-
-
-class OffloadedBlock(NamedTuple):
-    """A block of the device, and its place in CPU memory: a chunk, and the number of the block there."""
-
-    block: int
-    chunk: int
-    number: int
 
 
 @dataclass
@@ -104,13 +97,7 @@ class Copier:
     def shutdown(self) -> None: ...
 
     def _submit(self, job_id: int, of_device: Any, of_host: Any, *, to_host: bool) -> bool:
-        places, chunks, size = list[OffloadedBlock](), of_host.block_ids.tolist(), self.blocks_per_chunk
-        blocks = iter(of_device.block_ids.tolist())
-        for count, first in zip(of_device.group_sizes, of_device.block_indices, strict=True):
-            skipped = first % size
-            for number in range(skipped, skipped + count):
-                places.append(OffloadedBlock(next(blocks), chunks[number // size], number % size))
-            chunks = chunks[-(-(skipped + count) // size) if count else 0 :]
+        places = offloaded_blocks(of_device, of_host, self.blocks_per_chunk)
         self.begin(job_id, places, to_host=to_host, after=self.launched)
         return True
 
@@ -179,17 +166,9 @@ class OffloadingSide(ReleasedSide):
 
     def received(self, one: VllmPass, output: Any) -> None:
         """As execute_model: before the forward pass, and after it was launched."""
-        connector, metadata = self._connector, output.kv_connector_metadata
+        connector = self._connector
         self.copier.launched = one.launch - bool(one.entries)
-        connector.handle_preemptions(metadata)
-        connector.bind_connector_metadata(metadata)
-        loads_first = getattr(output, "has_sync_kv_loads", True)
-        if loads_first:
-            connector.start_load_kv(None)
-        self.copier.launched = one.launch
-        if not loads_first:
-            connector.start_load_kv(None)
-        connector.wait_for_save()
+        begin_copies(connector, output, lambda: setattr(self.copier, "launched", one.launch))
         self._outputs[id(one)] = self.report(output.finished_req_ids)
         connector.clear_connector_metadata()
 

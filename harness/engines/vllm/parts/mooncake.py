@@ -28,13 +28,14 @@ from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm import boot, connector
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE, MOONCAKE, STORE_LATE
+from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS
 from swarden.harness.engines.vllm.moves import HeldBlock
 from swarden.harness.engines.vllm.parts import disk, offload, store
 from swarden.harness.engines.vllm.parts.block_copies import PassEvent
 from swarden.harness.engines.vllm.parts.copies import Copier, OffloadingSide
 from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
-from swarden.harness.engines.vllm.passes import BlockLoad
+from swarden.harness.engines.vllm.transfers import BlockLoad
 from swarden.harness.kit import settings
 from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.launch import Line
@@ -308,8 +309,8 @@ class Threads(Copier):
         load = BlockLoad(
             job.req_id, spec.vllm_cached_tokens, spec.kvpool_cached_tokens, (), job.block_ids, is_late=True
         )
-        self.loading[load.request] = load
-        self._runner.copied_in(load.blocks(self._runner.device.groups), load.request)
+        self.loading[number_of(load.rid)] = load
+        self._runner.copied_in(load.targets(self._runner.device.groups), number_of(load.rid))
         return PASSES * (not is_early) + MORE_PASSES * self._faults.fires(LOAD_LATE)
 
 

@@ -7,6 +7,7 @@ end; none waits for a pass. Faults: `load.fails`, `load.late`, `store.late`.
 Shows: blocks that are read before they are loaded, or freed before they are saved, in each worker.
 """
 
+import importlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -20,13 +21,14 @@ from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import ALIGN, MAX_CONTEXT_LEN, POOL
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
-from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.transfers import BlockLoad, BlockSave
 from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import Part
 from swarden.harness.kit.settings import Drawn, Needs, PartOf, drawn, replaced, within
 from swarden.invariants.events import HANDOVER_KIND, CopiedIn, Discarded, PrefixesCompared
 
-NAME = "SwardenStore"
+NAME = "PromptStore"
 TRANSFERS = ("finished_sending", "finished_recving", "failed_recving")
 PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
 
@@ -82,7 +84,8 @@ class Storing(VllmPart, frozen=True):
         return CopiedIn, *[PrefixesCompared] * self.saves, *[Discarded] * fails_within_a_step
 
     def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
-        kind = type(NAME, (Store, release.code("KVConnectorBase"), release.code("SupportsHMA")), {})
+        store = importlib.import_module("swarden.harness.engines.vllm.standalone.store")  # with classes of the release
+        kind = type(NAME, (WorkerSide, store.PromptStore), {})
         release.code("KVConnectorFactory")._registry[NAME] = lambda: kind
         return {
             NAME: {
@@ -170,7 +173,7 @@ class LateLoads(ConnectorWorker, Part):
             if load.is_late:
                 self.begin(load)
                 continue
-            self._runner.copied_in(load.blocks(self._runner.device.groups), load.request)
+            self._runner.copied_in(load.targets(self._runner.device.groups), number_of(load.rid))
             if self._fails():
                 flight.failed.append(load)
             else:
@@ -204,9 +207,9 @@ class LateLoads(ConnectorWorker, Part):
         return LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
 
     def begin(self, load: BlockLoad) -> None:
-        self._runner.copied_in(load.blocks(self._runner.device.groups), load.request)
+        self._runner.copied_in(load.targets(self._runner.device.groups), number_of(load.rid))
         self._begun += 1
-        self.loading[load.request] = load
+        self.loading[number_of(load.rid)] = load
         failed = [worker for worker in self._workers if self._fails()]
         is_early = bool(self._begun % 2) and not failed
         if is_early:
@@ -233,7 +236,7 @@ class LateLoads(ConnectorWorker, Part):
         for loading in ended:
             if not loading.is_written and not loading.failed:
                 device.load(loading.what)
-            for block in loading.what.blocks(device.groups) if 0 < len(loading.failed) < len(self._workers) else ():
+            for block in loading.what.targets(device.groups) if 0 < len(loading.failed) < len(self._workers) else ():
                 device.memory.fill(block, 0)
         return by_worker
 
@@ -245,68 +248,16 @@ class LateLoads(ConnectorWorker, Part):
         if self._runner.release.has("failed_requests"):
             return EndedLoads(rids, {load.rid for load in failed}, set(), sent)
         groups = self._runner.device.groups
-        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(groups)}, sent)
+        return EndedLoads(rids, set(), {block for load in failed for block in load.targets(groups)}, sent)
 
 
-class Store:
-    """The connector, as a mixin for the release's base class.
+class WorkerSide:
+    """The worker's side of a PromptStore below a MultiConnector, with the loads in the background as its `worker`.
 
-    Alone it is the scheduler's side: the runner reads the metadata.  Below a MultiConnector it is the worker's side,
-    too, with the loads in the background as its `worker`.
-
-    It has whole blocks, up to `external_len` tokens of the prompt.  In the background it loads a prompt that is not
-    longer with its last block, as the release's NixlConnector does; the release then computes the last token again.
-    Not with states: that behind the last token is not the one before it.
-
-    If it `saves`, it gets the KV of each request that has ended, in the background: its blocks are freed after that,
-    and later loads of this prefix have the KV that was saved.  Nothing is read of a request that no pass has had since
-    it was admitted: a load, also one of another connector, may be under way.
+    Alone it has none: the runner reads the metadata.
     """
 
     worker: LateLoads
-
-    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
-        super().__init__(vllm_config, role, kv_cache_config)  # type: ignore[call-arg]  # of the release's class
-        extra: Mapping[str, Any] = vllm_config.kv_transfer_config.kv_connector_extra_config
-        self._extra, self._loads_whole = extra, extra["is_late"] and not extra["has_states"]
-        self._starts: dict[str, int] = {}
-        self._loads: list[BlockLoad] = []
-        self._saves: list[BlockSave] = []
-        self._scheduled = set[str]()  # the requests that a pass has computed since they were admitted
-
-    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        known, length, size = request.num_prompt_tokens, self._extra["len"], self._extra["block_len"]
-        whole = min(length, known - 1) // size * size
-        most = known if self._loads_whole and 1 < known <= length else whole
-        count = max(0, most - num_computed_tokens)
-        self._starts[request.request_id] = num_computed_tokens
-        self._scheduled.discard(request.request_id)
-        return count, self._extra["is_late"] and count > 0
-
-    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        if num_external_tokens > 0:
-            start = self._starts[request.request_id]
-            end = start + num_external_tokens
-            tokens = list(request.prompt_token_ids[:end])
-            tables = [list(group) for group in blocks.get_block_ids()]
-            self._loads.append(BlockLoad(request.request_id, start, end, tokens, tables, self._extra["is_late"]))
-
-    def build_connector_meta(self, scheduler_output: Any) -> Any:
-        self._scheduled.update(scheduler_output.num_scheduled_tokens)
-        loads, self._loads = self._loads, []
-        saves, self._saves = self._saves, []
-        return LoadMetadata(loads, saves)
-
-    def request_finished_all_groups(self, request: Any, block_ids: Sequence[Sequence[int]]) -> tuple[bool, None]:
-        rid = request.request_id
-        is_saved = self._extra["saves"] and any(block_ids)
-        if is_saved:
-            computed = request.num_computed_tokens - request.num_output_placeholders if rid in self._scheduled else 0
-            self._saves.append(BlockSave(rid, list(request.all_token_ids[:computed]), [*map(list, block_ids)]))
-        return is_saved, None
-
-    def reset_cache(self) -> bool:
-        return True
 
     def start_load_kv(self, *args: Any, **kwargs: Any) -> None:
         metadata = self._get_connector_metadata()  # type: ignore[attr-defined]  # of the release's class
@@ -325,18 +276,6 @@ class Store:
 
     def get_block_ids_with_load_errors(self) -> Collection[int]:
         return self._ended.unwritten
-
-    def wait_for_save(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is saved."""
-
-    wait_for_layer_load = save_kv_layer = wait_for_save
-
-
-class LoadMetadata(NamedTuple):
-    """The metadata for the worker: the loads and the saves that begin with a pass."""
-
-    loads: Sequence[BlockLoad]
-    saves: Sequence[BlockSave]
 
 
 def with_loads(draw: Draw, config: VllmConfig) -> VllmConfig:

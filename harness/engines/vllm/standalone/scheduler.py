@@ -12,19 +12,14 @@ from typing import Any, NamedTuple
 
 import torch
 from vllm.config import (
-    CacheConfig,
-    DeviceConfig,
     KVEventsConfig,
-    KVTransferConfig,
     ModelConfig,
     ParallelConfig,
-    SchedulerConfig,
     SpeculativeConfig,
-    VllmConfig,
 )
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, SupportsHMA
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.model_executor.models import ModelRegistry
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -35,44 +30,32 @@ from vllm.v1.core.kv_cache_utils import (
     resolve_kv_cache_block_sizes,
 )
 from vllm.v1.core.sched.interface import PauseState
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    KVCacheTensor,
-    MambaSpec,
-    SlidingWindowSpec,
-)
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
+from swarden.harness.engines.vllm.standalone.store import PromptStore
 from swarden.harness.engines.vllm.standalone.worker import (
     DRAFT_LEN,
-    GROUPS,
-    IN_BACKGROUND,
     READS,
-    SAVES,
     Copier,
     Entry,
-    Load,
     Loads,
     Runner,
     answer,
 )
+from swarden.harness.engines.vllm.transfers import BlockLoad, begin_copies
 from swarden.harness.kit.standalone import run_script
 
 NUM_BLOCKS = 97  # with the null block
-MODEL: dict[str, Any] = {"max_model_len": 512}
-SCHEDULER: dict[str, Any] = {"max_num_seqs": 4, "max_num_batched_tokens": 64, "policy": "fcfs"}
-CACHE: dict[str, Any] = {"block_size": 16, "enable_prefix_caching": True}
-RETENTION: dict[str, Any] = {}  # of KVCacheConfig
+MODEL_LEN = 512
 ASYNCHRONOUS = False
 RUNNER_V2 = ""  # VLLM_USE_V2_MODEL_RUNNER
-CONNECTOR: dict[str, Any] = {}  # of KVTransferConfig
-EXTERNAL_LEN = 0  # so many tokens of each prompt are in the store of the connector
+BLOCK_SIZE = 16
 DRAFTER = ""
-IS_TEST = LOADS = COPIES = HAS_STATES = HAS_PAUSE = HAS_HASHES = HAS_STREAMS = HAS_EVENTS = False
+IS_TEST = LOADS = COPIES = HAS_STATES = HAS_PAUSE = HAS_HASHES = HAS_STREAMS = HAS_EVENTS = HAS_PARENTS = HAS_STORE = (
+    False
+)
 WAITS_FOR_EMPTY = False
 MAX_STEPS = 200
 
@@ -103,7 +86,7 @@ class TinyModel(torch.nn.Module):
     get_input_embeddings = compute_logits = embed_input_ids
 
 
-def vllm_config() -> Any:
+def tiny_model() -> Any:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if RUNNER_V2:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = RUNNER_V2
@@ -113,99 +96,27 @@ def vllm_config() -> Any:
     config |= {"num_hidden_layers": 2, "vocab_size": 1 << 20, "max_position_embeddings": 1 << 20}
     with TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(config))
-        model = ModelConfig(model=folder, dtype="float32", skip_tokenizer_init=True, **MODEL)
-    parts: dict[str, Any] = {}
+        return ModelConfig(model=folder, dtype="float32", skip_tokenizer_init=True, max_model_len=MODEL_LEN)
+
+
+def drafts_for(model: Any) -> Any:
+    """Checked as n-grams are, because another method needs a model."""
     if DRAFT_LEN:
-        parts["speculative_config"] = SpeculativeConfig(
+        config = SpeculativeConfig(
             method="ngram",
             num_speculative_tokens=DRAFT_LEN,
             prompt_lookup_max=2,
             target_model_config=model,
             target_parallel_config=ParallelConfig(),
         )
-        parts["speculative_config"].method = DRAFTER
-    if EXTERNAL_LEN:
-        CONNECTOR.update(kv_connector=StoreConnector.__name__, kv_connector_module_path=__name__)
-    if CONNECTOR:
-        parts["kv_transfer_config"] = KVTransferConfig(**CONNECTOR)
-    if HAS_EVENTS:
-        parts["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
-    whole = VllmConfig(
-        model_config=model,
-        scheduler_config=SchedulerConfig(enable_chunked_prefill=True, is_encoder_decoder=False, **MODEL, **SCHEDULER),
-        cache_config=CacheConfig(**CACHE),
-        device_config=DeviceConfig(device="cpu"),
-        **parts,
-    )
-    whole.scheduler_config.async_scheduling = ASYNCHRONOUS  # which a CPU platform changes
-    whole.scheduler_config.disable_hybrid_kv_cache_manager = False
-    whole.cache_config.num_gpu_blocks = NUM_BLOCKS
-    return whole
+        config.method = DRAFTER
+        return config
+    return None
 
 
-def kv_cache_config() -> Any:
-    groups = [KVCacheGroupSpec([str(number)], spec(*group)) for number, group in enumerate(GROUPS)]
-    tensors: list[Any] = []
-    if COPIES:
-        layers = [str(number) for number in range(len(GROUPS))]
-        tensors = [KVCacheTensor(size=4096 * NUM_BLOCKS, layers=layers, layer_stride=0, block_stride=0)]
-    return KVCacheConfig(num_blocks=NUM_BLOCKS, kv_cache_tensors=tensors, kv_cache_groups=groups, **RETENTION)
-
-
-def spec(window: int | None, size: int) -> Any:
-    layer = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
-    if HAS_STATES:
-        if window == 0:
-            mode = {"mamba_cache_mode": CACHE["mamba_cache_mode"], "num_speculative_blocks": DRAFT_LEN}
-            return MambaSpec(block_size=size, shapes=((1,),), dtypes=(torch.float32,), **mode)
-    if window is not None:
-        return SlidingWindowSpec(**layer, sliding_window=window)
-    return FullAttentionSpec(**layer)
-
-
-class StoreConnector(KVConnectorBase_V1, SupportsHMA):
-    """The scheduler's side of a connector whose store has the first EXTERNAL_LEN tokens of each prompt."""
-
-    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
-        super().__init__(vllm_config, role, kv_cache_config)
-        self.loads: list[Load] = []
-        self.starts: dict[str, int] = {}
-        self.saves: list[str] = []
-
-    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        prompt_len, size = request.num_prompt_tokens, max(size for _, size in GROUPS)
-        if IN_BACKGROUND and 1 < prompt_len <= EXTERNAL_LEN:
-            count = prompt_len - num_computed_tokens  # the whole prompt, as NixlConnector
-        else:
-            count = min(EXTERNAL_LEN, prompt_len - 1) // size * size - num_computed_tokens
-        self.starts[request.request_id] = num_computed_tokens
-        return max(0, count), IN_BACKGROUND and count > 0
-
-    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        if num_external_tokens > 0:
-            start = self.starts[request.request_id]
-            tables = [list(group) for group in blocks.get_block_ids()]
-            self.loads.append(Load(request, range(start, start + num_external_tokens), tables))
-
-    def build_connector_meta(self, scheduler_output: Any) -> list[Load | str]:
-        """The loads that begin, and the requests whose KV is sent to the store."""
-        begun: list[Load | str] = [*self.loads, *self.saves]
-        self.loads, self.saves = [], []
-        return begun
-
-    def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
-        if SAVES:
-            self.saves += [request.request_id] * any(block_ids)
-        return SAVES and any(block_ids), None
-
-    request_finished_all_groups = request_finished
-
-    def reset_cache(self) -> bool:
-        return True
-
-    def start_load_kv(self, *args: Any, **kwargs: Any) -> None: ...
-
-    wait_for_layer_load = save_kv_layer = wait_for_save = start_load_kv
+def made(model: Any, speculative: Any) -> dict[str, Any]:
+    """The configurations of the release."""
+    return {"model": model, "speculative": speculative}
 
 
 class Router:
@@ -220,6 +131,9 @@ class Router:
     def publish(self, batch: Any) -> None:
         for event in batch.events:
             if isinstance(event, BlockStored):
+                if HAS_PARENTS:
+                    what = "a block is stored behind one that by the events was not stored"
+                    assert event.parent_block_hash in {None, *self.hashes}, what
                 self.hashes.update(event.block_hashes)
             elif isinstance(event, BlockRemoved):
                 self.hashes.difference_update(event.block_hashes)
@@ -229,7 +143,7 @@ class Router:
     def check_events(self) -> None:
         """The cached blocks of each request are known."""
         for request in self.requests:
-            cached = self.scheduler.kv_cache_manager.get_computed_blocks(request)[1] // CACHE["block_size"]
+            cached = self.scheduler.kv_cache_manager.get_computed_blocks(request)[1] // BLOCK_SIZE
             for number, key in enumerate(request.block_hashes[:cached]):
                 what = f"block {number} of the prompt of request {request.request_id}"
                 assert maybe_convert_block_hash(key) in self.hashes, f"{what} is cached, and by the events it is not"
@@ -239,9 +153,18 @@ class Engine:
     """A scheduler, its clients, and the batches in flight."""
 
     def __init__(self) -> None:
-        config, cache = vllm_config(), kv_cache_config()
+        if HAS_STORE:
+            KVConnectorFactory._registry["PromptStore"] = lambda: PromptStore
+        model = tiny_model()
+        parts = made(model, drafts_for(model))
+        config, cache = parts["vllm_config"], parts["kv_cache_config"]
+        if HAS_EVENTS:
+            config.kv_events_config = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
+        config.scheduler_config.async_scheduling = ASYNCHRONOUS  # which a CPU platform changes
+        config.scheduler_config.disable_hybrid_kv_cache_manager = False
+        config.cache_config.num_gpu_blocks = NUM_BLOCKS
         block_size, hash_size = resolve_kv_cache_block_sizes(cache, config)
-        config.cache_config.block_size = min(size for _, size in GROUPS)
+        config.cache_config.block_size = BLOCK_SIZE
         scheduler = config.scheduler_config.get_scheduler_cls()
         self.scheduler = scheduler(
             config, cache, StructuredOutputManager(config), block_size=block_size, hash_block_size=hash_size
@@ -313,29 +236,22 @@ class Engine:
         if COPIES:
             report = self.copied(output)
         if LOADS:
-            if EXTERNAL_LEN:
-                for one in output.kv_connector_metadata:
+            if HAS_STORE:
+                for one in output.kv_connector_metadata.loads:
                     self.loads.begin(one)
+                self.loads.saves |= {one.rid: 2 for one in output.kv_connector_metadata.saves}
             else:  # as NixlConnector
                 report = self.loads.pass_batch() or KVConnectorOutput()
                 for rid, meta in output.kv_connector_metadata.reqs_to_recv.items():
-                    request = self.scheduler.requests[rid]
-                    self.loads.begin(Load(request, range(request.num_prompt_tokens), meta.local_block_ids))
+                    prompt = self.scheduler.requests[rid].prompt_token_ids
+                    self.loads.begin(BlockLoad(rid, 0, len(prompt), list(prompt), meta.local_block_ids, is_late=True))
         self.batches.append(Batch(output, entries, report))
 
     def copied(self, output: Any) -> Any:
         """The worker's side of the connector, as the model runner calls it."""
         connector = self.connector
-        connector.handle_preemptions(output.kv_connector_metadata)
-        connector.bind_connector_metadata(output.kv_connector_metadata)
-        loads_first = getattr(output, "has_sync_kv_loads", True)
         self.copier.launched += 1  # behind the copies of states
-        if loads_first:
-            connector.start_load_kv(None)
-        self.copier.launched += 1
-        if not loads_first:
-            connector.start_load_kv(None)
-        connector.wait_for_save()
+        begin_copies(connector, output, self.copier.launch)
         sent, received = connector.get_finished(output.finished_req_ids)
         meta = connector.build_connector_worker_meta()
         connector.clear_connector_metadata()
@@ -354,7 +270,7 @@ class Engine:
         sampled = [self.runner.compute(entry) for entry in entries]
         if COPIES:
             self.copier.computed += 1
-        if EXTERNAL_LEN:
+        if HAS_STORE:
             report = self.loads.pass_batch()
         ids = [entry.request_id for entry in entries]
         result = ModelRunnerOutput(
@@ -370,7 +286,7 @@ class Engine:
             for one in of_client.outputs:
                 if not HAS_STREAMS:
                     self.take(one.request_id, one.new_token_ids)
-        if HAS_EVENTS:
+        if HAS_EVENTS and not HAS_PARENTS:
             self.router.check_events()
         if DRAFT_LEN and not ASYNCHRONOUS:
             going_on = [request_id for request_id, tokens in zip(ids, sampled, strict=True) if tokens]

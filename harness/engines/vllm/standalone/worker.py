@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.outputs import KVConnectorOutput
 
+from swarden.harness.engines.vllm.transfers import BlockLoad, offloaded_blocks
+
 GROUPS: list[tuple[int | None, int]] = [(None, 16)]  # of layers: window (None: full attention, 0: Mamba), block size
 SAVES = False
-IN_BACKGROUND = False  # loads are made while other requests run
 FAILED_LOADS: list[int] = []  # the numbers of the loads, from 1 on
 LATE_LOADS: list[int] = []
 DRAFT_LEN = 0
@@ -154,12 +155,10 @@ class Runner:
 
 
 @dataclass
-class Load:
-    request: Any
-    positions: range
-    tables: Sequence[Sequence[int]]
-    fails: bool = False
-    batches: int = 2  # until it ends
+class UnderWay:
+    load: BlockLoad
+    fails: bool
+    batches: int  # until it ends
 
 
 class Loads:
@@ -167,42 +166,37 @@ class Loads:
 
     def __init__(self, memory: Memory) -> None:
         self.memory, self.num_begun = memory, 0
-        self.under_way: list[Load] = []
+        self.under_way: list[UnderWay] = []
         self.saves: dict[str, int] = {}  # the batches until each ends
 
-    def begin(self, load: Load | str) -> None:
-        if isinstance(load, str):
-            self.saves[load] = 2
-            return
+    def begin(self, load: BlockLoad) -> None:
         self.num_begun += 1
-        load.fails = self.num_begun in FAILED_LOADS
-        load.batches = 6 if self.num_begun in LATE_LOADS else 2
-        if IN_BACKGROUND:
-            self.under_way.append(load)
+        fails = self.num_begun in FAILED_LOADS
+        if load.is_late:
+            self.under_way.append(UnderWay(load, fails, 6 if self.num_begun in LATE_LOADS else 2))
         if READS:
-            if not load.fails and (self.num_begun % 2 or not IN_BACKGROUND):
+            if not fails and (self.num_begun % 2 or not load.is_late):
                 self.write(load)  # a load is not ordered with the batches
 
-    def write(self, load: Load) -> None:
-        tokens = list(load.request.prompt_token_ids)
-        self.memory.write(load.request.request_id, load.tables, tokens, load.positions)
+    def write(self, load: BlockLoad) -> None:
+        self.memory.write(load.rid, load.tables, list(load.tokens), range(load.start, load.end))
 
     def pass_batch(self) -> Any:
         """The connector's report on the loads that have ended behind a batch."""
-        for load in self.under_way:
-            load.batches -= 1
+        for one in self.under_way:
+            one.batches -= 1
             if READS:
-                if load.batches <= 0 and not load.fails:
-                    self.write(load)
-        ended = [load for load in self.under_way if load.batches <= 0]
-        self.under_way = [load for load in self.under_way if load.batches > 0]
+                if not one.batches and not one.fails:
+                    self.write(one.load)
+        ended = [one for one in self.under_way if not one.batches]
+        self.under_way = [one for one in self.under_way if one.batches]
         self.saves = {rid: batches - 1 for rid, batches in self.saves.items()}
         sent = {rid for rid, batches in self.saves.items() if not batches}
-        reports: dict[str, Any] = {"finished_recving": {load.request.request_id for load in ended}}
+        reports: dict[str, Any] = {"finished_recving": {one.load.rid for one in ended}}
         if SAVES:
             reports["finished_sending"] = sent
         if FAILED_LOADS:
-            reports["failed_recving"] = {load.request.request_id for load in ended if load.fails}
+            reports["failed_recving"] = {one.load.rid for one in ended if one.fails}
         return KVConnectorOutput(**reports) if ended or sent else None
 
 
@@ -246,16 +240,14 @@ class Copier(OffloadingWorker):
                 self.copy(job)
 
     def copy(self, job: Copy) -> None:
-        chunks, blocks = job.host.block_ids.tolist(), iter(job.device.block_ids.tolist())
-        for count, first in zip(job.device.group_sizes, job.device.block_indices, strict=True):
-            skipped = first % CHUNK_BLOCKS
-            for number in range(skipped, skipped + count):
-                block, place = next(blocks), (chunks[number // CHUNK_BLOCKS], number % CHUNK_BLOCKS)
-                if job.to_host:
-                    self.host[place] = {key[1]: kv for key, kv in self.memory.kv.items() if key[0] == block}
-                else:
-                    self.memory.kv.update({(block, offset): kv for offset, kv in self.host.get(place, {}).items()})
-            chunks = chunks[-(-(skipped + count) // CHUNK_BLOCKS) if count else 0 :]
+        for block, chunk, number in offloaded_blocks(job.device, job.host, CHUNK_BLOCKS):
+            if job.to_host:
+                self.host[chunk, number] = {key[1]: kv for key, kv in self.memory.kv.items() if key[0] == block}
+            else:
+                self.memory.kv.update({(block, at): kv for at, kv in self.host.get((chunk, number), {}).items()})
+
+    def launch(self) -> None:
+        self.launched += 1
 
     def wait(self, job_ids: Any) -> None: ...
 
