@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_590, 55_080  # lines
+PRODUCT, TESTS = 80_590, 54_910  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -46,7 +46,7 @@ LINES: Mapping[str, int] = {
     "invariants/contracts": 3_570,
     "invariants/laws": 3_470,
     "src": 200,
-    "tests": 1_800,
+    "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_510,
     "tests/engines": 4_880,
