@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import Enum
 from functools import wraps
-from inspect import isfunction
-from types import SimpleNamespace
+from inspect import isfunction, signature
+from types import NoneType, SimpleNamespace
 from typing import Any
 
 from swarden.harness.core.program import NoProgram, arguments, literal
@@ -90,7 +90,7 @@ class Constructions:
         if id(one) in self._calls:
             if str(id(one)) not in self._texts:
                 name, (_, args, kwargs) = self._imported(kind.__module__, kind.__name__), self._calls[id(one)]
-                self._texts[str(id(one))] = (name, f"{name}({arguments(args, kwargs, self._text)})")
+                self._texts[str(id(one))] = (name, f"{name}({arguments(args, _changed(kind, kwargs), self._text)})")
             return f"\0{id(one)}\0"
         for whole, _, given in list(self._calls.values()):
             for name, part in vars(whole).items():
@@ -101,3 +101,14 @@ class Constructions:
     def _imported(self, module: str, name: str) -> str:
         self._imports.update([f"from {module} import {name}"] if module else ())
         return name
+
+
+def _changed(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The named arguments without those of plain data that the constructor has by default."""
+    defaults = {name: one.default for name, one in signature(kind).parameters.items()}
+    plain = (bool, int, float, str, NoneType)
+    return {
+        name: one
+        for name, one in given.items()
+        if not (type(one) in plain and name in defaults and (type(one), one) == (type(defaults[name]), defaults[name]))
+    }

@@ -14,7 +14,7 @@ class Colour(Enum):
 
 
 class Layer:
-    def __init__(self, size, colour=None):
+    def __init__(self, size, colour=None, *, is_window=False, least=1):
         self.size = size
 
 
@@ -62,6 +62,13 @@ def test_objects_of_one_class_have_names_of_their_own(making):
         "layer_1 = Layer(2)",
         "return {'all': [layer, layer_1, layer, layer_1]}",
     ]
+
+
+def test_arguments_are_left_out_if_they_are_as_by_default(making):
+    with making.recording([Layer, Tree]):
+        tree = Tree(Layer(2, colour=None, is_window=False, least=True), left=None)
+
+    assert making.text({"tree": tree}).splitlines()[-1] == "return {'tree': Tree(Layer(2, least=True), left=None)}"
 
 
 def test_named_object_is_not_made(making, tree):
