@@ -30,7 +30,7 @@ from swarden.harness.kit.stand_ins import Missing, Silent
 MOONCAKE = "mooncake"
 LINK_HEALTH = "link.health"
 FAULTS = {LINK_HEALTH: "a health check of the prefill side fails; after two in a row the decode side gives it up"}
-LATE_STEPS = 8  # of the decode side, by which a transfer is delayed: less than the time-out of what it holds
+LATE_STEPS = 8  # of each side, by which a transfer is delayed: less than the time-out of what the decode side holds
 TOLD_STEPS = 8  # of each side, within which the decode side must learn of a failure
 TIMEOUT_S = link.TIMEOUT_POLLS * SECONDS_PER_STEP
 ADDRESS = "127.0.0.1"
@@ -124,8 +124,8 @@ class MooncakeLink(SglangLink):
     def _transfer(self, _: str, *blocks: Sequence[int]) -> int:
         faults = self._ends[0].faults
         delay = LATE_STEPS if faults.fires(link.LINK_LATE) else link.DELAY_POLLS * faults.fires(link.LINK_DELAY)
-        due = self._num_steps[True] + delay
-        wait_until(lambda: self._num_steps[True] >= due)
+        due = self._num_steps.total() + 2 * delay
+        wait_until(lambda: self._num_steps.total() >= due)
         has_failed, copies = faults.fires(link.LINK_FAILS), list(zip(*blocks, strict=True))
         for source, target, length in copies[: len(copies) // 2] if has_failed else copies:
             self._copy_block(source, target, length)
