@@ -84,6 +84,7 @@ class MooncakeLink(SglangLink):
     def begin_step(self, *, is_decode: bool) -> None:
         """Let the threads of one side go as far as they come."""
         self.clock.now_s += SECONDS_PER_STEP / 2
+        self._steps += 1
         self._num_steps[is_decode] += 1
         for thread in self.managers[is_decode].swarden_threads:
             while thread.held_by is not None and thread.held_by():
@@ -124,8 +125,9 @@ class MooncakeLink(SglangLink):
     def _transfer(self, _: str, *blocks: Sequence[int]) -> int:
         faults = self._ends[0].faults
         delay = LATE_STEPS if faults.fires(link.LINK_LATE) else link.DELAY_POLLS * faults.fires(link.LINK_DELAY)
-        due = self._num_steps.total() + 2 * delay
-        wait_until(lambda: self._num_steps.total() >= due)
+        due = self._steps + 2 * delay
+        self._last_due = max(self._last_due, due)
+        wait_until(lambda: self._steps >= due)
         has_failed, copies = faults.fires(link.LINK_FAILS), list(zip(*blocks, strict=True))
         for source, target, length in copies[: len(copies) // 2] if has_failed else copies:
             self._copy_block(source, target, length)

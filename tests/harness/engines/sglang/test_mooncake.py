@@ -88,11 +88,11 @@ def test_late_transfer_reads_its_pages_when_it_ends() -> None:
 
     for _ in range(LATE_STEPS):
         link.begin_step(is_decode=False)
-        assert (answers, received(link)) == ([], [0, 0])
+        assert (answers, received(link), link.has_late_pages) == ([], [0, 0], True)
         link.begin_step(is_decode=True)
     link.begin_step(is_decode=False)
 
-    assert (answers, received(link)) == ([0], [99, 11])
+    assert (answers, received(link), link.has_late_pages) == ([0], [99, 11], False)
 
 
 def test_failed_transfer_copies_half_of_its_blocks() -> None:
