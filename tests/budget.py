@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_590, 54_910  # lines
+PRODUCT, TESTS = 80_890, 55_040  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -31,11 +31,11 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_570,
     "harness/engines/server": 2_470,
-    "harness/engines/sglang": 7_860,
+    "harness/engines/sglang": 8_150,
     "harness/engines/transformers": 1_360,
     "harness/engines/vllm": 7_550,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_160,
+    "harness/kit": 3_170,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 4_880,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_580,
+    "tests/harness": 21_710,
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,

@@ -1,7 +1,8 @@
 """Stand-ins for the threads and queues of an engine: its threads run one at a time, and only when a target says so."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from queue import Empty, Queue
 from types import ModuleType
 from typing import Any, ClassVar
@@ -26,8 +27,8 @@ class LockstepThread:
     unraised: ClassVar[list[BaseException]] = []
     let_others_go_on: ClassVar[Callable[[], None]] = staticmethod(lambda: None)  # what a joined thread may wait for
 
-    def __init__(self, target: Callable[[], None], **_: Any) -> None:
-        self._target = target
+    def __init__(self, target: Callable[..., None], args: Sequence[Any] = (), **_: Any) -> None:
+        self._target = partial(target, *args)
         self._error: BaseException | None = None
         self._may_run, self._has_paused = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -138,6 +138,10 @@ FEATURES: Mapping[str, Feature] = {
         "also beside a window, whose pages are transferred anew; before, a server refuses it",
         lambda release: release.version >= (0, 5, 19),
     ),
+    "mooncake": Feature(
+        "a Mooncake connector whose states are lists by component; before, it was not looked at",
+        lambda release: release.version >= (0, 5, 12),
+    ),
     "decode_offload": Feature(
         "a decode side may write its KV to a storage, and keeps the pages of a request until it has ended",
         lambda release: release.code("OffloadManager") is not None and release.version >= (0, 5, 17),

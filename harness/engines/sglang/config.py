@@ -8,12 +8,13 @@ from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.engines.sglang.capability import SglangCapability, Terms
-from swarden.harness.engines.sglang.parts import host_tier, ranks, storage
+from swarden.harness.engines.sglang.parts import host_tier, mooncake, ranks, storage
 from swarden.harness.engines.sglang.parts.decode_offload import DecodeOffload
 from swarden.harness.engines.sglang.parts.drafts import Drafts
 from swarden.harness.engines.sglang.parts.host_tier import WRITE_BACK, HostTier
 from swarden.harness.engines.sglang.parts.kv_events import KvEvents
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS
+from swarden.harness.engines.sglang.parts.mooncake import MOONCAKE, Connector
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, DecodeTree, Side
 from swarden.harness.engines.sglang.parts.ranks import RankGroup
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
@@ -65,7 +66,7 @@ SERVER_NEEDS = {  # by setting
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
 OF_ONE_SIDE = (Side, HostTier, Storage, DecodeTree, DecodeOffload)  # of a pair
-OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS, **ranks.FAULTS}
+OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS, **mooncake.FAULTS, **ranks.FAULTS}
 FAULTS = {**CLIENT_FAULTS, **OF_PARTS}
 OPTIONAL = (*OF_PARTS, *Sessions.ops, *Drafts.ops)  # faults and ops
 
@@ -104,6 +105,7 @@ class SglangConfig(Settings, frozen=True):
     host: HostTier = HostTier()
     storage: Storage = Storage()
     side: Side = Side()
+    connector: Connector = Connector()
     decode_tree: DecodeTree = DecodeTree()
     offload: DecodeOffload = DecodeOffload()
     sessions: Sessions = Sessions()
@@ -170,7 +172,7 @@ class SglangConfig(Settings, frozen=True):
     @property
     def capabilities(self) -> Sequence[SglangCapability]:
         """The capabilities that are enabled.  Their parts begin a step, and end a drain, in this order."""
-        of_memory = (self.host, self.storage, self.offload, self.side, self.decode_tree)
+        of_memory = (self.host, self.storage, self.offload, self.side, self.connector, self.decode_tree)
         every = (self.sessions, *of_memory, self.states, self.drafts, self.cores, self.router, self.group)
         return [one for one in every if one.is_on]
 
@@ -344,6 +346,8 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
         decode = replaced(decode, decode_tree=draw.one_of((False, False, True)))
     if has("decode_offload") and prefill.sliding_window is None:
         decode = replaced(decode, decode_offload=draw.one_of((False, True)))
+    if has(MOONCAKE) and draw.one_of((False, False, True)):
+        prefill, decode = [replaced(side, connector=MOONCAKE) for side in (prefill, decode)]
     return replaced(prefill, **HostTier.drawn(draw, prefill, has)), decode
 
 

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
@@ -16,6 +15,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import set_environment
 from swarden.harness.engines.sglang.parts.link import TIMEOUT_POLLS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.parts.mooncake import MooncakeLink
 from swarden.harness.engines.sglang.parts.pair import TransferQueues
 from swarden.harness.engines.sglang.pools import sub_pools
 from swarden.harness.kit.lockstep import LockstepThread
@@ -50,7 +50,7 @@ class LinkedSglangEngine(SglangEngine):
             link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:
             link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
-            scheduler.disagg_decode_transfer_queue.deferred_kv_release_timeout = inf  # no acknowledgement is lost
+            scheduler.disagg_decode_transfer_queue.deferred_kv_release_timeout = link.release_timeout_s
             pool = self.memory.allocator.get_kvcache()
             for index, part in enumerate(sub_pools(pool)):
                 part.get_cpu_copy = partial(_offload, release, tags[index])
@@ -101,8 +101,7 @@ class LinkedSglangEngine(SglangEngine):
             super().abort(request_id)
 
     def step(self) -> Sequence[Streamed]:
-        if self.config.side.is_decode:
-            self._link.pass_time()
+        self._link.begin_step(is_decode=self.config.side.is_decode)
         with self._current():
             return super().step()
 
@@ -153,7 +152,8 @@ def side_systems(
         raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
     if Ranks.running() == 0:
         LockstepThread.end_all()
-    link, sides = SglangLink(configs[0].shape.page_size, links), list[LinkedSystem]()
+    page_size, sides = configs[0].shape.page_size, list[LinkedSystem]()
+    link = MooncakeLink(page_size) if configs[0].connector.is_on else SglangLink(page_size, links)
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
     return sides

@@ -15,6 +15,7 @@ ABSENT = {  # packages that need not be installed, with the reason
     "sgl_kernel": "GPU kernels; the forward pass is a stand-in",
     "fastapi": "the HTTP server is not started",
     "uvicorn": "the HTTP server is not started",
+    "prometheus_client": "metrics are not exported",
 }
 
 

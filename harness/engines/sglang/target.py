@@ -85,7 +85,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         if machine == PAIR:
             return pair_configs(draw, release.has)
         if machine == RANKS_OF_PAIR:
-            sides = [replaced(config, ranks=2) for config in pair_configs(draw, release.has)]
+            sides = [replaced(config, ranks=2, connector=None) for config in pair_configs(draw, release.has)]
             of_data = draw.one_of((False, False, True))
             return [without(config, DecodeOffload, dp_attention=True) if of_data else config for config in sides]
         if machine == RANKS:  # without a host tier they exchange nothing

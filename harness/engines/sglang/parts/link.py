@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from itertools import chain
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 import swarden.invariants.events as seen
@@ -103,10 +104,12 @@ class SglangLink:
     """The rooms of two engines, or of one rank of each; `prefill` and `decode` are set once both are built.
 
     `links` are those of all ranks of the two engines, this one included.  `current` is the configuration of the side
-    whose server arguments are those of the process.
+    whose server arguments are those of the process.  `live` is the link of the last pair that was built.
     """
 
     current: ClassVar[Any] = None
+    live: ClassVar["SglangLink | None"] = None
+    release_timeout_s = inf  # after which the decode side releases what it holds; no acknowledgement is lost
 
     def __init__(self, page_size: int, links: "list[SglangLink] | None" = None) -> None:
         self._page_size, self._links = page_size, [] if links is None else links
@@ -117,6 +120,7 @@ class SglangLink:
         self._steps = 0  # the steps of the decode side so far
         self._late: list[Room] = []  # aborted transfers with chunks in flight
         self._last_due = 0
+        SglangLink.live = self
         self._metadata_due: dict[Room, int] = {}  # the step in which late metadata arrives; 0: its pages have not
 
     def room(self, number: int) -> Room:
@@ -187,8 +191,14 @@ class SglangLink:
         else:
             drained()
 
-    def pass_time(self) -> None:
-        """Begin a step of the decode side: aborted chunks that are due are written, and acknowledged."""
+    def classes(self, release: SglangRelease) -> Mapping[Any, Any]:
+        """The classes that the queues of a release use, by KVClassType."""
+        return backend(release)
+
+    def begin_step(self, *, is_decode: bool) -> None:
+        """Begin a step of one side: aborted chunks that are due are written, and acknowledged."""
+        if not is_decode:
+            return
         self._steps += 1
         for room in [room for room, due in self._metadata_due.items() if due == self._steps]:
             del self._metadata_due[room]
@@ -258,16 +268,15 @@ class End:
 
 
 @cache
-def backend(release: SglangRelease) -> Callable[..., Any]:
-    """The release's get_kv_class, with the classes of this link."""
+def backend(release: SglangRelease) -> Mapping[Any, Any]:
+    """The classes of this link, by KVClassType."""
     kinds = release.code("KVClassType")
-    classes = {
+    return {
         kinds.KVARGS: release.code("KVArgs"),
         kinds.MANAGER: _manager(release),
         kinds.SENDER: _sender(release),
         kinds.RECEIVER: _receiver(release),
     }
-    return lambda transfer_backend, class_type: classes[class_type]
 
 
 def _manager(release: SglangRelease) -> type:
@@ -312,8 +321,8 @@ def _sender(release: SglangRelease) -> type:
             self._room.prefill_buffer = aux_index or 0
 
         def send(self, kv_indices: Any, state_indices: Any = None, *args: Any, **kwargs: Any) -> None:
-            windowed = None if state_indices is None else _numbers(state_indices)
-            self.kv_mgr.link.send(self._room, _numbers(kv_indices), windowed)
+            windowed = None if state_indices is None else numbers(state_indices)
+            self.kv_mgr.link.send(self._room, numbers(kv_indices), windowed)
 
         def pop_decode_prefix_len(self) -> int:
             return int(self._room.prefix_len)
@@ -355,7 +364,7 @@ def _receiver(release: SglangRelease) -> type:
             self, kv_indices: Any, aux_index: Any, state_indices: Any, decode_prefix_len: int = 0, **kwargs: Any
         ) -> None:
             self._room.prefix_len = decode_prefix_len or 0
-            self._room.wanted = _numbers(kv_indices), _numbers(state_indices)
+            self._room.wanted = numbers(kv_indices), numbers(state_indices)
             self._room.decode_buffer = aux_index or 0
 
         def abort(self) -> None:
@@ -383,7 +392,7 @@ def _await_acknowledgement(manager: Any, room: Room, number: int) -> None:
         manager.link.acknowledge(room, lambda: manager.note_abort_ack(number, RANK, *attempt))
 
 
-def _numbers(indices: Any) -> list[int]:
+def numbers(indices: Any) -> list[int]:
     """The indices of one array, or of the arrays of all windowed components."""
     numbers: list[int] = []
     for part in indices if indices is not None else ():
@@ -401,8 +410,10 @@ def replace_network(release: SglangRelease, group: Group) -> None:
         pp_group=Missing(is_last_rank=True, is_first_rank=True),
         attn_tp_group=Missing(cpu_group=group),
     )
+    assert SglangLink.live is not None, "a pair has its link before its engines"
+    classes = SglangLink.live.classes(release)
     replacements: Mapping[str, Callable[..., Any]] = {
-        "get_kv_class": backend(release),
+        "get_kv_class": lambda transfer_backend, class_type: classes[class_type],
         "get_attention_tp_size": lambda *_: group.size,
         "get_parallel": lambda: parallel,
     }

@@ -35,7 +35,7 @@ def linked(fault=None, *, in_chunks=False):
         faults.arm(fault)
     if in_chunks:
         link.send(room, [1], None)
-        link.pass_time()
+        link.begin_step(is_decode=True)
         faults.arm(fault)
     link.send(room, [2] if in_chunks else [1, 2], [1])
     return link, room, [end.tags for end in ends]
@@ -83,7 +83,7 @@ def test_late_pages_of_an_aborted_transfer_are_written_before_the_acknowledgemen
 
     for _ in range(LATE_STEPS):
         assert at_acknowledgement == []
-        link.pass_time()
+        link.begin_step(is_decode=True)
     assert at_acknowledgement == [[2]]
     assert not link.is_complete(room)
 
@@ -96,7 +96,7 @@ def test_each_late_chunk_of_an_aborted_transfer_is_written_when_it_is_due():
     link.acknowledge(room, lambda: seen.append("acknowledged"))
 
     for _ in range(LATE_STEPS):
-        link.pass_time()
+        link.begin_step(is_decode=True)
         seen.append([*received.read([6, 2])])
     assert seen[-4:] == [[0, 0], [2, 0], "acknowledged", [2, 4]]
 

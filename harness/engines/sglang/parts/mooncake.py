@@ -1,0 +1,263 @@
+"""The release's Mooncake connector between the sides of a pair: both in this process, and one at a time.
+
+Real: from 0.5.12: `MooncakeKVManager` with its threads (in lock-step), sender and receiver: status by room, failure
+records, heartbeat, aborts and acknowledgements.
+Stand-in: sockets are queues; the bootstrap server is a table; the transfer engine copies tags when a transfer ends.
+Faults of a pair, of which a failed transfer copies half of its blocks; `link.health`.
+Shows: a failure that one side alone knows.
+"""
+
+import ctypes
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from importlib import import_module
+from types import ModuleType
+from typing import Annotated, Any
+
+import swarden.invariants.events as seen
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capability import SECONDS_PER_STEP, SglangCapability
+from swarden.harness.engines.sglang.parts import link
+from swarden.harness.engines.sglang.parts.link import SglangLink, numbers
+from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
+from swarden.harness.kit.clock import EngineClock
+from swarden.harness.kit.lockstep import LockstepThread
+from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf
+from swarden.harness.kit.stand_ins import Missing, Silent
+
+MOONCAKE = "mooncake"
+LINK_HEALTH = "link.health"
+FAULTS = {LINK_HEALTH: "a health check of the prefill side fails; after two in a row the decode side gives it up"}
+LATE_STEPS = 8  # of each side, by which a transfer is delayed: less than the time-out of what the decode side holds
+TOLD_STEPS = 8  # of each side, within which the decode side must learn of a failure
+TIMEOUT_S = link.TIMEOUT_POLLS * SECONDS_PER_STEP
+ADDRESS = "127.0.0.1"
+OF_SERVER = ("attn_tp_size", "attn_cp_size", "pp_size", "page_size", "kv_cache_dtype")
+OF_ATTENTION = ("tp", "cp", "dp", "dcp")
+SIZES = {f"attn_{name}_size": 1 for name in OF_ATTENTION} | dict.fromkeys(("pp_size", "num_dp_ranks", "nnodes"), 1)
+ALONE = Missing(**SIZES, **{f"attn_{name}_rank": 0 for name in OF_ATTENTION}, dp_size=1)  # the ranks of one scheduler
+
+
+class OneSidedFailureError(Exception):
+    """The prefill side has given up a transfer, and the decode side still waits for it."""
+
+
+class Connector(SglangCapability, frozen=True):
+    """With `connector` the release's code for this transfer backend links the sides."""
+
+    connector: Annotated[str | None, OneOf((None, MOONCAKE)), IfReleaseHas(MOONCAKE)] = None
+
+    needs = (Needs("connector", {"role": (PREFILL, DECODE), "ranks": (None,)}),)
+
+    def faults(self, config: Any) -> Mapping[str, str]:
+        return {} if config.side.is_decode else FAULTS
+
+
+class MooncakeLink(SglangLink):
+    """Two engines that the release's connector links; `managers` are those of the prefill and of the decode side."""
+
+    release_timeout_s = TIMEOUT_S
+
+    def __init__(self, page_size: int) -> None:
+        super().__init__(page_size)
+        self.managers: list[Any] = []
+        self.clock = TransferClock()
+        self.boxes: list[deque[Sequence[bytes]]] = []  # the messages that have arrived, by port
+        self.chunks: dict[LockstepThread | None, Any] = {}  # what each thread sends
+        self._num_steps = Counter[bool]()  # of the decode side, and of the other one
+        self._failed: dict[int, Counter[bool]] = {}  # the steps until the prefill side could tell that a room failed
+        self._lost: set[int] = set()  # rooms of which a message was lost
+        self._registered: Mapping[str, Any] = {}
+        self._polls: Any = None
+
+    def has_all(self, number: int) -> bool:
+        return bool(self.managers[1].request_status.get(number) == self._polls.Success)
+
+    def classes(self, release: SglangRelease) -> Mapping[Any, Any]:
+        names = ("common.conn", "mooncake.conn", "decode")
+        self.clock.serve([import_module(f"sglang.srt.disaggregation.{name}") for name in names])
+        self._polls = release.code("KVPoll")
+        return _classes(release)
+
+    def begin_step(self, *, is_decode: bool) -> None:
+        """Let the threads of one side go as far as they come."""
+        self.clock.now_s += SECONDS_PER_STEP / 2
+        self._steps += 1
+        self._num_steps[is_decode] += 1
+        for thread in self.managers[is_decode].swarden_threads:
+            while thread.held_by is not None and thread.held_by():
+                thread.step()
+        status = self.managers[1].request_status  # of rooms that the decode side still has
+        for number in self.managers[0].swarden_failed & status.keys() - self._lost:
+            if self.room(number).wanted is None or status[number] in (self._polls.Failed, self._polls.Success):
+                continue
+            passed = self._num_steps - self._failed.setdefault(number, self._num_steps.copy())
+            if min(passed[False], passed[True]) > TOLD_STEPS:
+                raise OneSidedFailureError(f"room {number} failed, and the decode side waits for it")
+
+    def listen(self) -> tuple[int, "Socket"]:
+        """A new port, and its socket."""
+        self.boxes.append(deque())
+        return len(self.boxes), Socket(box=self.boxes[-1])
+
+    def post(self, box: "deque[Sequence[bytes]]", message: Sequence[bytes]) -> None:
+        """Send a message; one to the decode side may be lost."""
+        if box is self.boxes[1] and self._ends[0].faults.fires(link.LINK_DROP):
+            self._lost.add(next(int(part) for part in message if part.isdigit()))
+        else:
+            box.append([bytes(part) for part in message])
+
+    def answer(self, url: str, json: Any = None, **_: Any) -> Any:
+        """The answer of the bootstrap server to a request by HTTP: that it lives, or who has registered there."""
+        is_down = "/health" in url and self._ends[0].faults.fires(LINK_HEALTH)
+        self._registered = known = json or self._registered
+        if "prefill_dp_rank=-1" in url:
+            known = {**{name: known[name] for name in OF_SERVER}, "dp_size": 1, "follow_bootstrap_room": True}
+        return Missing(status_code=503 if is_down else 200, json=lambda: dict(known))
+
+    def engine(self) -> Any:
+        """The transfer engine of the side that has listened last."""
+        session = f"{ADDRESS}:{len(self.boxes)}"
+        return Silent(get_session_id=lambda: session, send_probe=lambda _: 0, batch_transfer_sync=self._transfer)
+
+    def _transfer(self, _: str, *blocks: Sequence[int]) -> int:
+        faults = self._ends[0].faults
+        delay = LATE_STEPS if faults.fires(link.LINK_LATE) else link.DELAY_POLLS * faults.fires(link.LINK_DELAY)
+        due = self._steps + 2 * delay
+        self._last_due = max(self._last_due, due)
+        wait_until(lambda: self._steps >= due)
+        has_failed, copies = faults.fires(link.LINK_FAILS), list(zip(*blocks, strict=True))
+        for source, target, length in copies[: len(copies) // 2] if has_failed else copies:
+            self._copy_block(source, target, length)
+        return -1 if has_failed else 0
+
+    def _copy_block(self, source: int, target: int, length: int) -> None:
+        """Copy memory, and the tags of the pages that are there in the first layer of a pool."""
+        (mine, its), (prefill, decode) = [manager.kv_args for manager in self.managers], self._ends
+        ctypes.memmove(target, source, length)
+        room = self.rooms[self.chunks[LockstepThread.running].room]
+        full, *_ = wanted = room.wanted or ([], [])
+        for pool, ((begin, size, unit), (to_begin, *_)) in enumerate(zip(_regions(mine), _regions(its), strict=True)):
+            if begin <= source < begin + size:
+                first, to_first = (source - begin) // unit, (target - to_begin) // unit
+                pages = range(to_first, to_first + length // unit)
+                for page, to_page in enumerate(pages, first):
+                    decode.tags[pool].put_unit(to_page, prefill.tags[pool].unit(page))
+                end = room.prefix_len // self._page_size + len(full)
+                known = dict(zip(reversed(wanted[pool]), range(end - 1, -1, -1), strict=False))
+                places = tuple([known.get(page, -1) for page in pages])
+                decode.notice(seen.Filled(room.request_id, link.POOLS[pool], places, tuple(pages)))
+
+
+class TransferClock(EngineClock):
+    """The clock of a pair, for which threads can wait."""
+
+    def sleep(self, duration_s: float) -> None:
+        due = self.now_s + duration_s
+        wait_until(lambda: self.now_s >= due)
+
+
+class Socket(Silent):
+    """A socket whose messages go to a box, or arrive there."""
+
+    def connect(self, endpoint: str) -> None:
+        self.box = live().boxes[int(endpoint.rpartition(":")[2]) - 1]
+
+    def send_multipart(self, message: Sequence[bytes]) -> None:
+        live().post(self.box, message)
+
+    def recv_multipart(self) -> Sequence[bytes]:
+        wait_until(lambda: bool(self.box))
+        message: Sequence[bytes] = self.box.popleft()
+        return message
+
+
+def live() -> MooncakeLink:
+    """The link of the pair that was built last."""
+    assert isinstance(SglangLink.live, MooncakeLink), "the connector of an earlier pair is not used"
+    return SglangLink.live
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    assert LockstepThread.running is not None, "only a thread of the connector waits"
+    LockstepThread.running.wait_until(is_so)
+
+
+def _regions(args: Any) -> list[list[int]]:
+    """Per pool, the address of the keys of its first layer, their length and that of a page in bytes."""
+    of_kv = [args.kv_data_ptrs, args.kv_data_lens, args.kv_item_lens]
+    parts = [of_kv, *zip(args.state_data_ptrs, args.state_data_lens, args.state_item_lens, strict=True)]
+    return [[int(values[0]) for values in part] for part in parts]
+
+
+class Queue(deque[Any]):
+    """The release's FastQueue."""
+
+    put = deque.append
+
+    def get(self) -> Any:
+        wait_until(lambda: bool(self))
+        chunk = live().chunks[LockstepThread.running] = self.popleft()
+        return chunk
+
+
+def _replace_network(modules: Sequence[ModuleType], context: Any) -> None:
+    """Let modules of the connector use our threads, sockets and ranks."""
+    lockstep = ModuleType("threading")
+    event = partial(Silent, wait=lambda timeout: live().clock.sleep(timeout))  # which nobody sets
+    vars(lockstep).update(vars(threading), Thread=LockstepThread, Event=event)
+    http = dict.fromkeys(("get", "put", "post"), lambda *args, **named: live().answer(*args, **named))
+    replaced = {
+        "threading": lockstep,
+        "zmq": Silent(Context=lambda: context, ZMQError=OSError, Again=OSError),
+        "requests": Silent(**http, Session=lambda: Silent(**http), adapters=Silent()),
+        "FastQueue": Queue,
+        "get_zmq_socket_on_host": lambda *_, **__: live().listen(),
+        "get_local_ip_auto": lambda: ADDRESS,
+        "get_mooncake_transfer_engine": lambda: live().engine(),
+        "get_parallel": lambda: ALONE,
+        **dict.fromkeys(("linear_attn_tp_size", *[f"get_attention_{name}_size" for name in OF_ATTENTION]), lambda: 1),
+        **dict.fromkeys(("get_pp_group", *[f"get_attention_{name}_rank" for name in OF_ATTENTION]), lambda: 0),
+    }
+    for module in modules:
+        vars(module).update({name: value for name, value in replaced.items() if name in vars(module)})
+
+
+@cache
+def _classes(release: SglangRelease) -> Mapping[Any, Any]:
+    """The classes of the connector, by KVClassType, with its network replaced."""
+    common, mooncake = (import_module(f"sglang.srt.disaggregation.{name}.conn") for name in ("common", "mooncake"))
+    common.CommonKVReceiver._ctx = context = Silent(socket=lambda _: Socket())
+    mooncake.MooncakeKVSender.supports_host_tensor_indices = False  # in pinned memory
+    _replace_network([common, mooncake], context)
+    polls, kinds = release.code("KVPoll"), release.code("KVClassType")
+
+    class Manager(mooncake.MooncakeKVManager):  # type: ignore[misc, name-defined]  # the release has no types here
+        """`swarden_failed` are the rooms that have failed."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            before, self.swarden_failed = len(LockstepThread.waiting), set[int]()
+            super().__init__(*args, **kwargs)
+            self.swarden_threads = LockstepThread.waiting[before:]
+            self.bootstrap_timeout = self.waiting_timeout = TIMEOUT_S
+            self.heartbeat_interval = 2.0  # the shortest that a release allows
+            common.CommonKVReceiver._socket_cache.clear()
+            live().managers.append(self)
+
+        def update_status(self, bootstrap_room: int, status: Any) -> None:
+            super().update_status(bootstrap_room, status)
+            if status == polls.Failed:
+                self.swarden_failed.add(bootstrap_room)
+
+    class Receiver(mooncake.MooncakeKVReceiver):  # type: ignore[misc, name-defined]  # the release has no types here
+        def send_metadata(
+            self, kv_indices: Any, aux_index: Any, state_indices: Any, decode_prefix_len: int = 0, **kwargs: Any
+        ) -> None:
+            room = live().room(self.bootstrap_room)
+            room.prefix_len, room.wanted = decode_prefix_len or 0, (numbers(kv_indices), numbers(state_indices))
+            super().send_metadata(kv_indices, aux_index, state_indices, decode_prefix_len, **kwargs)
+
+    of_sides = {kinds.MANAGER: Manager, kinds.SENDER: mooncake.MooncakeKVSender, kinds.RECEIVER: Receiver}
+    return {kinds.KVARGS: release.code("KVArgs"), **of_sides}
