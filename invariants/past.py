@@ -85,9 +85,10 @@ def unseen_readers(change: Transition) -> bool:
 def _note_idle(change: Transition) -> None:
     past, idle, moved = change.reference.past, change.once(idle_units), change.once(moved_units)
     past.moment += 1
-    touched = moved | {*_units_below_splits(change)}
-    known = {unit: since for unit, since in past.idle.items() if unit in idle and unit not in touched}
-    past.idle = dict.fromkeys(idle, past.moment) | ({} if unseen_readers(change) else known)
+    still = () if unseen_readers(change) else idle - moved - {*_units_below_splits(change)}
+    for unit in set(past.idle).difference(still):
+        del past.idle[unit]
+    past.idle |= dict.fromkeys(idle.difference(past.idle), past.moment)
     if change.after.nodes is not None:
         oldest = min(past.idle.values(), default=0)
         past.used = {unit: since for unit, since in past.used.items() if unit not in moved}

@@ -110,20 +110,20 @@ class Expectation:
 class Computed:
     """The blocks that a request has had since its first pass began at `start`: by component and index its unit.
 
-    The unit is 0 if the cache has lost the block since.  `places` has, by pool and unit, where the unit may be.
-    `seen` are the units of its record that are in `blocks`; () if an event has changed a block since.
+    The unit is 0 if the cache has lost the block since.  `places` has, by pool and unit, where the unit may be, of all
+    requests.  `seen` are the units of its record that are in `blocks`; () if an event has changed a block since.
     """
 
     start: int
     blocks: dict[tuple[int, int], int] = field(default_factory=dict)
-    places: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict, compare=False)
+    places: "dict[tuple[str, int], list[tuple[Computed, tuple[int, int]]]]" = field(default_factory=dict, compare=False)
     seen: Sequence[list[int]] = field(default=(), compare=False)
 
     def put(self, pool: str, at: tuple[int, int], unit: int) -> None:
         if self.seen and self.seen[at[0]][at[1] : at[1] + 1] not in ([], [unit]):
             self.seen = ()
         self.blocks[at] = unit
-        self.places.setdefault((pool, unit), []).append(at)
+        self.places.setdefault((pool, unit), []).append((self, at))
 
 
 class SessionUse(NamedTuple):
@@ -150,6 +150,7 @@ class Past:
 
     served: dict[int, list[int]] = field(default_factory=dict)
     computed: dict[int, Computed] = field(default_factory=dict)
+    places: dict[tuple[str, int], list[tuple[Computed, tuple[int, int]]]] = field(default_factory=dict, compare=False)
     sessions: dict[int, SessionUse] = field(default_factory=dict)
     steps_ms: int = 0
     waiting: dict[int, int] = field(default_factory=dict)

@@ -21,13 +21,14 @@ def note_blocks(change: Transition) -> None:
     A request that was put back begins anew: it may have had blocks that were never filled, of a load that failed.
     """
     past, components, lost = change.reference.past, change.after.components, change.once(_lost)
-    for known in past.computed.values() if lost else ():
-        for one in known.places.keys() & lost.keys():
+    for one in past.places.keys() & lost.keys():
+        for known, at in past.places.pop(one):
             known.seen = ()
-            known.blocks.update(dict.fromkeys([at for at in known.places.pop(one) if known.blocks[at] == one[1]], 0))
+            if known.blocks[at] == one[1]:
+                known.blocks[at] = 0
     for place, event in enumerate(change.in_order(*SEEN)):
         if isinstance(event, Admitted):
-            past.computed[event.request_id] = Computed(event.start)
+            past.computed[event.request_id] = Computed(event.start, places=past.places)
             past.served.pop(event.request_id, None)
         elif isinstance(event, Retracted):
             past.computed.pop(event.request_id, None)
@@ -50,9 +51,8 @@ def note_blocks(change: Transition) -> None:
             known.seen = [*map(list, record.units)]
     for landing in change.landings:
         request, begun = change.before.request_by_id.get(landing.request_id), past.computed.get(landing.request_id)
-        if begun is None or request is None or request.session or request.id in past.served:
-            continue
-        if request.num_outputs:  # of a resumed request no pass needs to end in its prompt
+        # of a resumed request no pass needs to end in its prompt
+        if begun is None or request is None or request.session or request.num_outputs or request.id in past.served:
             continue
         if landing.counts and landing.end >= request.prompt_len:
             past.served[request.id] = [*_ends(change, begun.start, request.prompt_len)]
@@ -62,10 +62,8 @@ def _lost(change: Transition) -> Lost:
     """The blocks that the cache has lost in this transition, each with the place of the event."""
     places: dict[tuple[str, int], int] = {}
     for place, event in enumerate(change.in_order(*SEEN)):
-        if isinstance(event, (Freed, Given)):
-            owner = event.owner if isinstance(event, Freed) else event.from_owner
-            if owner == TREE:
-                places.update(dict.fromkeys([(event.pool, unit) for unit in event.units], place))
+        if isinstance(event, (Freed, Given)) and event[2] == TREE:  # its owner before
+            places.update(dict.fromkeys([(event.pool, unit) for unit in event.units], place))
     return places
 
 

@@ -1,5 +1,6 @@
 """Owners of units where an engine names none: by the moves so far, and by the facts of tables and reader counts."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import ne
@@ -130,20 +131,16 @@ def pool_view(
     A cached unit in the queue is cached and not free, unless it has readers or is in a table.  A law compares the count
     of a unit of the tree with its places in tables; a unit without a place and a count has no owner, and is a leak.
     """
-    queued, evictable = set(free), set[int]()
-    owned: dict[Owner, list[int]] = {}
-    cached: dict[int, list[int]] = {}
-    for unit, of_unit in sorted(facts.items()):
-        holders, num_readers, is_cached = of_unit
-        owner = TREE if is_cached else of_unit.owner
-        if owner == TREE and not (holders or num_readers):
-            if unit in queued:
-                cached.setdefault(0, []).append(unit)
-                evictable.add(unit)
-        elif owner == TREE:
-            cached.setdefault(num_readers, []).append(unit)
-        elif owner is not None and holders:
-            owned.setdefault(owner, []).append(unit)
+    unread = {unit for unit, (holders, num_readers, _) in facts.items() if not (holders or num_readers)}
+    evictable = {unit for unit in unread.intersection(free) if facts[unit].is_cached}
+    owned = defaultdict[Owner, list[int]](list)
+    cached = defaultdict[int, list[int]](list, {0: sorted(evictable)} if evictable else {})
+    for unit in sorted(facts.keys() - unread):
+        owner = TREE if facts[unit].is_cached else facts[unit].owner
+        if owner == TREE:
+            cached[facts[unit].num_readers].append(unit)
+        elif owner is not None and facts[unit].holders:
+            owned[owner].append(unit)
     holdings = [
         *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
         *[Holding(owner, units, False) for owner, units in owned.items()],

@@ -86,8 +86,10 @@ def slots_of(table: Sequence[int], start: int, end: int, *, page_size: int, unit
 
     A position outside of the table has slot 0.
     """
-    places = [divmod(position, page_size) for position in range(start, end)]
-    return [table[page] * unit_size + offset if 0 <= page < len(table) else 0 for page, offset in places]
+    first, units = start // page_size * page_size, table[start // page_size : -(-end // page_size)]
+    slots = [unit * unit_size + offset for unit in units for offset in range(page_size)] if unit_size > 1 else units
+    slots = slots[start - first : end - first]
+    return [*slots, *[0] * (end - start - len(slots))]
 
 
 class TagMemory:

@@ -33,7 +33,7 @@ class OwnRouter:
         self._found: tuple[CachedBlocks, ...] = ()
 
     def notice(self, event: object) -> None:
-        if isinstance(event, Rooted | Stored | Dropped | Split | Uprooted):
+        if isinstance(event, (Rooted, Stored, Dropped, Split, Uprooted)):
             self._events.notice(event)
 
     def cached_blocks(self, nodes: Sequence[NodeView]) -> tuple[CachedBlocks, ...]:

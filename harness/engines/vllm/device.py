@@ -121,7 +121,7 @@ class Device:
     def _drafts_after(self, request: int) -> Sequence[int]:
         """The drafts after the tokens of a request so far; none if drafts are disabled."""
         right = self.script.next()
-        if right is None:
+        if right is None or not self._num_drafts:
             return []
         tokens, namespace = self._tokens[request], self.namespaces[request]
         return drafts_after(tokens, namespace=namespace, count=self._num_drafts, right=right, windows=self.windows)

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
-from operator import attrgetter
+from itertools import chain, compress
+from operator import attrgetter, ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swarden.harness.engines.vllm.layers import POOL
@@ -35,7 +35,7 @@ PRESSURE = Owner(OUTSIDE_KIND)
 NOTHING = UnitFacts((), 0, False)
 Table = tuple[int, str, Owner]  # the group, the request and the owner of a table
 Block = tuple[Any, ...]  # of a table: its id, and what it says of itself
-NO_BLOCK: Block = (0,)
+NO_TABLE: Sequence[Block] = ()
 
 
 class HeldBlock(NamedTuple):
@@ -78,17 +78,17 @@ class BlockFacts:
         A block has a holder for each place in a table.  The readers that a connector counts are those of its copies,
         which are left out.
         """
-        before, marked, self.marked = self.tables, self.marked, set()
+        before, tables, marked, self.marked = self.tables, self._built.tables, self.marked, set()
         self.tables = {
             (group, rid, self._owner(self._built.number_of(rid))): [*map(self._read, blocks)]
-            for group, table in enumerate(self._built.tables)
+            for group, table in enumerate(tables)
             for rid, blocks in table.req_to_blocks.items()
             if blocks
         }
         for key in before.keys() | self.tables.keys():
-            for was, now in zip_longest(before.get(key, ()), self.tables.get(key, ()), fillvalue=NO_BLOCK):
-                if was != now:
-                    marked |= {was[0], now[0]}
+            was, now = before.get(key, NO_TABLE), self.tables.get(key, NO_TABLE)
+            moved = compress(zip(was, now, strict=False), map(ne, was, now))
+            marked.update([block[0] for block in chain(*moved, was[len(now) :], now[len(was) :])])
         copies, deferred = [*self.held(), *self._pinned()], [block for _, blocks in self.deferred for block in blocks]
         marked |= self._copied
         self._copied = {*[block for block, _ in copies], *[block.block_id for block in deferred]}
@@ -99,7 +99,7 @@ class BlockFacts:
         for (group, _, owner), blocks in self.tables.items():
             for unit, _, _, *tokens in [block for block in blocks if block[0] in marked]:
                 holders.setdefault(unit, []).append(owner)
-                if any((count or 0) % self._built.tables[group].block_size for count in tokens):
+                if tokens and tokens[0] and tokens[0] % tables[group].block_size:
                     begun.add(unit)
         held = Counter([unit for unit, _ in copies])
         for unit, owner in copies:
@@ -108,7 +108,7 @@ class BlockFacts:
         held.update([one.block_id for one in deferred if one.block_hash is None and one.block_id in holders])
         for unit in marked:
             block, of_block = self._built.pool.blocks[unit], holders.get(unit, ())
-            num_readers = len(of_block) if unit in begun else block.ref_cnt - held[unit]
+            num_readers = len(of_block) if unit in begun else block.ref_cnt - held.get(unit, 0)
             self.facts[unit] = UnitFacts(of_block, num_readers, block.block_hash is not None and unit not in begun)
             if self.facts[unit] == NOTHING:
                 del self.facts[unit]

@@ -6,6 +6,7 @@ never be evicted: memory is lost, until no request fits.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import chain
 
 from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND
 from swarden.invariants.invariant import invariant, state_invariant
@@ -66,17 +67,16 @@ def cached_units_count_their_readers(change: Transition) -> Evidence:
 
     This is for engines that count readers without receipts.
     """
-    after, named = change.after, defaultdict[str, Counter[int]](Counter)
+    after, tables = change.after, defaultdict[str, list[Sequence[int]]](list)
     for record in after.records or ():
-        for component, units in zip(after.components, record.units, strict=True):
-            named[component.pool].update(units)
+        for component, table in zip(after.components, record.units, strict=True):
+            tables[component.pool].append(table)
     for pool in after.pools:
-        for fence in pool.fenced:
-            named[pool.name].update(fence.read)
+        num_of = Counter(chain.from_iterable([*tables[pool.name], *[fence.read for fence in pool.fenced]]))
         for holding in pool.holdings:
-            num_of, units = named[pool.name].get, holding.units if holding.cached else ()
-            for unit in [unit for unit in units if num_of(unit, 0) != holding.locks]:
-                readers = num_of(unit, 0)
+            is_right = not holding.cached or (not holding.locks and num_of.keys().isdisjoint(holding.units))
+            for unit in [] if is_right else [unit for unit in holding.units if num_of.get(unit, 0) != holding.locks]:
+                readers = num_of[unit]
                 code = LockCode.TOO_MANY_READERS if holding.locks > readers else LockCode.TOO_FEW_READERS
                 yield found(unit_ref(pool, unit), code, counted=holding.locks, tables=readers)
 
