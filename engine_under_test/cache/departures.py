@@ -55,8 +55,8 @@ class Departures:
 
     def complete(self, launch: int) -> None:
         """Release the locks that waited for passes up to `launch`, which have completed."""
-        staying = [lock for lock in self._waiting if lock.launch > launch]
-        for lock in self._waiting:
-            if lock.launch <= launch:
-                self._cache.unlock(lock.receipt)
+        staying = [one for one in self._waiting if one.launch > launch]
+        for one in self._waiting:
+            if one.launch <= launch:
+                self._cache.unlock(one.receipt)
         self._waiting = staying

@@ -253,7 +253,7 @@ class HostCopier:
         self._stream: torch.cuda.Stream | None = None
 
     def begin(self, job: int, copies: Sequence[PageCopy]) -> None:
-        gpu = next((side.device for copy in copies for side in (copy.source, copy.target) if side.is_cuda), None)
+        gpu = next((side.device for one in copies for side in (one.source, one.target) if side.is_cuda), None)
         if gpu is None:
             for one in copies:
                 source, target = (

@@ -91,7 +91,7 @@ class Admission:
         """The running requests whose last token is known; without drafts, the token may be in flight still."""
         if not self._config.draft_tokens:
             return list(running)
-        return [request for request in running if request.record.launched_len == request.record.committed_len]
+        return [one for one in running if one.record.launched_len == one.record.committed_len]
 
     def match(self, request: Request) -> Match:
         """The cached prefix of a waiting request."""
@@ -125,12 +125,12 @@ class Admission:
         config = self._config
         count = sum(
             decode_pages(
-                request.record.launched_len,
-                request.record.allocated_len,
+                one.record.launched_len,
+                one.record.allocated_len,
                 page_size=config.page_size,
                 lookahead=config.lookahead_tokens,
             )
-            for request in running
+            for one in running
         )
         return {pool.name: count for pool in self._memory.pools}
 

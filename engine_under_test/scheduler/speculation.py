@@ -34,7 +34,7 @@ class Speculation:
         if not self.most or not entries:
             return list(entries)
         requests = [entry.request for entry in entries]
-        wanted = [Wanted(request.id, request.namespace, request.tokens, self.most) for request in requests]
+        wanted = [Wanted(one.id, one.namespace, one.tokens, self.most) for one in requests]
         proposed = self._proposer.propose(wanted)
         if len(proposed) != len(wanted):
             raise EngineError(f"the proposer returned {len(proposed)} drafts for {len(wanted)} requests")

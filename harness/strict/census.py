@@ -38,7 +38,7 @@ class Census:
         self.is_due = False  # a check at the next step, although there is no event
         self._live = live
         catalog = catalog_of(live.contracts)
-        not_audited = [invariant for invariant in catalog.invariants if invariant not in AUDITED]
+        not_audited = [one for one in catalog.invariants if one not in AUDITED]
         self._catalog = catalog if self.interval == 1 else Catalog(not_audited)
         self._events: list[NamedTuple] = []
         self._is_checked = self.interval == 1  # the step in progress

@@ -97,10 +97,10 @@ class MemoryWalk:
         known_records = self._visit_records(records, changed_handles)
         open_receipts: list[tuple[LockReceipt, Owner]] = [(record.receipt, record.owner) for record in records]
         open_receipts += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
-        open_receipts += [(job.receipt, job.owner) for job in copy_jobs]
+        open_receipts += [(one.receipt, one.owner) for one in copy_jobs]
         self._visit_receipts(open_receipts, is_same_tree=is_same_tree)
         if self._memory.host is not None:
-            self.copy_jobs = same_or_new(self.copy_jobs, tuple([_copy_job_view(job) for job in copy_jobs]))
+            self.copy_jobs = same_or_new(self.copy_jobs, tuple([_copy_job_view(one) for one in copy_jobs]))
         self._visit_pools(nodes, known_records, outside)
 
     def _visit_peers(self) -> set[int]:
@@ -192,7 +192,7 @@ class MemoryWalk:
             record.committed_len,
             record.launched_len,
             record.allocated_len,
-            tuple([_private_frontier(record, component.pool) for component in self.components]),
+            tuple([_private_frontier(record, one.pool) for one in self.components]),
             units,
             self._memory.table.read(record.row, 0, len(record.handles) if record.row else 0),
             record.receipt.id,
@@ -226,17 +226,17 @@ class MemoryWalk:
             holdings += [held for node in nodes if (held := node.holdings[index]) is not None]
             holdings += [private[index] for _, _, private in records]
             holdings += [
-                Holding(Owner(LOAD_KIND, job.id), job.here[index], cached=False)
-                for job in self.copy_jobs or ()
-                if not job.to_host
+                Holding(Owner(LOAD_KIND, one.id), one.here[index], cached=False)
+                for one in self.copy_jobs or ()
+                if not one.to_host
             ]
             pools.append((ledger, "page", holdings))
         for index, ledger in enumerate(self._memory.host.ledgers if self._memory.host else ()):
             holdings = [held for node in nodes if (held := node.copies[index]) is not None]
             holdings += [
-                Holding(Owner(BACKUP_KIND, job.id), job.there[index], cached=False)
-                for job in self.copy_jobs or ()
-                if job.to_host
+                Holding(Owner(BACKUP_KIND, one.id), one.there[index], cached=False)
+                for one in self.copy_jobs or ()
+                if one.to_host
             ]
             pools.append((ledger, "page", holdings))
         pools.append((self._memory.table.rows, "row", [row for _, row, _ in records]))

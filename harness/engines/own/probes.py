@@ -90,7 +90,7 @@ class ProbeWatch:
         if node is not None and any(node.locks):
             self.seen.add("node_split_under_lock")
         copied = {view.receipt for view in change.before.copy_jobs or ()}
-        if any(event.node in receipt.covers[0] for receipt in change.before.receipts or () if receipt.id in copied):
+        if any(event.node in one.covers[0] for one in change.before.receipts or () if one.id in copied):
             self.seen.add("node_split_while_it_is_copied")
 
     def _on_slid(self, change: Transition, event: seen.Slid) -> None:

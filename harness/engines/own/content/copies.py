@@ -63,7 +63,7 @@ class CopiedContent:
     def filled(self, event: events.Filled) -> None:
         table = self._tables.by_pool[event.pool]
         [request] = [one for one in self._custody.other_side.requests if one.id == event.request_id]
-        [component] = [pool for pool in self._memory.pools if pool.name == event.pool]
+        [component] = [one for one in self._memory.pools if one.name == event.pool]
         tags = self._prefixes.filled(request, event.places, component)
         slots = table.slots_of(event.pages)
         table.record(slots, tags)

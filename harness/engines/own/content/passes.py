@@ -159,7 +159,7 @@ class StatePlaces:
 
     def read(self, starts: Ints, ends: Ints, _turns: Ints, _period: int) -> tuple[Positions, Ints]:
         index = ((starts > 0) & (ends == starts)).nonzero()[0]
-        return Positions(index, starts[index] - 1), np.array([state.read for state in self._states], np.int64)[index]
+        return Positions(index, starts[index] - 1), np.array([one.read for one in self._states], np.int64)[index]
 
     def written(self, computed: Positions) -> StoredSlots:
         among: list[int] = []
