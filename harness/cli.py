@@ -155,9 +155,7 @@ def run(command: Callable[[], int | None]) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
         code = _misuse(f"{place}{error.strerror or error}")
-    except (
-        AccountingError
-    ) as error:  # of the strict check, with its story as the text, or of the engine's own accounting
+    except AccountingError as error:  # of the strict check, whose text is its story, or of the engine's accounting
         ERR.print(str(error), markup=False)
         code = ExitCode.VIOLATED
     except (typer.Abort, KeyboardInterrupt):
@@ -181,7 +179,7 @@ def _end_of(end: SystemExit) -> ExitCode:
 def _misuse(what: str) -> ExitCode:
     """Print a mistake of the user; `what` is empty if the help was printed instead."""
     if what:
-        text = cut(" ".join(what.splitlines()))
+        text = cut(" ".join(line.strip() for line in what.splitlines()))
         ERR.print(f"swarden: {text}", markup=False, soft_wrap=True)  # it can have a command to copy
     return ExitCode.MISUSE
 

@@ -232,16 +232,16 @@ def _losses(change: Transition) -> list[Loss] | None:
 def _computed_lengths(change: Transition, landing: Landing, expected: Expectation) -> list[int]:
     """The lengths of the prefixes of a prompt in whole pages that a pass has completed.
 
-    Only the longest, if each pass keeps the state or the window of its last page boundary alone; not if the request has
-    kept the KV before it for a later insertion (sglang 0.5.23, swa_branching_seqlen).
+    If each pass keeps the state or the window of its last page boundary alone, only that one; none if it lies in the
+    outputs of a retracted request, or if the KV before it is kept for later (sglang 0.5.23, swa_branching_seqlen).
     """
     page_size, replays = change.after.limits.page_size, change.after.limits.replays
-    ends = range(landing.start // page_size + 1, min(landing.end, expected.prompt_len) // page_size + 1)
+    ends = range(landing.start // page_size + 1, landing.end // page_size + 1)
     lengths = [end * page_size for end in ends]
-    if replays is None or replays.ends == Ends.PAGES:
-        return lengths
-    record = change.after.record_by_request.get(landing.request_id)
-    return [length for length in lengths[-1:] if record is None or length <= record.protected_len]
+    if replays is not None and replays.ends != Ends.PAGES:
+        record = change.after.record_by_request.get(landing.request_id)
+        lengths = [length for length in lengths[-1:] if record is None or length <= record.protected_len]
+    return [length for length in lengths if length <= expected.prompt_len]
 
 
 def _is_cached(change: Transition, request_id: int, expected: Expectation) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_890, 55_040  # lines
+PRODUCT, TESTS = 80_880, 55_050  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -24,7 +24,7 @@ LINES: Mapping[str, int] = {
     "harness": 280,
     "harness/bench": 310,
     "harness/commands": 3_840,
-    "harness/core": 5_520,
+    "harness/core": 5_530,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
     "harness/engines/own": 2_420,
@@ -39,7 +39,7 @@ LINES: Mapping[str, int] = {
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,
-    "harness/search": 7_570,
+    "harness/search": 7_560,
     "harness/strict": 1_660,
     "harness/traces": 410,
     "invariants": 3_480,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 4_880,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_710,
+    "tests/harness": 21_720,
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,

@@ -54,7 +54,7 @@ class Explored:
         codes = [code_of_failure(finding.fingerprint) for finding in self.findings if not finding.cause.bugs]
         codes += [ExitCode.INTERRUPTED] * self.is_interrupted
         is_done = self.reached == self.depth or (bool(self.levels) and self.levels[-1].is_last)
-        return judged(codes, has_known=any(one.cause.bugs for one in self.findings), is_judged=is_done)
+        return judged(codes, has_known=any(finding.cause.bugs for finding in self.findings), is_judged=is_done)
 
     def summary(self) -> dict[str, Any]:
         """The figures for scripts; shares are from 0 to 1."""

@@ -229,7 +229,7 @@ def _opening(shared: Plan, plans: Sequence[Plan]) -> str:
 def _corpora(plans: Sequence[Plan]) -> list[str]:
     """A line for each corpus, with its hash: a campaign is run again only with the same corpus."""
     folders = [plan.corpus for plan in plans if plan.corpus is not None]
-    return [f"corpus {one}: {counted(len(files_of(one)), 'log')}, {digest_of(one)}" for one in folders]
+    return [f"corpus {folder}: {counted(len(files_of(folder)), 'log')}, {digest_of(folder)}" for folder in folders]
 
 
 def _subject(plan: Plan) -> str:
@@ -327,8 +327,7 @@ def ended_campaigns(
 ) -> Iterator[None]:
     """Run all campaigns at the same time, to their outcomes; a worker without an engine step for so long is killed.
 
-    The first SIGINT or SIGTERM interrupts the campaigns that have not ended, but not the body, which prints the
-    verdict.
+    The first SIGINT or SIGTERM interrupts the campaigns that have not ended, not the body that prints the verdict.
     """
 
     def on_finding(finding: Finding) -> None:
@@ -359,4 +358,4 @@ def _take_turns(iterators: Iterable[Iterator[None]]) -> None:
     """Exhaust all iterators, one element of each in turn."""
     waiting = list(iterators)
     while waiting:
-        waiting = [one for one in waiting if next(one, END) is not END]
+        waiting = [iterator for iterator in waiting if next(iterator, END) is not END]

@@ -24,7 +24,7 @@ def patch_of(target: Target, bug: KnownBug) -> Patch | None:
     patches = [own] if own is not None else []
     if bug.has(version) or not sources.is_release:
         patches += bug.patches
-    return next((one for one in patches if fitting([one], root)), None)
+    return next((patch for patch in patches if fitting([patch], root)), None)
 
 
 def fitting_fixes(target: Target) -> list[Patch]:
@@ -42,7 +42,7 @@ def fix_of(target: Target, name: str) -> Patch:
         raise UsageError(f"fix {name}: {target.name} has no known bug of this name; it has {', '.join(bugs) or 'none'}")
     patch = patch_of(target, bugs[name]) or bugs[name].patch_for(version)
     if patch is None:
-        are_for = " and ".join(" to ".join(dict.fromkeys(one.releases)) for one in bugs[name].fixes) or "no release"
+        are_for = " and ".join(" to ".join(dict.fromkeys(fix.releases)) for fix in bugs[name].fixes) or "no release"
         raise UsageError(f"fix {name}: fits {are_for} of {target.name}, not {version}; leave it out")
     return patch
 

@@ -50,7 +50,7 @@ def one_line(error: BaseException) -> str:
 def place_of(error: BaseException) -> str:
     """The last line that ran outside of Python's own code and harness/core; "" if there is none."""
     frames = extract_tb(error.__traceback__)
-    places = [one for one in frames if not one.filename.startswith(NO_PLACES) and BACKPORT not in one.filename]
+    places = [frame for frame in frames if not frame.filename.startswith(NO_PLACES) and BACKPORT not in frame.filename]
     return f" ({places[-1].filename}:{places[-1].lineno})" if places else ""
 
 

@@ -108,8 +108,7 @@ class Ended(NamedTuple):
 class Process:
     """A new process, as its parent sees it.  It ends with its parent, which alone handles SIGINT and SIGTERM.
 
-    What the process prints goes to standard error.  A task sends any messages, then Ended; Death is the last message of
-    the process.
+    What the process prints goes to standard error.  A task sends any messages, then Ended; Death is the very last one.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ def target_of(engine: str) -> Target:
     name, _, version = engine.partition("==")
     known = installed()
     if name not in known:
-        names = ", ".join(known) or "none"
-        raise UnknownEngine(f"engine {name!r} is not installed", f"install its package; installed are {names}")
+        here = f"installed are {', '.join(known) or 'none'}; a release is NAME==VERSION"
+        raise UnknownEngine(f"engine {name!r} is not installed", f"install its package; {here}")
     with code_of(known[name]):
         loaded = known[name].load()
         target: Target = loaded() if isinstance(loaded, type) else loaded

@@ -38,6 +38,7 @@ WHEELS = ("--quiet", "--no-deps", "--only-binary", ":all:")
 INSTALL = ("install", *WHEELS, "--no-compile", "--target")
 DOWNLOAD = ("download", *WHEELS, "--dest")
 METADATA = ".dist-info/"
+NO_INDEX = ("(from versions: none)", "connection broken")  # in pip's errors
 ON_INDEX = "Available versions: "  # in the output of "pip index versions"
 
 
@@ -91,7 +92,7 @@ class Releases:
     the index, if that differs.  `repository` is the repository on GitHub, whose folder `sources` has the package.
     `stand_ins` are packages that a release imports; each is replaced by a stand-in if it is not installed.
     `report` is the command whose output an issue for the engine shall have.
-    `num_embargoed` is the number of known bugs that are under embargo.
+    `num_embargoed` is the number of known bugs that are under embargo.  `oldest` is the first release that is driven.
     """
 
     package: str
@@ -107,6 +108,7 @@ class Releases:
     stand_ins: tuple[str, ...] = ()
     report: str = ""
     num_embargoed: int = 0
+    oldest: str = ""
 
     @property
     def pins(self) -> dict[str, str]:
@@ -261,6 +263,13 @@ class Releases:
         if not self.has_name(version):
             name = self.on_index_as
             raise UsageError(f"{name}=={version}: not a version; want one such as {name}==0.5.12.post1")
+        self.check_age(version)
+
+    def check_age(self, version: str) -> None:
+        """Raises UsageError if the release is older than the first that is driven."""
+        if self.oldest and parsed(version) < parsed(self.oldest):
+            name = self.on_index_as
+            raise UsageError(f"{name}=={version}: {name} is driven from {self.oldest} on; name a newer release")
 
     @contextmanager
     def _alone(self) -> Iterator[Path]:
@@ -313,8 +322,10 @@ def _output_of_pip(deed: str, arguments: Sequence[str]) -> str:
             run_module("pip", run_name="__main__", alter_sys=True)
         except SystemExit as end:
             if end.code:
-                told = [line for line in errors.getvalue().splitlines() if line.startswith("ERROR: ")]
-                why = told[-1].removeprefix("ERROR: ") if told else f"exit code {end.code}"
+                lines = [line for line in errors.getvalue().splitlines() if line.startswith("ERROR: ")]
+                why = lines[-1].removeprefix("ERROR: ") if lines else f"exit code {end.code}"
+                if any(sign in errors.getvalue() for sign in NO_INDEX):
+                    why += "; pip sees no version at all: is the package index reachable?"
                 raise UsageError(f"pip cannot {deed}: {why}") from end
     return output.getvalue()
 

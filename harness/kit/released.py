@@ -7,7 +7,7 @@ from typing import Generic, Self
 
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.imports import importing
-from swarden.harness.core.releases import InEnvironment, Releases, in_environment, parsed
+from swarden.harness.core.releases import InEnvironment, Releases, in_environment
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.validation import shortened
 from swarden.harness.kit.released_code import BootedRelease, CodeT
@@ -21,7 +21,6 @@ class ReleasedTarget(ConfiguredTarget, Generic[CodeT]):
     """
 
     releases: Releases
-    oldest = ""  # the first release that is driven; "": any
     load: BootedRelease[CodeT]
 
     def __init__(self, release: str = "") -> None:
@@ -62,8 +61,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[CodeT]):
         if not self._release:
             install = f"swarden engines install {self.name}==VERSION"
             raise UsageError(f"no release of {self.name} is installed; run: {install}")
-        if self.oldest and parsed(self._release) < parsed(self.oldest):
-            raise UsageError(f"{self.name} {self._release}: it is driven from {self.oldest} on; name a newer one")
+        self.releases.check_age(self._release)
 
     def prepare_process(self) -> None:
         self.booted()

@@ -372,11 +372,10 @@ def date_of(night: str) -> str:
 def positions(known: Known) -> dict[str, int]:
     """The position of each night, the earliest first: a night is earlier than each night that knows of it.
 
-    The clocks of machines differ, and one can be wrong.  So a night names the nights that it knows of.  The clock, with
-    which the name of a night begins, decides only between nights that do not know of each other.
-
-    The order is made from its end, so that a night with a clock in the future comes right before the first night that
-    knows of it.  If nights of damaged files know of each other, their clocks decide.
+    The clocks of machines differ, and one can be wrong, so a night names the nights that it knows of. The clock, with
+    which the name of a night begins, decides only between nights that do not know of each other, or that all do, as in
+    damaged files. The order is made from its end, so a night with a clock in the future comes right before the first
+    night that knows of it.
     """
     waiting = _times_known(known)
     left = sorted(known)

@@ -84,7 +84,7 @@ class Coordinator:
         save(self.folder / NIGHT_FILE, self.night, self.archive.root)
 
     def engine(self, name: str) -> EngineOfNight:
-        return next(one for one in self.night.engines if one.engine == name)
+        return next(engine for engine in self.night.engines if engine.engine == name)
 
     def seed_of(self, purpose: str) -> int:
         """A seed for a choice of this night other than its campaigns; `purpose` names the choice."""

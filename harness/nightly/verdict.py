@@ -24,8 +24,8 @@ def judgement_of(night: Night) -> Judgement:
     codes += [ExitCode.NONDETERMINISTIC for engine in night.engines if engine.diverged]
     codes += [ExitCode.RED] * bool(red_reasons(night))
     codes += [code_of(finding) for finding in night.findings if not excuse_of(night, finding)]
-    has_known = any(one.tallies.known for one in night.engines)
-    found = judged(codes, has_known=has_known, is_judged=not any(one.why_not_judged for one in night.engines))
+    has_known = any(engine.tallies.known for engine in night.engines)
+    found = judged(codes, has_known=has_known, is_judged=not any(engine.why_not_judged for engine in night.engines))
     return found._replace(verdict=NOT_READABLE) if found.exit_code is ExitCode.MISUSE else found
 
 

@@ -74,8 +74,8 @@ def _measured(found: Found) -> tuple[dict[str, Any], dict[str, Any]]:
         "sizes": f"{TODO}: fails with {', '.join(_lines(pools))}, too" if pools else TODO,
         "recovery": f"{TODO}: {_recovery(log, failure)}".removesuffix(": "),
         "code": [
-            {"file": f"{target.code.package}/{one.path}", "line": one.line, "name": one.function, "says": TODO}
-            for one in places
+            {"file": f"{target.code.package}/{place.path}", "line": place.line, "name": place.function, "says": TODO}
+            for place in places
         ],
     }
 
@@ -97,7 +97,7 @@ def _recovery(log: OpLog, failure: Failure) -> str:
     engines = range(len(log.header.configs))
     ends = [
         *(Abort(engine=engine) for engine in engines for _ in range(MOST_ABORTS)),
-        *(Drain(engine=one) for one in engines),
+        *(Drain(engine=engine) for engine in engines),
     ]
     end = run_log(OpLog(log.header, [*log.ops[: failure.op_index], *ends])).failure
     return "an abort ends it" if end is None else f"after an abort of all requests: {end.fingerprint}"

@@ -24,8 +24,7 @@ class OlderDefaults:
     """The defaults that a release has changed, with their values in an older release.
 
     `by_part` has the fields of the parts, `variables` the environment variables.  A call gives a context with the older
-    defaults: objects of the parts get them for fields that their maker leaves out, and so do variables that are not
-    set.
+    defaults, for variables that are not set and for fields that the maker of an object leaves out.
     """
 
     by_part: Mapping[str, Mapping[str, object]]

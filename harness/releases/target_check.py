@@ -233,7 +233,7 @@ class TargetCheck(RunListener):
         modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
         if (
             torch is not None
-            and any(vars(one).get("torch") is torch for one in modules)
+            and any(vars(module).get("torch") is torch for module in modules)
             and torch.get_num_threads() > 1
         ):
             remedy = "call torch.set_num_threads(1) in prepare_process; on busy cores a step takes 70 times as long"

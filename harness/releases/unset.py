@@ -1,8 +1,7 @@
 """Attributes that methods of a release read of an object that an adapter makes without the release's `__init__`.
 
 An adapter does so with a subclass of a part that has an `__init__` of its own.  The methods are those that the adapter
-reads of the part, and those that these call on the same object, but for the ones that the adapter only names or
-replaces.
+reads of the part and does not replace, and those that these call on the same object.
 """
 
 import ast

@@ -50,7 +50,7 @@ def change_lines(header: Header) -> list[str]:
     needless = Changes(header.mutant, header.fixes).needless(target)
     fixes = [fix_of(target, name) for name in header.fixes if name not in needless]
     lines = [
-        *(f"fix of a known bug: {one.name} in {', '.join(one.places)}" for one in fixes),
+        *(f"fix of a known bug: {fix.name} in {', '.join(fix.places)}" for fix in fixes),
         *(f"without the fix of {name}: {target.name} {target.version()} does not have this bug" for name in needless),
     ]
     if header.mutant is None:

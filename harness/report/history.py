@@ -91,8 +91,7 @@ def entries_of(
 def passed_over(requests: Collection[int], moments: Sequence[Moment]) -> tuple[int, list[PassedOver]]:
     """The branches by which the last step passed over these requests, and for how many steps they were the same.
 
-    If no branch names one of these requests, all branches are returned.  A last moment without branches, as of a stuck
-    drain, is left out.
+    If no branch names one of these requests, all are returned.  A last moment without branches is left out.
     """
     steps = [_branches(moment, requests) for moment in (moments if moments[-1].passed_over else moments[:-1])]
     last = steps[-1] if steps else []

@@ -94,7 +94,7 @@ class Scene(NamedTuple):
         Holders are owners outside of the tree, then nodes that are locked.
         """
         yield from self.passed_over(requests)
-        waiting = [request_ref(one) for one in requests]
+        waiting = [request_ref(request) for request in requests]
         holdings = [holding for pool in self.pools for holding in pool.holdings if holding.units]
         owners = [owner_ref(one.owner) for one in holdings if one.owner.kind != TREE_KIND or one.locks]
         holders = sorted([ref for ref in owners if ref.id and ref not in waiting], key=lambda ref: ref.kind == NODE)
@@ -117,8 +117,7 @@ def story_lines(
 ) -> list[StoryLine]:
     """The whole story of a failure of a log: its engine and configuration, then the failure.
 
-    A violation with the fingerprint that the log expects comes first.  If the log `is_minimal`, the settings that it
-    needs are named.
+    A violation with the expected fingerprint comes first.  The settings that an `is_minimal` log needs are named.
     """
     lines = failure_lines(failure, path, expected=header.expected)
     refs = [ref for violation in failure.violations for ref in refs_of(violation)]
@@ -247,7 +246,7 @@ def _error_lines(failure: Failure, error: Exception, scene: Scene) -> Iterator[S
 
 
 def _named(requests: Sequence[int]) -> str:
-    return " and ".join(subject_text(request_ref(one)) for one in requests[:MAX_SUBJECTS]) or "all requests"
+    return " and ".join(subject_text(request_ref(request)) for request in requests[:MAX_SUBJECTS]) or "all requests"
 
 
 def _line_of(text: str) -> StoryLine:

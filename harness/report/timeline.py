@@ -37,8 +37,7 @@ class Broken(StrEnum):
 class SubjectState(NamedTuple):
     """The state of a subject after a transition, and the passes that read it in that transition.
 
-    `kind` is the kind of a unit's owner, the place of a request, or live or tombstone for a node; "" if the subject is
-    absent.
+    `kind` is the kind of a unit's owner, the place of a request, live or tombstone for a node; "" for no subject.
     """
 
     kind: str

@@ -71,7 +71,7 @@ class Share:
     def begin_batch(self, ordinal: int, seed: int) -> None:
         """Begin the batch with this ordinal and seed, with the next logs and some changed ones."""
         first = (ordinal - self._part.first_batch) * PER_BATCH
-        logs = [*(one.log for one in self._part.logs), *self.reach.near]
+        logs = [*(log.log for log in self._part.logs), *self.reach.near]
         new = [CorpusLog(CHANGED, log) for log in changed(logs, seed=seed, count=CHANGED_PER_BATCH)]
         self.logs = [*self._part.logs[first : first + PER_BATCH], *new]
 
@@ -113,7 +113,7 @@ def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[Corpu
 def rarest_first(found: Iterable[RareRun]) -> list[OpLog]:
     """As few logs as together have all features of these runs; many rare features in few steps come first."""
     runs = sorted(found, key=lambda one: (one.steps, len(one.log.ops)))
-    counts = Counter(feature for one in runs for feature in one.features)
+    counts = Counter(feature for run in runs for feature in run.features)
     chosen: dict[int, RareRun] = {}
     covered: set[int] = set()
     shortest: dict[int, int] = {}

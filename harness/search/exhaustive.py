@@ -2,8 +2,7 @@
 
 A level has all sequences of one length: each sequence of the level before is extended by each op of the alphabet.  The
 prefix is applied again to fresh engines, unchecked, because the level before has checked it.  A state that was seen
-before is not extended.  In each new state a drain is tried as well, so a leak shows, but its state is not extended
-either.
+before is not extended.  In each new state a drain is tried, too, which shows a leak; its state is not extended.
 """
 
 import hashlib

@@ -26,18 +26,17 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # of a file, too: so that 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """The failures of an engine with a fingerprint, and the smallest of their logs.  Encoded, it is its own file.
 
-    `found_cpu_seconds` is the CPU time of the worker until the first of them; for a death, the wall-clock time since
-    the campaign began.  `died` describes the death of the process in the run.  `story` is that of the failure in the
-    log, and is made when the log is shrunk; that of a target which is not repeatable is made when it fails.  `passed`
-    are the candidates that the shrink of the log has run and that did not fail; see shrink.py. `path` is the file of
-    the log, None if it could not be written.  `engine_steps` and `shrink_cpu_seconds` are those of the shrunk log; None
-    if it could not be shrunk.  `verdict` is that of running the log again, None if it was not: `failures` of `runs`
-    failed, and `why` says why it is FLAKY.  `recorded` is the op-log that the strict check inside of a server has
-    written, and `inner` the finding made from it.  `cause` says which known bugs have its fingerprint; the finding is
-    of known bugs if its shrunk log has turned out to pass with their fixes.  `on_base` says how the log of a finding in
-    a checkout ends on the nearest release.  `key` is the second key of the unshrunk failure and `statements`
-    that of the shrunk one; `suffix` makes the name of each further finding with one fingerprint and another key.
-    `together` are the fingerprints of the failure in the log.
+    `found_cpu_seconds` is the CPU time of the worker until the first failure; for a death, the wall-clock time since
+    the campaign began. `died` describes the death of the process. `story` is that of the failure in the log, made when
+    the log is shrunk, or when it fails if its target is not repeatable. `passed` are the candidates of the shrink that
+    did not fail (shrink.py). `path` is the file of the log, None if it could not be written. `engine_steps` and
+    `shrink_cpu_seconds` are those of the shrunk log; None if it could not be shrunk. `verdict` is that of another run
+    of the log, None if there was none: `failures` of `runs` failed, and `why` is the reason for FLAKY. `recorded` is
+    the op-log that the strict check of a server has written, `inner` the finding made from it. `cause` has the known
+    bugs with this fingerprint, which explain the finding if the shrunk log passes with their fixes. `on_base` is how
+    the log of a finding in a checkout ends on the nearest release. `key` is the second key of the unshrunk failure,
+    `statements` that of the shrunk one; `suffix` makes the name of a further finding with the same fingerprint and
+    another key. `together` are the fingerprints of the failure in the log.
     """
 
     fingerprint: str
@@ -143,11 +142,11 @@ class Tallies:
     """The counts over all runs of a campaign.
 
     Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic;
-    runs of a short list of ops add to `runs` alone of these. `rechecked` counts the runs that were made a second time,
-    to detect nondeterminism, `limited_runs` those that reached the limit of their work.  `failures` counts the failed
-    runs by fingerprint, without the failures of known bugs, which `known` counts by the names of the bugs; `kinds`
-    counts those that have a second key by both; `probes` by probe the runs that reached it, `evaluated` and
-    `not_applicable` by invariant the transitions, `fired` by fault how often it fired.
+    runs of a short list of ops add to `runs` alone of these. `rechecked` counts the runs that were repeated to detect
+    nondeterminism, `limited_runs` those that reached the limit of their work. `failures` counts the failed runs by
+    fingerprint, but those of known bugs, which `known` counts by bug; `kinds` those that have a second key, by both.
+    `probes` counts by probe the runs that reached it, `evaluated` and `not_applicable` by invariant the transitions,
+    `fired` by fault how often it fired.
     """
 
     runs: Count = 0

@@ -162,8 +162,7 @@ class WorkerGroup:
         """Run a log `runs` times in the first worker; if that dies, the log has failed with the kind of death.
 
         With `with_story` a failure that does not kill the worker has its story.  The runs are within `block`.  The
-        result of the iterator are the replays.  Raises UsageError if the log cannot be run, or is truncated and does
-        not fail.
+        iterator returns the replays.  Raises UsageError if the log cannot be run, or is truncated and does not fail.
         """
         result = yield from self.calling(replay_log, log, runs, with_story, block)
         return replays_of(result, log) if isinstance(result, Death) else result
@@ -190,16 +189,16 @@ class WorkerGroup:
         self, findings: Iterable[Finding], out: Path, budget: ShrinkBudget, *, seconds: float = inf
     ) -> list[Finding]:
         """Report these findings, as `report_findings` does, in place of an earlier result."""
-        self.result = Result(findings={one.name: one for one in findings})
+        self.result = Result(findings={finding.name: finding for finding in findings})
         return [finding for finding in self.report_findings(out, budget, seconds=seconds) if finding is not None]
 
     def report_findings(self, out: Path, budget: ShrinkBudget, *, seconds: float = inf) -> Iterator[Finding | None]:
         """Report each finding of the result, shrunk within its budget, and all of them within these seconds.
 
-        A worker shrinks its finding in its share of the time that is left.  When the time is over, each further finding
-        is repeated once, and not shrunk.  A finding that kills its worker is written with its smallest log so far, and
-        so is one that still waits GRACE_S after an interrupt.  If the worker died with a fix that was tried, the
-        finding is reported again without that trial, and the crash with the fix is a finding of its own.
+        A worker shrinks its finding in its share of the time that is left; when the time is over, each further finding
+        is only repeated once. A finding that kills its worker is written with its smallest log so far, and so is one
+        that still waits GRACE_S after an interrupt. If the worker died with a fix on trial, the finding is reported
+        without that trial, and the crash with the fix is a finding of its own.
         """
         until = time.monotonic() + seconds
         waiting = deque(self.result.findings.values())
@@ -237,7 +236,7 @@ class WorkerGroup:
                 yield self._report_of(finding, ended, out)
             if self._is_overdue:
                 note = "interrupted before it was repeated"
-                yield from (write_unshrunk(one, out, note) for one in waiting)
+                yield from (write_unshrunk(each, out, note) for each in waiting)
                 waiting.clear()
             elif waiting:
                 give(index)

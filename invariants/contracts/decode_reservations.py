@@ -47,7 +47,7 @@ def empty_decode_engine_reserves_at_once(change: Transition) -> Evidence:
     waiting = [request for request in change.before.requests or () if request.place == Place.LINKED]
     is_short = any(event.want <= event.free for event in change.events_of(Refused))  # no memory for the free pages
     if waiting and not is_short and not change.events_of(Reserved):
-        still = [one for one in waiting if one.id in change.after.request_by_id]
+        still = [request for request in waiting if request.id in change.after.request_by_id]
         if len(still) == len(waiting):
             yield found(request_ref(still[0].id), DecodeReservationsCode.EMPTY_ENGINE_WAITS)
 

@@ -16,6 +16,6 @@ class SingleChunkCode(Code):
 @state_invariant(needs=("requests",), reads=("requests",))
 def one_request_is_between_chunks(change: Transition) -> Evidence:
     """At most one request is between two chunks of its prompt."""
-    first, *others = [one.id for one in change.after.requests or () if one.place == Place.CHUNKED] or [0]
+    first, *others = [request.id for request in change.after.requests or () if request.place == Place.CHUNKED] or [0]
     for request_id in others:
         yield found(request_ref(request_id), SingleChunkCode.SECOND_CHUNK, first=request_ref(first))

@@ -108,9 +108,9 @@ def prefetches_get_idle_host_memory(change: Transition) -> Evidence:
 
 def _copies_at_rest(state: Snapshot) -> list[NodeView]:
     """The nodes with a copy that no copy job or lock needs."""
-    copied = {one.node for one in state.receipts or () if one.holder.kind in (BACKUP_KIND, LOAD_KIND)}
+    copied = {receipt.node for receipt in state.receipts or () if receipt.holder.kind in (BACKUP_KIND, LOAD_KIND)}
     keeps = state.limits.keeps_live_copies
-    held = [one for one in state.nodes or () if any(one.pins) or one.id in copied or (keeps and any(one.live))]
+    held = [node for node in state.nodes or () if any(node.pins) or node.id in copied or (keeps and any(node.live))]
     needed = {one.id for node in held for one in state.path(node.id)}
     return [node for node in state.nodes or () if any(node.copies) and node.id not in needed]
 

@@ -21,6 +21,7 @@ LMDEPLOY = Releases(
     package="lmdeploy",
     root=Path(".swarden/engines/lmdeploy"),
     requirements=Path(__file__).with_name("packages.txt"),
+    oldest="0.16.0",
     num_embargoed=4,
     release_size="107 MB",
     shared_size="about 30 MB",
@@ -37,7 +38,6 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
 
     name = "lmdeploy"
     code = CODE
-    oldest = "0.16.0"
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, batches=3)}
     faults = CLIENT_FAULTS
     releases = LMDEPLOY

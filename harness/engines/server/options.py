@@ -122,7 +122,7 @@ class ServerOptions:
         }
         words = [word for name, value in options.items() if value for word in (name, value)]
         words += [word for one in self.header or () for word in ("--header", one)]
-        words += [word for one in self.settings or () for word in ("--set", one)]
+        words += [word for setting in self.settings or () for word in ("--set", setting)]
         return words + ["--allow-remote-host"] * self.allow_remote_host
 
 

@@ -44,6 +44,7 @@ SGLANG = Releases(
     package="sglang",
     root=Path(".swarden/engines/sglang"),
     requirements=Path(__file__).with_name("packages.txt"),
+    oldest="0.5.10",
     num_embargoed=6,
     release_size="6 to 40 MB",
     shared_size="about 60 MB",

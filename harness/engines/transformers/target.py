@@ -25,6 +25,7 @@ TRANSFORMERS = Releases(
     package="transformers",
     root=Path(".swarden/engines/transformers"),
     requirements=Path(__file__).with_name("packages.txt"),
+    oldest="5.19.0",
     num_embargoed=3,
     release_size="13 MB",
     shared_size="about 30 MB",
@@ -40,7 +41,6 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
 
     name = "transformers"
     code = CODE
-    oldest = "5.19.0"
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, models=(GEMMA,), batches=3)}
     faults = CLIENT_FAULTS
     releases = TRANSFORMERS

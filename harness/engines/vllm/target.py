@@ -31,6 +31,7 @@ VLLM = Releases(
     package="vllm",
     root=Path(".swarden/engines/vllm"),
     requirements=Path(__file__).with_name("packages.txt"),
+    oldest="0.20.2",
     num_embargoed=2,
     release_size="240 to 340 MB",
     shared_size="about 40 MB",

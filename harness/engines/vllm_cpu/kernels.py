@@ -49,7 +49,7 @@ def _copy(layout: Sequence[Any], row: int, source: int, target: int, shift: int)
     convolution keeps or 0, and the index of its table.
     """
     tables, row_len, *states = layout[:8]
-    for base, stride, element_size, count, width, group in zip(*[one.tolist() for one in states], strict=True):
+    for base, stride, element_size, count, width, group in zip(*[state.tolist() for state in states], strict=True):
         table = int(tables[group]) + row * row_len * INT32
         columns = (source if width else source + shift, target)
         at, to = (base + stride * c_int32.from_address(table + INT32 * column).value for column in columns)

@@ -200,8 +200,7 @@ class _Found:
 def _in_other_order(ops: Sequence[Op], first: int, second: int) -> Iterator[list[Op]]:
     """The ops with the second just before the first, and with the first just after the second.
 
-    If both ops create a handle, such as a request, there are also variants with the two ordinals exchanged in later
-    ops.
+    If both ops create a handle, such as a request, there are also variants that exchange the ordinals in later ops.
     """
     early, late = ops[first - 1], ops[second - 1]
     before, between, after = list(ops[: first - 1]), list(ops[first : second - 1]), list(ops[second:])

@@ -4,8 +4,7 @@ It does not depend on an engine: a predicate runs each candidate, and a candidat
 smaller if it has fewer ops, then fewer engine steps, then arguments closer to their defaults, then fewer settings that
 differ from the default, then lower numbers in these settings.
 
-A shrink that its budget has ended can be continued from its smallest log, without running candidates again that have
-passed.
+A shrink that its budget has ended can go on from its smallest log, and does not repeat candidates that have passed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -98,7 +98,7 @@ def _gained_by_tombstones(change: Transition) -> Iterator[tuple[int, str]]:
 def _reported(change: Transition) -> Counter[str]:
     """By pool, the units that its KV events report as gained; negative for lost ones."""
     reported, hosts = Counter[str](), change.after.host_pool_of
-    sizes = dict(zip([one.pool for one in change.after.components], change.after.page_sizes, strict=True))
+    sizes = dict(zip([component.pool for component in change.after.components], change.after.page_sizes, strict=True))
     for stored in change.events_of(Stored):
         pool = hosts[stored.component] if stored.on_host else stored.component
         reported[pool] += len(stored.key) // sizes[stored.component]

@@ -55,7 +55,7 @@ def stored_blocks_have_known_parents(change: Transition) -> Evidence:
 
 def _stored(change: Transition) -> Iterator[tuple[BlocksStored, set[int]]]:
     """Each report of stored blocks, with the blocks of its group that a router knows at that time, in any tier."""
-    views = {(one.group, one.on_host): set(one.reported) for one in change.before.cached_blocks or ()}
+    views = {(block.group, block.on_host): set(block.reported) for block in change.before.cached_blocks or ()}
     for event in change.in_order(BlocksStored, BlocksRemoved, BlocksCleared):
         if isinstance(event, BlocksStored):
             yield event, set().union(*(view for (group, _), view in views.items() if group == event.group))

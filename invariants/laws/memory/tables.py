@@ -176,12 +176,12 @@ def _are_apart(columns: Sequence[Column], of_tree: frozenset[int]) -> bool:
 
     No unit in `of_tree` is private.
     """
-    borders = [max(0, one.num_shared - one.first) for one in columns]
+    borders = [max(0, column.num_shared - column.first) for column in columns]
     split = [(one.units[:border], one.units[border:]) for one, border in zip(columns, borders, strict=True)]
     parts, private = [shared for shared, _ in split], [*filter(None, chain.from_iterable([own for _, own in split]))]
     units = set(chain.from_iterable(parts))
     if of_tree or not units.isdisjoint(private):  # else the only places of a private unit are in `private`
-        parts, private = [one.units for one in columns], [unit for unit in private if unit not in of_tree]
+        parts, private = [column.units for column in columns], [unit for unit in private if unit not in of_tree]
         units = set(chain.from_iterable(parts))
     firsts = zip(columns, parts, strict=True)
     places = set(chain.from_iterable([zip(repeat(one.component), part, count(one.first)) for one, part in firsts]))

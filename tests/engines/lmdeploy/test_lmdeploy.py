@@ -51,7 +51,7 @@ def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_releas
 
 def test_older_release_is_refused_with_the_oldest_that_is_driven():
     kind: Any = LmdeployTarget
-    with pytest.raises(UsageError, match=r"0\.15\.0: it is driven from 0\.16\.0 on"):
+    with pytest.raises(UsageError, match=r"lmdeploy==0\.15\.0: lmdeploy is driven from 0\.16\.0 on"):
         kind("0.15.0").check_environment()
 
 

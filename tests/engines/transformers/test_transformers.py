@@ -46,7 +46,7 @@ def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_releas
 
 def test_older_release_is_refused_with_the_oldest_that_is_driven():
     kind: Any = TransformersTarget
-    with pytest.raises(UsageError, match=r"5\.18\.0: it is driven from 5\.19\.0 on"):
+    with pytest.raises(UsageError, match=r"transformers==5\.18\.0: transformers is driven from 5\.19\.0 on"):
         kind("5.18.0").check_environment()
 
 

@@ -78,7 +78,7 @@ def test_failed_installation_leaves_nothing(releases, wheels, lacking):
     for path in wheels.glob(f"{lacking}-*"):
         path.unlink()
 
-    with pytest.raises(UsageError, match=r"^pip cannot install .*: No matching distribution found for "):
+    with pytest.raises(UsageError, match=r"^pip cannot install .*: No matching .*; pip sees no version at all: "):
         releases.install("1.2.3")
 
     assert releases.installed() == []
@@ -143,6 +143,11 @@ def test_folder_that_is_no_checkout_and_name_of_a_release_are_refused(releases, 
 def test_version_that_is_none_is_refused(releases, version):
     with pytest.raises(UsageError, match="not a version"):
         releases.install(version)
+
+
+def test_release_older_than_the_first_that_is_driven_is_not_downloaded(releases):
+    with pytest.raises(UsageError, match=r"^tinyserve==1\.2\.3: tinyserve is driven from 2\.0\.0 on; "):
+        replace(releases, oldest="2.0.0").install("1.2.3")
 
 
 @pytest.mark.parametrize(("number", "left"), [(signal.SIGTERM, [".lock"]), (signal.SIGKILL, [".lock", ".unfinished"])])
