@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_880, 55_050  # lines
+PRODUCT, TESTS = 80_880, 55_080  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 4_880,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_720,
+    "tests/harness": 21_750,
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,

@@ -319,8 +319,8 @@ class Target(Protocol):
         folders = [one for file in files if file is not None for one in folders_of_bugs(Path(file).parent)]
         return {name: bug for folder in folders for name, bug in known_bugs_in(folder).items()}
 
-    def avoidances(self, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
-        """By known bug with one of these fingerprints, a context in which its engines do not have it."""
+    def avoidances(self, configs: Configs, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
+        """By known bug with one of these fingerprints, a context in which engines of `configs` do not have it."""
         return {}
 
     def behind_port(self, configs: Configs) -> tuple[str, Configs] | None:

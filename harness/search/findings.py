@@ -241,7 +241,7 @@ class Reporting:
     def _cause_of(self, failure: Failure, log: OpLog, tries: int) -> Cause:
         """The known bugs with whose fixes a log passes, or without which it passes on a server."""
         target, avoided = target_for(log.header), list[str]()
-        for name, avoiding in target.avoidances(failure.fingerprints).items():
+        for name, avoiding in target.avoidances(log.header.configs, failure.fingerprints).items():
             with avoiding, suppress(EngineGone):  # a server that does not know the flags ends at once
                 if all(run_log(log, observe=self._beat).failure is None for _ in range(tries)):
                     avoided.append(name)

@@ -42,7 +42,6 @@ class ServerTarget(ConfiguredTarget):
     config_type = ServerConfig
     kept = ServerConfig.learned
     is_repeatable = False
-    _api = ""  # of the last run, as the server may have died since
     calm: Mapping[str, Any] = {"concurrent": False, "paused": False}
 
     @property
@@ -55,9 +54,9 @@ class ServerTarget(ConfiguredTarget):
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
         return {HTTP: program_of}
 
-    def avoidances(self, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
-        command = connection().server.restart
-        of_api = [bug for bug in self.known_bugs().values() if bug.api == self._api]
+    def avoidances(self, configs: Configs, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
+        command, api = connection().server.restart, self.decode(configs[0]).api
+        of_api = [bug for bug in self.known_bugs().values() if bug.api == api]
         bugs = [bug for bug in of_api if bug.avoided_by and bug.is_called(fingerprints)]
         return {bug.name: self._started_with(bug.avoided_by) for bug in bugs if command and bug.caused_by in command}
 
@@ -84,7 +83,6 @@ class ServerTarget(ConfiguredTarget):
         published()
 
     def build(self, config: ServerConfig) -> EnginePort:
-        self._api = config.api
         return ServerPort(config, connection())
 
     def config(self, draw: Any) -> Any:

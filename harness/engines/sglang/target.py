@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +116,12 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
                 of_window = {"swa_pages": swa_pages, "sliding_window": window - 1}
             case _:
                 raise InvalidConfig("want a full pool, alone or with one windowed pool")
+        default_len = shape.page_size * ceil(SglangConfig().chunk_len / shape.page_size)
         shaped: SglangConfig = self.decode(
             {
                 "page_size": shape.page_size,
                 "full_pages": full_pages,
-                "chunk_len": shape.chunk_len or SglangConfig().chunk_len,
+                "chunk_len": shape.chunk_len or default_len,
                 "max_running_requests": shape.max_running_requests,
                 "max_context_len": shape.max_context_len,
                 **of_window,

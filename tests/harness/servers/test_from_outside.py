@@ -11,13 +11,14 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.engines.server import target
-from swarden.harness.engines.server.apis import APIS
+from swarden.harness.engines.server.apis import APIS, release_of
 from swarden.harness.engines.server.process import Server
 from swarden.harness.search.findings import Reporting
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from tests.harness.servers.some_servers import ONE, free_port, log_at, mortal
 from tests.harness.servers.test_inner_check import FAILING
+from tests.harness.some_bugs import OF_BLOCKS, WHOLE, write_log, write_package
 
 BUG = """
 title = "the server dies of answers with more tokens than its last argument"
@@ -85,3 +86,29 @@ def test_ops_are_tried_behind_the_port_of_the_release(mutant, end, finding, monk
     said = str(report.story[-1])
     assert f"these ops {end}" in said
     assert said.endswith(": in memory only") == (mutant is not None)
+
+
+def test_known_bug_with_whose_fix_the_ops_pass_behind_the_port_is_named(finding, monkeypatch, tmp_path):
+    write_package(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    inner = load_log(write_log(tmp_path / "some.oplog", WHOLE))
+    monkeypatch.setattr(target.ServerTarget, "behind_port", lambda *_: ("blockserve", inner.header.configs))
+    finding = finding.changed(log=OpLog(finding.log.header, inner.ops))
+
+    report = Reporting(tmp_path / "findings", ShrinkBudget(cpu_seconds=0)).report(finding)
+
+    target_of.cache_clear()
+    assert str(report.story[-1]).endswith(f"they pass with the fix of {OF_BLOCKS}")
+
+
+def test_engine_behind_the_port_has_the_release_and_the_sizes_of_the_server():
+    assert (release_of("vllm", "0.32.0+cpu"), release_of("vllm", None)) == ("vllm==0.32.0", None)
+    reported = {"block_size": 16, "window": 40, "capacity": 1152, "max_context_len": 512}
+
+    behind = target.ServerTarget().behind_port([{"release": "swarden", **reported}])
+
+    assert behind is not None
+    engine, [config] = behind
+    sizes = {name: config[name] for name in ("page_size", "sliding_window", "full_pages", "max_context_len")}
+    assert (engine, [*sizes.values()]) == ("swarden", [16, 40, 72, 512])
+    assert target.ServerTarget().behind_port([reported]) is None

@@ -61,3 +61,7 @@ def test_shape_becomes_a_configuration_with_the_same_pools(pools, sizes):
 
     assert (config.full_pages, config.sliding_window) == sizes
     assert [pool.units for pool in config.shape.pools] == [pool.units for pool in pools]
+
+
+def test_chunk_of_a_shape_without_one_has_whole_pages():
+    assert SglangTarget().config_of(Shape(16, (Pool("full", 64),), None, 4, 64)).chunk_len == 16
