@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_620, 57_520  # lines
+PRODUCT, TESTS = 80_950, 57_590  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 880,
@@ -33,9 +33,9 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 7_950,
     "harness/engines/transformers": 1_380,
-    "harness/engines/vllm": 7_610,
+    "harness/engines/vllm": 7_930,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_050,
+    "harness/kit": 3_060,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_670,
@@ -49,7 +49,7 @@ LINES: Mapping[str, int] = {
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 12_590,
-    "tests/engines": 4_880,
+    "tests/engines": 4_960,
     "tests/examples": 540,
     "tests/fakes": 750,
     "tests/harness": 23_120,
