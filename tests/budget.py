@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 80_880, 55_080  # lines
+PRODUCT, TESTS = 81_210, 55_150  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -33,9 +33,9 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 8_150,
     "harness/engines/transformers": 1_360,
-    "harness/engines/vllm": 7_550,
+    "harness/engines/vllm": 7_860,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_170,
+    "harness/kit": 3_180,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,
@@ -49,7 +49,7 @@ LINES: Mapping[str, int] = {
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_510,
-    "tests/engines": 4_880,
+    "tests/engines": 4_960,
     "tests/examples": 540,
     "tests/fakes": 750,
     "tests/harness": 21_750,

@@ -1,7 +1,7 @@
 """Intercepts the calls of methods; records those of a release for a program that makes the same calls."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -45,6 +45,16 @@ def intercept(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
     """Replace a method of an object by `wrapper`, which gets the method and its arguments."""
     original = getattr(owner, name)
     setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
+
+
+@contextmanager
+def all_replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    """Replace those of these attributes that an object has."""
+    with ExitStack() as stack:
+        for name, value in values.items():
+            if hasattr(owner, name):
+                stack.enter_context(replaced(owner, name, value))
+        yield
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, parameters, quiet_import
 from swarden.harness.kit.tags import VOCABULARY
 
+P2P = "distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector"
 MOONCAKE = "distributed.kv_transfer.kv_connector.v1.mooncake.store"
 # The classes and functions by module of the package.
 MODULES: Mapping[str, str] = {
@@ -48,6 +49,7 @@ MODULES: Mapping[str, str] = {
     "v1.kv_offload.base": "OffloadingWorker make_offload_key TransferResult",
     "distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector": "SimpleCPUOffloadConnector",
     "v1.simple_kv_offload.manager": "SimpleCPUOffloadScheduler",
+    P2P: "MooncakeConnector MooncakeConnectorWorker",
     f"{MOONCAKE}.connector": "MooncakeStoreConnector",
     f"{MOONCAKE}.worker": "LookupKeyClient",
     "v1.kv_offload.tiering.factory": "SecondaryTierFactory",
@@ -156,6 +158,10 @@ FEATURES: Mapping[str, Feature] = {
     "mooncake_store": Feature(
         "a connector saves blocks in a store by their hashes, and looks them up in the background",
         lambda release: hasattr(release.code("LookupKeyClient"), "discard"),
+    ),
+    "mooncake_link": Feature(
+        "a connector whose prefill side writes the blocks that the decode side asks for, also of several groups",
+        lambda release: hasattr(release.code("MooncakeConnectorWorker"), "_logical_to_kernel_block_ids"),
     ),
     "pushes": Feature(
         "a connector whose prefill side writes the blocks of the decode side",

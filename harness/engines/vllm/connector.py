@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 OFFLOADING, MULTI = "OffloadingConnector", "MultiConnector"
 NIXL, PUSH, SIMPLE = "NixlConnector", "NixlPushConnector", "SimpleCPUOffloadConnector"
-LMCACHE, MOONCAKE = "LMCacheConnectorV1", "MooncakeStoreConnector"
-DRIVEN = (MOONCAKE, OFFLOADING, SIMPLE, NIXL, PUSH, LMCACHE)  # the last one as a store outside of the engine
+LMCACHE, MOONCAKE, P2P = "LMCacheConnectorV1", "MooncakeStoreConnector", "MooncakeConnector"
+DRIVEN = (MOONCAKE, P2P, OFFLOADING, SIMPLE, NIXL, PUSH, LMCACHE)  # the last one as a store outside of the engine
 LOAD_FAILS, LOAD_LATE, STORE_LATE = "load.fails", "load.late", "store.late"
 LOAD_FAULTS = {
     LOAD_FAILS: "a load of external KV fails, and writes nothing: the request computes the tokens itself",

@@ -58,8 +58,10 @@ def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig,
     if first.state_mode != ALL and draw.one_of((False, False, True)):
         second = with_drafts(draw, second, has=has)
     if has("pushes"):
-        pushes = drawn(draw, Pairing, "push")
-        first, second = replaced(first, **pushes), replaced(second, **pushes)
+        links = drawn(draw, Pairing, "push")
+        if has("mooncake_link") and not links["push"] and not first.states.is_on:
+            links = drawn(draw, Pairing, "mooncake_link")
+        first, second = replaced(first, **links), replaced(second, **links)
     return with_blocks(draw, first), with_blocks(draw, second)
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.boot import P2P, VllmRelease
 from swarden.harness.engines.vllm.connector import ReleasedSide
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.parts.part import VllmEngine
@@ -79,8 +79,8 @@ class Transfer:
     sent: Sequence[int]
     target: str
     written: Sequence[int]
-    notified: str
-    notification: bytes
+    notified: str = ""
+    notification: bytes = b""
     polls: int = 0
     state: str = IN_PROGRESS
     is_made: bool = False
@@ -152,14 +152,19 @@ class Agent:
     def _make(self, transfer: Transfer) -> None:
         """Copy the blocks, and notify the other side; a transfer may have been made before it is reported."""
         if not transfer.is_made:
+            self.copy(transfer)
+            self.send_notif(transfer.notified, transfer.notification)
+            if transfer.target != self.name:
+                self._link.agents[transfer.target].arrived.append(_request_of(transfer.notification))
+
+    def copy(self, transfer: Transfer) -> None:
+        """Copy the blocks, once."""
+        source, target = self._link.agents[transfer.source], self._link.agents[transfer.target]
+        if not transfer.is_made:
             transfer.is_made = True
-            source, target = self._link.agents[transfer.source], self._link.agents[transfer.target]
             target.copied(transfer)
             for sent, written in zip(transfer.sent, transfer.written, strict=True):
                 target.memory.put_unit(written, source.memory.unit(sent))
-            self.send_notif(transfer.notified, transfer.notification)
-            if target is not self:
-                target.arrived.append(_request_of(transfer.notification))
 
 
 def _request_of(notification: bytes) -> int:
@@ -213,8 +218,8 @@ class WorkerSide(ReleasedSide):
 
 @cache
 def timed_modules() -> Sequence[ModuleType]:
-    """The modules of the connector that read the clock."""
-    loaded = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.")]
+    """The modules of the connectors that read the clock."""
+    loaded = [module for name, module in sys.modules.items() if name.startswith((f"{PACKAGE}.", f"vllm.{P2P}"))]
     return [module for module in loaded if hasattr(vars(module).get("time"), "perf_counter")]
 
 

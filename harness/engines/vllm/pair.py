@@ -8,6 +8,7 @@ from swarden.harness.engines.vllm.adapter import VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.link import LEASE_S, VllmLink
+from swarden.harness.engines.vllm.mooncake_link import MooncakeLink
 from swarden.harness.engines.vllm.parts.pair import PairSide
 
 
@@ -27,7 +28,7 @@ class LinkedVllmSystem(LinkedSystem):
     """One side of a pair, whose router chooses the sides that serve a request."""
 
     def __init__(self, engine: LinkedVllmEngine, sides: list[LinkedSystem]) -> None:
-        super().__init__(engine, sides, patience=2 * LEASE_S)
+        super().__init__(engine, sides, patience=4 * LEASE_S if engine.config.pair.mooncake_link else 2 * LEASE_S)
         self._route = engine.side.route
 
     def way_of(self, submission: Submission) -> Sequence[LinkedSystem]:
@@ -36,7 +37,8 @@ class LinkedVllmSystem(LinkedSystem):
 
 def side_systems(release: VllmRelease, configs: Sequence[VllmConfig]) -> list[LinkedSystem]:
     """The two linked sides of a pair: prefill, then decode."""
-    link, sides, systems = VllmLink(), list[PairSide](), list[LinkedSystem]()
+    link = MooncakeLink() if configs[0].pair.mooncake_link else VllmLink()
+    sides, systems = list[PairSide](), list[LinkedSystem]()
     engines = [LinkedVllmEngine(release, config, link, sides) for config in configs]
     sides += [engine.side for engine in engines]
     systems += [LinkedVllmSystem(engine, systems) for engine in engines]

@@ -11,7 +11,7 @@ ABSENT = {
         ("openai", "openai_harmony", "anthropic", "mcp", "mistral_common", "partial_json_parser"), REQUESTS
     ),
     **dict.fromkeys(("PIL", "cv2", "pybase64", "sentencepiece", "tiktoken"), REQUESTS),
-    **dict.fromkeys(("torchvision", "requests"), REQUESTS),
+    **dict.fromkeys(("torchvision", "requests", "httpx"), REQUESTS),
     **dict.fromkeys(("fastapi", "starlette", "uvicorn", "uvloop", "aiohttp", "urllib3", "ijson"), SERVER),
     **dict.fromkeys(("zmq", "cloudpickle", "cachetools", "prometheus_client", "opentelemetry", "setproctitle"), WIRE),
     **dict.fromkeys(("xgrammar", "llguidance", "lark", "outlines_core"), OUTPUT),

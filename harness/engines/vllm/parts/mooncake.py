@@ -14,7 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -37,7 +37,7 @@ from swarden.harness.engines.vllm.parts.copies import Copier, OffloadingSide
 from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.transfers import BlockLoad
 from swarden.harness.kit import settings
-from swarden.harness.kit.calls import replaced
+from swarden.harness.kit.calls import all_replaced, replaced
 from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, PartOf, within
@@ -52,6 +52,13 @@ FAULTS = {STORE_FULL: "the store has no room for what is saved in it"} | {
 }
 PACKAGE = f"vllm.{boot.MOONCAKE}"
 NO_ROOM, NO_OBJECT = -200, -704  # codes of the store
+ONE = SimpleNamespace(world_size=1, rank_in_group=0)
+ONE_RANK: Mapping[str, Any] = {
+    **dict.fromkeys(("get_dcp_group", "get_pcp_group", "get_pp_group"), lambda: ONE),
+    "get_ip": str,
+    "get_tensor_model_parallel_rank": int,
+    "get_tensor_model_parallel_world_size": lambda: 1,
+}
 ENDS = ("finished_requests", "_completed_saves")  # of a thread, until the scheduler is told
 PASSES, MORE_PASSES = 2, 4  # until a job begins
 
@@ -256,13 +263,8 @@ class Threads(Copier):
     @contextmanager
     def stand_ins(self, module: ModuleType) -> Iterator[None]:
         """Let the release build its worker's side here: one rank, no network, no thread."""
-        one = SimpleNamespace(world_size=1, rank_in_group=0)
         plain = Missing(mode="embedded", enable_offload=False)
         names = {
-            **dict.fromkeys(("get_dcp_group", "get_pcp_group"), lambda: one),
-            "get_tensor_model_parallel_rank": lambda: 0,
-            "get_tensor_model_parallel_world_size": lambda: 1,
-            "get_ip": lambda: "",
             "rdma_utils": Silent(),
             "setup_mooncake_store": lambda *args: None,
             "MooncakeStoreConfig": SimpleNamespace(load_from_config=lambda: plain),
@@ -270,12 +272,11 @@ class Threads(Copier):
             "queue": SimpleNamespace(Queue=partial(Jobs, self._queued)),
         }
         package = SimpleNamespace(MooncakeDistributedStore=lambda: self._store, ReplicateConfig=Silent)
-        with ExitStack() as stack:
-            stack.enter_context(mock.patch.dict(sys.modules, {"mooncake": package, "mooncake.store": package}))
-            stack.enter_context(replaced(module.KVTransferThread, "start", lambda thread: thread.ready_event.set()))
-            for name, value in names.items():
-                if hasattr(module, name):
-                    stack.enter_context(replaced(module, name, value))
+        with (
+            mock.patch.dict(sys.modules, {"mooncake": package, "mooncake.store": package}),
+            replaced(module.KVTransferThread, "start", lambda thread: thread.ready_event.set()),
+            all_replaced(module, {**ONE_RANK, **names}),
+        ):
             yield
 
     def serve(self, worker: Any, module: ModuleType) -> None:
@@ -284,7 +285,7 @@ class Threads(Copier):
         self._threads = [worker.kv_send_thread, *worker.kv_recv_threads[:1]]  # the others have the same queue
         cuda = SimpleNamespace(Event=partial(PassEvent, self))
         vars(module)["torch"] = SimpleNamespace(Tensor=self._runner.release.torch.Tensor, cuda=cuda)
-        vars(module)["logger"].exception = _raise_own
+        vars(module)["logger"].exception = raise_own
 
     def advance(self, launch: int) -> None:
         """A pass has been computed: the jobs that are due behind it are done."""
@@ -320,12 +321,18 @@ def _work(thread: Any) -> None:
         thread.run()
 
 
-def _raise_own(*args: Any) -> None:
-    """An error of a job, which the release logs, and goes on with the next one; an error of the stand-ins is raised."""
-    _, error, trace = sys.exc_info()
-    [*_, (frame, _)] = traceback.walk_tb(trace)
-    if error is not None and frame.f_globals["__name__"] == __name__:
+def raise_own(*args: Any) -> None:
+    """In place of the log of an error, behind which a release goes on: an error of the stand-ins is raised."""
+    error = own_error()
+    if error is not None:
         raise error
+
+
+def own_error() -> BaseException | None:
+    """The error that is being handled, if it is one of the stand-ins."""
+    _, error, trace = sys.exc_info()
+    frames = [frame for frame, _ in traceback.walk_tb(trace)]
+    return error if frames and frames[-1].f_globals["__name__"].startswith("swarden.") else None
 
 
 class Answer(Future[Any]):

@@ -2,10 +2,11 @@
 
 Real: from 0.22.0: two cores, scheduler and worker side of the `NixlConnector` that pulls: offered blocks, hits of the
 decode side, windows, Mamba states, leases, heartbeats, notifications, failed reads; with `push`, from 0.26.0, the
-`NixlPushConnector`: registrations, writes, leases.
+`NixlPushConnector`: registrations, writes, leases; with `mooncake_link`, from 0.26.0, both sides of the
+`MooncakeConnector` with their coroutines: pulls, writes, answers, expiry.
 Stand-in: NIXL (`link.py`: copies of tags; every second one overtakes the passes in flight), the start of the worker,
-the proxy, the clock (one second a step). Faults: `link.fails`, `link.delay`, `link.drop`; of pushes, on the prefill
-side, the first two.
+the proxy, the clock (one second a step); Mooncake's transfer engine, sockets and event loop (`mooncake_link.py`).
+Faults: `link.fails`, `link.delay`, `link.drop`; of pushes, on the prefill side, the first two; of Mooncake all, there.
 Shows: blocks freed before they are read, read into the wrong place, or never freed.
 """
 
@@ -17,9 +18,9 @@ from typing import Annotated, Any, NamedTuple
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Streamed, Submission
-from swarden.harness.engines.vllm import link
+from swarden.harness.engines.vllm import link, mooncake_link
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.connector import NIXL, PUSH, connectors_of
+from swarden.harness.engines.vllm.connector import NIXL, P2P, PUSH, connectors_of
 from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN, POOL, WAITS_FOR_LOAD
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
@@ -50,6 +51,7 @@ AT_ONCE = {  # as the proxy among the examples of a release that pushes, which s
     "do_remote_prefill": True,
     "remote_engine_id": PREFILL,
     "remote_host": "",
+    "remote_bootstrap_addr": "",
     "remote_port": 0,
     "tp_size": 1,
     "pp_size": 1,
@@ -66,7 +68,8 @@ class Pairing(VllmPart, frozen=True):
     most `local_len` tokens alone, without a transfer; if the pair is `two_way`, it decodes the others, too, and the
     other side computes their prompts.  With `push` the prefill side writes blocks of the decode side, which else reads
     those of the prefill side; if the router `routes_at_once`, a request goes to both sides at once, else to the decode
-    side with the answer of the prefill side.
+    side with the answer of the prefill side.  With a `mooncake_link` the MooncakeConnector is that link, and a request
+    goes to both sides at once.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
@@ -75,12 +78,14 @@ class Pairing(VllmPart, frozen=True):
     two_way: Annotated[bool, PartOf("has_both_roles")] = False
     push: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("pushes")] = False
     routes_at_once: Annotated[bool, PartOf("push")] = False
+    mooncake_link: Annotated[bool, Drawn((False, False, True)), IfReleaseHas("mooncake_link")] = False
 
     needs = (
         Needs(ROLE, off(Storing, Offload) | AWAKE),
         Needs("two_way", {"has_both_roles": (True,), "push": (False,)}),
-        *(Needs(setting, SIDES) for setting in ("local_len", "push")),
+        *(Needs(setting, SIDES) for setting in ("local_len", "push", "mooncake_link")),
         Needs("routes_at_once", {"push": (True,)}),
+        Needs("mooncake_link", {"push": (False,), "two_way": (False,)}),
     )
     server_need = "P/D"
 
@@ -88,10 +93,11 @@ class Pairing(VllmPart, frozen=True):
     def launched(cls, line: Line) -> dict[str, Any]:
         """A side of both roles is driven as the prefill side of a pair of such sides."""
         found, kv_role = connectors_of(line), line.mapping("kv-transfer-config").get("kv_role")
-        if not {NIXL, PUSH} & found.keys():
+        if not {NIXL, PUSH, P2P} & found.keys():
             return {}
         role = DECODE if kv_role == KV_ROLES[DECODE] else PREFILL
-        return {"role": role, "has_both_roles": kv_role not in KV_ROLES.values(), "push": PUSH in found}
+        links = {"push": PUSH in found, "mooncake_link": P2P in found}
+        return {"role": role, "has_both_roles": kv_role not in KV_ROLES.values(), **links}
 
     @property
     def receives(self) -> bool:
@@ -107,8 +113,15 @@ class Pairing(VllmPart, frozen=True):
         if self.has_both_roles and not self.is_on:
             raise InvalidConfig('has_both_roles is true with role "both", want false: it is of a side of a pair')
 
+    def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
+        """Before 0.32.0 the caches of states have another form."""
+        if self.mooncake_link and config.states.is_on and not release.has("failed_requests"):
+            raise InvalidConfig(f"mooncake_link is true with state_groups, want false for vllm {release.text}")
+
     def faults(self, config: VllmConfig) -> Mapping[str, str]:
         """A transfer fails on the side that makes it; each push is reported to the prefill side."""
+        if self.mooncake_link:
+            return mooncake_link.FAULTS if self.sends else {}
         if self.receives:
             return {} if self.push else FAULTS
         return {name: FAULTS[name] for name in (link.LINK_FAILS, link.LINK_DELAY) if self.push}
@@ -124,12 +137,12 @@ class Pairing(VllmPart, frozen=True):
         return {"KVTransferConfig": {"kv_role": kv_role, "engine_id": self.role}}
 
     def connectors(self, config: VllmConfig, release: VllmRelease) -> Named:
-        return {PUSH if self.push else NIXL: {"kv_lease_duration": link.LEASE_S}}
+        return {P2P: {}} if self.mooncake_link else {PUSH if self.push else NIXL: {"kv_lease_duration": link.LEASE_S}}
 
     def attach(self, engine: VllmEngine) -> Sequence[Part]:
         """The two sides of a push have different ids of requests, as those of servers."""
         engine.forks = False
-        if self.push:
+        if self.push or self.mooncake_link:
             engine.requests.suffix = SUFFIXES[self.role]
         return ()
 
@@ -156,11 +169,14 @@ class PairSide(Part):
         self._kept: set[int] = set()  # requests that have ended, whose blocks wait to be read
         runner, scheduler, role = engine.runner, engine.built.scheduler, self._settings.role
         engine.requests.is_handed_over = lambda number: self._roles.get(number) == PREFILL
-        agent = link.Agent(role, shared, engine, self._read)
-        groups, pushes = scheduler.kv_cache_config, self._settings.push
-        worker = link.worker_of(runner.release, groups, agent, OTHER[role], pushes=pushes)
-        receives = self._settings.receives
-        runner.loads = self._worker = link.WorkerSide(runner.release, worker, scheduler.requests, receives=receives)
+        if isinstance(shared, mooncake_link.MooncakeLink):
+            worker: Any = mooncake_link.MooncakeSide(engine, shared, role, OTHER[role], self._read)
+        else:
+            agent = link.Agent(role, shared, engine, self._read)
+            groups, pushes = scheduler.kv_cache_config, self._settings.push
+            released = link.worker_of(runner.release, groups, agent, OTHER[role], pushes=pushes)
+            worker = link.WorkerSide(runner.release, released, scheduler.requests, receives=self._settings.receives)
+        runner.loads = self._worker = worker
         self._admit_now, self._abort_now = engine.admit, engine.abort
         intercept(scheduler, "_free_blocks", self._let_go)
         intercept(engine, "submit", self._submit)
@@ -200,7 +216,7 @@ class PairSide(Part):
         Blocks that are kept for a read excuse requests of this side's own, too: the end of a lease frees them.  Where
         heartbeats renew the leases for ever, only a drain shows it.
         """
-        if self._settings.push and WAITS_FOR_LOAD in self._statuses:
+        if (self._settings.push or self._settings.mooncake_link) and WAITS_FOR_LOAD in self._statuses:
             return True
         return bool(self._kept) or all(request.is_linked for request in self._engine.requests.live.values())
 
@@ -250,7 +266,7 @@ class PairSide(Part):
         """The prefill side has answered; a request that was sent to both sides is given up if that has no KV."""
         if request.is_linked:
             self._forward(request, params)
-        elif params is None:
+        elif params is None and not self._settings.mooncake_link:
             self._abort_now(request.id)
 
     def _forward(self, request: VllmRequest, params: Mapping[str, Any] | None) -> None:
@@ -263,12 +279,12 @@ class PairSide(Part):
         role = self._roles[request.id]
         if role == BOTH:
             original(req)
-        elif role == DECODE and self._settings.routes_at_once:
-            self._forward(request, AT_ONCE | {"remote_request_id": str(request.id)})
+        elif role == DECODE and (self._settings.routes_at_once or self._settings.mooncake_link):
+            self._forward(request, AT_ONCE | dict.fromkeys(("remote_request_id", "transfer_id"), str(request.id)))
         elif role == DECODE:
             request.is_linked = True
         else:
-            req.kv_transfer_params = dict(TO_PREFILL)
+            req.kv_transfer_params = TO_PREFILL | {"transfer_id": str(request.id)}
             will_be_cut = self._cuts_at_look_up and req.num_prompt_tokens > 1
             original(req)
             request.is_cut = will_be_cut or _has_been_cut(req)
@@ -341,6 +357,6 @@ def _runs(moved: Sequence[SentBlock]) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 def check_linked(sides: Sequence[Pairing]) -> None:
     """Raise InvalidConfig if these are not the settings of two sides of one pair."""
-    for setting in ("push", "routes_at_once", "local_len", "two_way"):
+    for setting in ("push", "mooncake_link", "routes_at_once", "local_len", "two_way"):
         if len({getattr(side, setting) for side in sides}) > 1:
             raise InvalidConfig(f"{setting} differs between the sides; make it equal")
