@@ -735,27 +735,12 @@ class Verified(NamedTuple):
     tokens: Sequence[int]
 
 
-# --- grammars
-
-
-class GrammarUse(StrEnum):
-    """A use for which the grammar of an answer is not made; a law forbids each of them."""
-
-    REFUSED = "refused"  # it gets a token that it does not allow
-    BEYOND_START = "beyond its start"  # it is rolled back by more tokens than it has accepted
-    ENDED = "ended"  # its request has ended
-
-
-class GrammarMisused(NamedTuple):
-    """The grammar of a request, which has accepted `num_accepted` tokens, was used wrongly.
-
-    `value` is the refused token, the number of tokens to roll back, or that of the tokens that it gets.
-    """
+class GrammarRefused(NamedTuple):
+    """The grammar of an answer got a token that it does not allow after the `num_accepted` ones before it."""
 
     request_id: int
-    use: GrammarUse
+    token: int
     num_accepted: int
-    value: int
 
 
 # --- KV on its way from a prefill engine to a decode engine

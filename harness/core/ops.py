@@ -60,8 +60,8 @@ class Submit(Op, frozen=True, tag="submit"):
     `adapter` is the LoRA adapter of the model, 0 for none.  An `uncached` request inserts nothing into the prefix
     cache.  A request with `prompt_logprobs` asks for the log-probabilities of its prompt.  A request with several
     `sequences` (n of an API) gets as many answers, and its client aborts all of them together.  The answer to a request
-    with a `grammar` (structured output) has so many tokens that it allows, and ends with its END.  An engine ignores
-    options that it does not have.
+    with a `grammar` (structured output) has so many tokens that it allows, and ends with its END; several sequences
+    have none.  An engine ignores options that it does not have.
     """
 
     recipe: Recipe = Recipe()

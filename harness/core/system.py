@@ -187,7 +187,7 @@ class EngineSystem:
         namespace = op.namespace + op.adapter * NAMESPACES_PER_ADAPTER
         sent = Submission(tokens, op.max_new_tokens, op.stop, op.priority, namespace, seed=op.seed, adapter=op.adapter)
         sequences = op.sequences if self.port.forks else 1
-        if op.grammar and self.port.has_grammars:
+        if op.grammar and sequences == 1 and self.port.has_grammars:
             sent = sent._replace(grammar=op.grammar, stop=(*op.stop, END))
         self._send(sent._replace(uncached=op.uncached, prompt_logprobs=op.prompt_logprobs, sequences=sequences))
         return True

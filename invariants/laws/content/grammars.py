@@ -4,24 +4,15 @@ On a server: A client with structured output gets tokens that its grammar does n
 rest of its answer.
 """
 
-from swarden.invariants.events import GrammarMisused, GrammarUse
+from swarden.invariants.events import GrammarRefused
 from swarden.invariants.invariant import invariant
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class GrammarCode(Code):
-    REFUSED = "its grammar gets token {value}, but does not allow it after {num_accepted} tokens"
-    BEYOND_START = "its grammar is rolled back by {value} tokens, but has accepted {num_accepted}"
-    ENDED = "its grammar, which has accepted {num_accepted} tokens, gets {value} more, but the request has ended"
+    REFUSED = "its grammar gets token {token}, but does not allow it after {num_accepted} tokens"
     BEHIND = "its grammar has accepted {num_accepted} tokens, its client has {num_outputs}"
-
-
-CODES = {
-    GrammarUse.REFUSED: GrammarCode.REFUSED,
-    GrammarUse.BEYOND_START: GrammarCode.BEYOND_START,
-    GrammarUse.ENDED: GrammarCode.ENDED,
-}
 
 
 def grammars_are_shown(change: Transition) -> bool:
@@ -29,15 +20,12 @@ def grammars_are_shown(change: Transition) -> bool:
     return any(request.num_accepted is not None for request in change.after.requests or ())
 
 
-@invariant(When.OP, on=(GrammarMisused,))
-def grammars_get_only_their_answers(change: Transition) -> Evidence:
-    """A grammar gets only tokens that it allows, goes back by at most what it has accepted, and ends with its request.
-
-    Drafts that it refuses are sorted out before it gets them.
-    """
-    for event in change.events_of(GrammarMisused):
-        values = {"value": event.value, "num_accepted": event.num_accepted}
-        yield found(request_ref(event.request_id), CODES[event.use], **values)
+@invariant(When.OP, on=(GrammarRefused,))
+def grammars_get_only_what_they_allow(change: Transition) -> Evidence:
+    """A grammar gets only tokens that it allows; drafts that it does not allow are sorted out before."""
+    for event in change.events_of(GrammarRefused):
+        values = {"token": event.token, "num_accepted": event.num_accepted}
+        yield found(request_ref(event.request_id), GrammarCode.REFUSED, **values)
 
 
 @invariant(When.STEP, needs=("requests",), given=grammars_are_shown)

@@ -29,7 +29,6 @@ from swarden.harness.kit.calls import intercept, replaced
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
 from swarden.harness.kit.tags import ALL_TOKENS, VOCABULARY
-from swarden.invariants.events import GrammarUse
 from swarden.invariants.grammar import allowed_tokens, has_ended
 from swarden.invariants.view import Snapshot
 
@@ -51,7 +50,7 @@ class Grammars(VllmPart, frozen=True):
     needs = (Needs("grammars", off(Pairing, RankGroup)),)
     server_need = "structured output"
     waits = True
-    events = (seen.GrammarMisused,)
+    events = (seen.GrammarRefused,)
 
     def faults(self, config: VllmConfig) -> Mapping[str, str]:
         return FAULTS
@@ -63,17 +62,16 @@ class Grammars(VllmPart, frozen=True):
 class ClientGrammar:
     """The methods of a StructuredOutputGrammar: tokens behind its end are ignored, as by the release's backends."""
 
-    def __init__(self, length: int, misused: Callable[[GrammarUse, int, int], None]) -> None:
-        self.length, self._misused = length, misused
+    def __init__(self, length: int, refused: Callable[[int, int], None]) -> None:
+        self.length, self._refused = length, refused
         self.accepted: list[int] = []
 
     def accept_tokens(self, request_id: str, tokens: Sequence[int]) -> bool:
-        self._misused(GrammarUse.ENDED, len(self.accepted), len(tokens))  # if it has
         for token in tokens:
             if self.is_terminated():
                 break
             if token not in allowed_tokens(self.length, self.accepted, VOCABULARY):
-                self._misused(GrammarUse.REFUSED, len(self.accepted), token)
+                self._refused(token, len(self.accepted))
                 return False
             self.accepted.append(token)
         return True
@@ -88,8 +86,8 @@ class ClientGrammar:
 
     def rollback(self, num_tokens: int) -> None:
         if num_tokens > len(self.accepted):
-            self._misused(GrammarUse.BEYOND_START, len(self.accepted), num_tokens)
-        del self.accepted[max(0, len(self.accepted) - num_tokens) :]
+            raise ValueError(f"{num_tokens} tokens are rolled back, {len(self.accepted)} are accepted")
+        del self.accepted[len(self.accepted) - num_tokens :]
 
     def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
         bits = sum([1 << token for token in allowed_tokens(self.length, self.accepted, VOCABULARY)])
@@ -158,8 +156,8 @@ class VllmGrammars(Part):
             except ValueError as error:
                 future.set_exception(error)
             else:
-                misused = partial(self._misused, self._engine.number_of(req.request_id))
-                future.set_result(self._kind(length, misused))
+                refused = partial(self._refused, self._engine.number_of(req.request_id))
+                future.set_result(self._kind(length, refused))
 
     def views(self, snapshot: Snapshot) -> Snapshot:
         """With the number of tokens that each grammar has accepted."""
@@ -178,8 +176,7 @@ class VllmGrammars(Part):
     def _submit(self, original: Callable[[Submission], int], submission: Submission) -> int:
         number = original(submission)
         if submission.grammar:
-            grammar = AnswerGrammar(submission.grammar, len(submission.tokens))
-            self._device.grammars |= {number + sequence: grammar for sequence in range(submission.sequences)}
+            self._device.grammars[number] = AnswerGrammar(submission.grammar, len(submission.tokens))
         return number
 
     def _admit(self, original: Callable[[Any], None], req: Any) -> None:
@@ -187,9 +184,8 @@ class VllmGrammars(Part):
         self._manager.grammar_init(req)
         original(req)
 
-    def _misused(self, number: int, use: GrammarUse, num_accepted: int, value: int) -> None:
-        if use != GrammarUse.ENDED or number not in self._engine.requests:
-            self._engine.log.notice(seen.GrammarMisused(number, use, num_accepted, value))
+    def _refused(self, number: int, token: int, num_accepted: int) -> None:
+        self._engine.log.notice(seen.GrammarRefused(number, token, num_accepted))
 
     def _sample(self, original: Callable[..., Any], output: Any, **kwargs: Any) -> Any:
         """Keep the output, of which the release fills the bitmask again in the next step."""
