@@ -196,8 +196,7 @@ class VllmGrammars(Part):
     def _compute(self, original: Callable[[VllmPass], Any], one: VllmPass) -> Any:
         output = self._outputs.pop(one, None)
         self._device.allowed = {} if output is None else self._allowed(one, output)
-        if one.entries:
-            self._computed = {entry.request for entry in one.entries}
+        self._computed = {entry.request for entry in one.entries}  # an empty pass, too: the batch loses the others
         return original(one)
 
     def _allowed(self, one: VllmPass, output: Any) -> Mapping[int, Sequence[Sequence[int]]]:
