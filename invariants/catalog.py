@@ -25,6 +25,7 @@ CAUSES_FIRST = (
     "chunk_budget",
     "drafts",
     "drafting",
+    "grammars",
     "reservation",
     "queue_order",
     "overtaking",

@@ -735,6 +735,14 @@ class Verified(NamedTuple):
     tokens: Sequence[int]
 
 
+class GrammarRefused(NamedTuple):
+    """The grammar of an answer got a token that it does not allow after the `num_accepted` ones before it."""
+
+    request_id: int
+    token: int
+    num_accepted: int
+
+
 # --- KV on its way from a prefill engine to a decode engine
 
 

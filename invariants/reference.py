@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from swarden.invariants.grammar import allowed_tokens
+
 TAG_BITS = 63
 TAG_MASK = (1 << TAG_BITS) - 1
 WORD_MASK = (1 << 64) - 1
@@ -42,7 +44,8 @@ class Expectation:
 
     `stop` are its stop tokens; `len_at_abort` is the number of tokens when the client aborted it.  `reason` is the
     finish reason that the client got, None until then.  An engine need not keep the KV of a request that `is_uncached`.
-    `client` is the first of the requests that are answers for one client (0: not known).
+    `client` is the first of the requests that are answers for one client (0: not known).  The output has a `grammar` of
+    so many tokens (0: none).
     """
 
     namespace: int
@@ -53,6 +56,7 @@ class Expectation:
     reason: str | None = None
     is_uncached: bool = False
     client: int = 0
+    grammar: int = 0
     tags: "array[int]" = field(default_factory=lambda: array("q"))
     sums: list[int] = field(default_factory=lambda: [0])
 
@@ -97,13 +101,13 @@ class Expectation:
     def next_token(self, position: int, *, windows: Sequence[int | None], vocabulary: int) -> int:
         """The token that must be sampled for `position`, from the tags that are visible in the window of each pool."""
         sums, total = self.sums, self.sums[position]
-        return sampled_token(
-            [
-                total - sums[position - window] if window is not None and window < position else total
-                for window in windows
-            ],
-            vocabulary,
-        )
+        seen = [
+            total - sums[position - window] if window is not None and window < position else total for window in windows
+        ]
+        if not self.grammar:
+            return sampled_token(seen, vocabulary)
+        allowed = allowed_tokens(self.grammar, self.tokens[self.prompt_len : position], vocabulary)
+        return allowed[sampled_token(seen, len(allowed))]
 
 
 @dataclass

@@ -247,6 +247,7 @@ class RequestView(NamedTuple):
     age_ms: int | None = None  # since it arrived; None: not known
     awaits: int = 0  # the id of the load from the host that it waits for
     session: int = 0  # the id of the session of which it is a turn
+    num_accepted: int | None = None  # the tokens that its grammar has accepted; None: it has none, or not yet
 
 
 class LaunchView(NamedTuple):

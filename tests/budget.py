@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_210, 55_150  # lines
+PRODUCT, TESTS = 82_370, 55_270  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -24,7 +24,7 @@ LINES: Mapping[str, int] = {
     "harness": 280,
     "harness/bench": 310,
     "harness/commands": 3_840,
-    "harness/core": 5_530,
+    "harness/core": 5_540,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
     "harness/engines/own": 2_420,
@@ -33,28 +33,28 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 8_150,
     "harness/engines/transformers": 1_360,
-    "harness/engines/vllm": 7_860,
+    "harness/engines/vllm": 8_930,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_180,
+    "harness/kit": 3_190,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,
-    "harness/search": 7_560,
+    "harness/search": 7_570,
     "harness/strict": 1_660,
     "harness/traces": 410,
-    "invariants": 3_480,
+    "invariants": 3_510,
     "invariants/contracts": 3_570,
-    "invariants/laws": 3_470,
+    "invariants/laws": 3_510,
     "src": 200,
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_510,
-    "tests/engines": 4_960,
+    "tests/engines": 5_040,
     "tests/examples": 540,
     "tests/fakes": 750,
     "tests/harness": 21_750,
     "tests/hostile": 1_040,
-    "tests/invariants": 6_500,
+    "tests/invariants": 6_530,
     "tests/packaging": 130,
     "tests/quality": 3_740,
     "tests/real": 960,

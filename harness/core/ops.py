@@ -59,8 +59,9 @@ class Submit(Op, frozen=True, tag="submit"):
     With a `seed` a model samples at temperature 1, without one it takes the likeliest token; a stand-in ignores it.
     `adapter` is the LoRA adapter of the model, 0 for none.  An `uncached` request inserts nothing into the prefix
     cache.  A request with `prompt_logprobs` asks for the log-probabilities of its prompt.  A request with several
-    `sequences` (n of an API) gets as many answers, and its client aborts all of them together.  An engine ignores
-    options that it does not have.
+    `sequences` (n of an API) gets as many answers, and its client aborts all of them together.  The answer to a request
+    with a `grammar` (structured output) has so many tokens that it allows, and ends with its END; several sequences
+    have none.  An engine ignores options that it does not have.
     """
 
     recipe: Recipe = Recipe()
@@ -74,6 +75,7 @@ class Submit(Op, frozen=True, tag="submit"):
     uncached: bool = False
     prompt_logprobs: bool = False
     sequences: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQUENCES)] = 1
+    grammar: Natural = 0
 
 
 class OpenSession(Op, frozen=True, tag="open_session"):

@@ -34,6 +34,7 @@ class Submission(NamedTuple):
     uncached: bool = False
     prompt_logprobs: bool = False
     sequences: int = 1  # answers to this prompt
+    grammar: int = 0  # the tokens of the grammar of its output; 0: none
 
     @property
     def salt(self) -> int:
@@ -75,7 +76,8 @@ class EnginePort(Protocol):
     without a choice of drafts.  In an engine that `queues_turns` a turn of a session may arrive before the previous
     turn has ended: it is submitted with its new tokens only, and continues after the tokens of the previous turn, less
     the last output. An engine that `forks` can answer a prompt with several sequences; an engine that `has_uncached`
-    has requests that insert nothing.  `log` keeps the events until they are taken.
+    has requests that insert nothing, and one that `has_grammars` answers by a grammar.  `log` keeps the events until
+    they are taken.
     """
 
     log: EventLog
@@ -86,6 +88,7 @@ class EnginePort(Protocol):
     queues_turns: bool = False
     forks: bool = False
     has_uncached: bool = False
+    has_grammars: bool = False
 
     def reference(self) -> Reference:
         """The reference of the expected outputs; empty for an engine whose outputs cannot be predicted."""

@@ -11,6 +11,7 @@ from swarden.harness.core.limits import MAX_TOKENS
 from swarden.harness.core.port import NAMESPACES_PER_ADAPTER, EnginePort, Streamed, Submission
 from swarden.harness.core.progress import IdleSteps
 from swarden.harness.core.sessions import ClientSessions, LiveRequests
+from swarden.invariants.grammar import END
 from swarden.invariants.reference import Reference
 from swarden.invariants.view import Snapshot
 
@@ -186,6 +187,8 @@ class EngineSystem:
         namespace = op.namespace + op.adapter * NAMESPACES_PER_ADAPTER
         sent = Submission(tokens, op.max_new_tokens, op.stop, op.priority, namespace, seed=op.seed, adapter=op.adapter)
         sequences = op.sequences if self.port.forks else 1
+        if op.grammar and sequences == 1 and self.port.has_grammars:
+            sent = sent._replace(grammar=op.grammar, stop=(*op.stop, END))
         self._send(sent._replace(uncached=op.uncached, prompt_logprobs=op.prompt_logprobs, sequences=sequences))
         return True
 
@@ -199,6 +202,7 @@ class EngineSystem:
             tokens = list(submission.tokens)
             self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)
             self.reference.expectations[request].client = first
+            self.reference.expectations[request].grammar = submission.grammar
             self.reference.expectations[request].is_uncached = submission.uncached and self.port.has_uncached
             self.submitted.append(request)
         self._live.add(sequences, len(submission.tokens) + submission.max_new_tokens)

@@ -71,7 +71,8 @@ class Shape(NamedTuple):
     ops and faults of the target that an engine of this configuration does not have.  `uses_before_backup` is how often
     a prefix is used until it is copied to the host; 0 without a host tier.  `tiers` have KV beside the device.
     `serves_prompts_alone`: a request may ask for no token.  `samples`: a request may have a seed.  `options` are the
-    further arguments of a Submit op that the engine supports: adapter, uncached, prompt_logprobs, sequences.
+    further arguments of a Submit op that the engine supports: adapter, uncached, prompt_logprobs, sequences,
+    grammar.
     `outputs` are further lengths of answers beside the lengths of a load, such as one beyond the window.  `ranks` run
     the engine together; the `differing` faults may come to one of them alone.
     """

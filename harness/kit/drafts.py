@@ -28,8 +28,16 @@ def drafts_after(
     tokens: Sequence[int], *, namespace: int, count: int, right: int, windows: Sequence[int | None]
 ) -> list[int]:
     """`count` drafts after these tokens: the first `right` are those of the model, each of the others is wrong."""
-    expected = Expectation(namespace, 0, list(tokens))
+    return drafts_of(Expectation(namespace, 0, list(tokens)), count=count, right=right, windows=windows)
+
+
+def drafts_of(expected: Expectation, *, count: int, right: int, windows: Sequence[int | None]) -> list[int]:
+    """As `drafts_after`; the drafts are appended to the expected tokens.
+
+    Of the wrong ones, a grammar refuses the first, the third and so on, until it ends.
+    """
     for index in range(count):
         token = expected.next_token(len(expected.tokens), windows=windows, vocabulary=VOCABULARY)
-        expected.extend([token if index < right else (token + 1) % VOCABULARY])
-    return expected.tokens[len(tokens) :]
+        step = 1 + (index - right) % 2 if expected.grammar else 1
+        expected.extend([token if index < right else (token + step) % VOCABULARY])
+    return expected.tokens[-count:]

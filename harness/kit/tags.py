@@ -11,6 +11,7 @@ from typing import NamedTuple
 from swarden.invariants.reference import TAG_MASK, namespace_tag, next_tag, sampled_token
 
 VOCABULARY = 64  # token ids that the model generates
+ALL_TOKENS = range(VOCABULARY)
 # Layers of another component compute another KV from the same tokens: the tags of component n are salted n times.
 SALT = 0x3D4D51CB1F2A6B77 & TAG_MASK
 
@@ -76,9 +77,9 @@ class ReadTags(NamedTuple):
         return sum(self.tags[max(0, begin - self.first) : end - self.first])
 
 
-def token_after(reads: Iterable[ReadTags], end: int) -> int:
-    """The token that is sampled for position `end`, from the tags that each component has read."""
-    return sampled_token([read.sum_at(end) for read in reads], VOCABULARY)
+def token_after(reads: Iterable[ReadTags], end: int, allowed: Sequence[int] = ALL_TOKENS) -> int:
+    """The token of those `allowed` that is sampled for position `end`, from the tags that each component has read."""
+    return allowed[sampled_token([read.sum_at(end) for read in reads], len(allowed))]
 
 
 def slots_of(table: Sequence[int], start: int, end: int, *, page_size: int, unit_size: int) -> list[int]:

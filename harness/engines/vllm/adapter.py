@@ -60,6 +60,7 @@ class VllmEngine(VllmFacts):
     one_sided = ONE_SIDED
     pool_names: Sequence[str] = (POOL,)
     forks = True
+    has_grammars = False  # the part sets it
 
     def __init__(self, release: VllmRelease, config: VllmConfig) -> None:
         super().__init__(faults_of(release, config))

@@ -27,9 +27,11 @@ MODULES: Mapping[str, str] = {
     "v1.engine": "FinishReason EngineCoreRequest",
     "v1.engine.parallel_sampling": "ParentRequest",
     "v1.engine.output_processor": "OutputProcessor RequestOutputCollector",
-    "sampling_params": "RequestOutputKind SamplingParams",
+    "sampling_params": "RequestOutputKind SamplingParams StructuredOutputsParams",
     "lora.request": "LoRARequest",
     "v1.structured_output": "StructuredOutputManager",
+    "v1.structured_output.backend_types": "StructuredOutputGrammar",
+    "v1.structured_output.utils": "apply_grammar_bitmask",
     "v1.kv_cache_interface": (
         "KVCacheConfig KVCacheGroupSpec FullAttentionSpec SlidingWindowSpec MambaSpec KVCacheTensor"
     ),
@@ -170,6 +172,10 @@ FEATURES: Mapping[str, Feature] = {
     "partial_blocks": Feature(
         "the first tokens of a block are cached, if another group has smaller blocks",
         lambda release: hasattr(release.code("FullAttentionManager"), "_cache_partial_tail_block"),
+    ),
+    "grammars": Feature(
+        "a grammar that cannot be compiled ends its request alone",
+        lambda release: "grammar_compile_error_reqs" in release.code("Scheduler").__init__.__code__.co_names,
     ),
     "failed_requests": Feature(
         "a connector names the requests whose loads failed; before, their blocks, which only one group can have",

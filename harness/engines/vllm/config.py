@@ -17,6 +17,8 @@ from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POO
 from swarden.harness.engines.vllm.parts import disk, mooncake, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
 from swarden.harness.engines.vllm.parts.drafts import NGRAM, Drafts
+from swarden.harness.engines.vllm.parts.grammars import FAULTS as OF_GRAMMARS
+from swarden.harness.engines.vllm.parts.grammars import GRAMMAR, Grammars
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
 from swarden.harness.engines.vllm.parts.mooncake import Mooncake
 from swarden.harness.engines.vllm.parts.offload import Offload
@@ -42,7 +44,7 @@ MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading conn
 SEQUENCES = "sequences"
 MAX_WINDOWS = 8
 FAILURE_POLICY, RECOMPUTE = "kv_load_failure_policy", "recompute"
-PART_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS | mooncake.FAULTS | OF_RANKS
+PART_FAULTS = LOAD_FAULTS | pair.FAULTS | disk.FAULTS | mooncake.FAULTS | OF_RANKS | OF_GRAMMARS
 
 MODELS: Mapping[str, Mapping[str, Any]] = {  # layers beside those of full attention, by the name of a model
     "gemma-?3": {"windows": (1024,) * 5, "windows_first": True},
@@ -99,6 +101,7 @@ class VllmConfig(Settings, frozen=True):
     events: KvEvents = KvEvents()
     streaming: Streaming = Streaming()
     group: RankGroup = RankGroup()
+    grammars: Grammars = Grammars()
 
     launch_table = table(
         max_running_requests=(Line.number, "max-num-seqs", 256),
@@ -167,7 +170,7 @@ class VllmConfig(Settings, frozen=True):
     def parts(self) -> Sequence[VllmPart]:
         """The capabilities that it has."""
         of_connectors = (self.pair, self.store, self.offload, self.tier, self.mooncake)
-        parts = (*of_connectors, self.states, self.drafts, self.events, self.streaming, self.group)
+        parts = (*of_connectors, self.states, self.drafts, self.events, self.streaming, self.group, self.grammars)
         return [part for part in parts if part.is_in(self)]
 
     @property
@@ -294,7 +297,8 @@ class VllmConfig(Settings, frozen=True):
             tiers=[Tier(LOAD_LATE, fails, Flush() if self.offload.is_on else None)] * (LOAD_LATE in used),
             sessions_rewind=False,
             samples=self.seeds,
-            options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on],
+            options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on]
+            + [GRAMMAR] * (4 * self.grammars.is_on),
             **merged(part.shape(self) for part in self.parts),
         )
 
@@ -304,7 +308,7 @@ SERVER_NEEDS = {  # in the order of the documents
     "windows": "windowed model",
     **server_needs(States, Streaming, Storing, Offload, SecondTier, Mooncake, Drafts),
     "policy": "priorities",
-    **server_needs(KvEvents, RankGroup),
+    **server_needs(KvEvents, RankGroup, Grammars),
 }
 
 

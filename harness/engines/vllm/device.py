@@ -9,24 +9,27 @@ from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.parts.states import VllmStates
-from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
+from swarden.harness.engines.vllm.passes import NO_GRAMMAR, UNKNOWN, AnswerGrammar, VllmEntry, VllmPass
 from swarden.harness.engines.vllm.transfers import BlockLoad, BlockSave
-from swarden.harness.kit.drafts import DraftScript, drafts_after
-from swarden.harness.kit.tags import VOCABULARY, ReadTags, chain, slots_of, token_after
-from swarden.invariants.reference import namespace_tag
-
-UNKNOWN = VOCABULARY  # a token that the scheduler has not sent to the runner, or a draft that was not proposed
+from swarden.harness.kit.drafts import DraftScript, drafts_of
+from swarden.harness.kit.tags import ALL_TOKENS, ReadTags, chain, slots_of, token_after
+from swarden.invariants.reference import Expectation, namespace_tag
 
 
 class Device:
-    """The memory of the device, and the model that computes passes in it; `namespaces` are those of the requests."""
+    """The memory of the device, and the model that computes passes in it.
+
+    `namespaces` are those of the requests, `grammars` those of their answers.  `allowed` has, by request, the tokens
+    that a bitmask allows in the next pass at each of its last positions; drafts behind these are refused.
+    """
 
     def __init__(self, config: VllmConfig) -> None:
         self._num_drafts = config.drafts.count
         self.groups = config.groups
-        self._sizes = [group.block_len for group in self.groups]
         self.windows = tuple([group.window for group in self.groups])  # None for full attention
         self.namespaces: dict[int, int] = {}
+        self.grammars: dict[int, AnswerGrammar] = {}
+        self.allowed: Mapping[int, Sequence[Sequence[int]]] = {}
         self._tokens: dict[int, list[int]] = {}
         self._drafts: dict[int, Sequence[int]] = {}
         self._saved: dict[tuple[int, int], int] = {}
@@ -94,7 +97,7 @@ class Device:
         for group, table in enumerate(load.tables):
             stored = [self._saved.get((group, tag), tag) for tag in tags[load.start :]]
             if group in self.states.groups:
-                self.memory.fill(table[(load.end - 1) // self._sizes[group]], stored[-1], group)
+                self.memory.fill(table[(load.end - 1) // self.groups[group].block_len], stored[-1], group)
             else:
                 self.memory.write(self._slots(group, table, load.start, len(tags)), stored, group)
 
@@ -123,11 +126,12 @@ class Device:
         right = self.script.next()
         if right is None or not self._num_drafts:
             return []
-        tokens, namespace = self._tokens[request], self.namespaces[request]
-        return drafts_after(tokens, namespace=namespace, count=self._num_drafts, right=right, windows=self.windows)
+        length, prompt_len = self.grammars.get(request, NO_GRAMMAR)
+        expected = Expectation(self.namespaces[request], prompt_len, list(self._tokens[request]), grammar=length)
+        return drafts_of(expected, count=self._num_drafts, right=right, windows=self.windows)
 
     def _slots(self, group: int, table: Sequence[int], start: int, end: int) -> list[int]:
-        return slots_of(table, start, end, page_size=self._sizes[group], unit_size=self.memory.unit_size)
+        return slots_of(table, start, end, page_size=self.groups[group].block_len, unit_size=self.memory.unit_size)
 
     def _stored(self, group: int, table: Sequence[int], start: int, end: int) -> "array[int]":
         return self.memory.read(self._slots(group, table, start, end), group)
@@ -170,7 +174,8 @@ class Device:
         if end < len(tokens):
             return []
         sampled = self._sampled(entry, reads)
-        accepted = next((index for index, draft in enumerate(drafts) if draft != sampled[index]), len(drafts))
+        most = min(len(drafts), len(self.allowed.get(request, sampled)) - 1)
+        accepted = next((index for index, draft in enumerate(drafts[:most]) if draft != sampled[index]), most)
         if drafts:
             one.reports.append(seen.Verified(one.launch, request, accepted, tuple(sampled)))
         tokens += sampled[: accepted + 1]
@@ -178,7 +183,9 @@ class Device:
 
     def _sampled(self, entry: VllmEntry, reads: Sequence[ReadTags]) -> list[int]:
         """The tokens after an entry and each of its drafts, from the tags that each group has read."""
-        return [token_after(reads, last) for last in range(entry.end - len(entry.drafts), entry.end + 1)]
+        ends = range(entry.end - len(entry.drafts), entry.end + 1)
+        allowed = [*self.allowed.get(entry.request, ()), *[ALL_TOKENS] * len(ends)]
+        return [token_after(reads, end, of_end) for end, of_end in zip(ends, allowed, strict=False)]
 
 
 def _tokens_of(entry: VllmEntry, known: Sequence[int]) -> Sequence[int]:

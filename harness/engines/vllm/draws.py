@@ -8,6 +8,7 @@ from swarden.harness.engines.vllm.config import SETTINGS_FOR, VllmConfig, decode
 from swarden.harness.engines.vllm.connector import LOAD_FAILS
 from swarden.harness.engines.vllm.layers import ALIGN, ALL
 from swarden.harness.engines.vllm.parts.drafts import with_drafts
+from swarden.harness.engines.vllm.parts.grammars import Grammars
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
 from swarden.harness.engines.vllm.parts.mooncake import with_mooncake
 from swarden.harness.engines.vllm.parts.offload import with_offloading
@@ -34,7 +35,8 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         config = with_loads(draw, config)
         if config.store.loads_within_a_step and LOAD_FAILS in config.faults:
             config = replaced(config, recomputes_loads=draw.one_of((True, True, False)))
-    if kind == "offloading" and has("mooncake_store") and draw.one_of((False, False, True)):
+    can_have_store = has("mooncake_store") and (has("failed_requests") or len(config.groups) == 1)
+    if kind == "offloading" and can_have_store and draw.one_of((False, False, True)):
         config = with_mooncake(draw, replaced(config, prefix_caching=True))
     elif kind == "offloading" and has("cpu_memory"):
         config = with_offloading(draw, replaced(config, prefix_caching=True), has=has)
@@ -45,6 +47,8 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         config = replaced(config, **drawn(draw, KvEvents))
     if has("streaming_input") and not config.store.is_on and not (config.states.is_on and config.drafts.is_on):
         config = replaced(config, **drawn(draw, Streaming))
+    if has("grammars"):
+        config = replaced(config, **drawn(draw, Grammars))
     return with_rarer(draw, with_blocks(draw, config), has=has)
 
 

@@ -19,7 +19,8 @@ from swarden.harness.engines.vllm.connector import ReleasedSide
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.parts.mooncake import ONE_RANK, own_error
 from swarden.harness.engines.vllm.parts.part import VllmEngine
-from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.transfers import BlockLoad
 from swarden.harness.kit.calls import all_replaced, replaced
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Silent

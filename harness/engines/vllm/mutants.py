@@ -1,4 +1,4 @@
-"""Bugs of the block pool, of the states of Mamba layers, of the second tier, of copies of single blocks, of saves
+"""Bugs of the block pool, of states, of the second tier, of copies of single blocks, of saves, of structured output
 and of the transfers of a pair, to be planted into a release.
 
 They fit 0.33.0; planting one into a release whose text differs raises StalePatch.
@@ -16,6 +16,7 @@ WORKER = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker:NixlBase
 TIERS = "vllm.v1.kv_offload.tiering"
 SIMPLE = "vllm.v1.simple_kv_offload.manager:SimpleCPUOffloadScheduler"
 MOONCAKE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.scheduler:MooncakeStoreScheduler"
+GRAMMARS = "vllm.v1.structured_output:StructuredOutputManager"
 STATES = "vllm.v1.core.single_type_kv_cache_manager:MambaManager"
 
 bug(
@@ -264,4 +265,31 @@ bug(
     healthy="if num_running >= self.max_num_active_reqs:",
     broken="if num_running >= max(1, self.max_num_active_reqs - 1):",
     caught_by=("waiting_requests_take_free_places",),
+)
+
+bug(
+    "bitmask-rows-of-each-other",
+    "the rows of the bitmask are those of the requests in the reverse order",
+    at=f"{GRAMMARS}.grammar_bitmask",
+    healthy="cumulative_index = grammar_idx * mask_stride",
+    broken="cumulative_index = (len(structured_output_request_ids) - 1 - grammar_idx) * mask_stride",
+    caught_by=("outputs_match_reference", "grammars_get_only_what_they_allow"),
+)
+
+bug(
+    "grammar-not-rolled-back",
+    "a grammar stays behind the drafts for which the bitmask was filled",
+    at=f"{GRAMMARS}.grammar_bitmask",
+    healthy="grammar.rollback(state_advancements)",
+    broken="pass",
+    caught_by=("grammars_get_only_what_they_allow",),
+)
+
+bug(
+    "failed-grammar-parks-its-request",
+    "a request whose grammar cannot be compiled waits for it for ever",
+    at=f"{SCHEDULER}._handle_blocked_waiting_request",
+    healthy="struct_output_req.grammar is None:",
+    broken="isinstance(struct_output_req.grammar, Exception | None):",
+    caught_by=("work_makes_progress",),
 )

@@ -7,10 +7,22 @@ from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.transfers import BlockLoad
 from swarden.harness.kit.passes import Pass
+from swarden.harness.kit.tags import VOCABULARY
 from swarden.invariants.view import LaunchView
 
 PLACEHOLDER = -1  # a draft that is not proposed yet
+UNKNOWN = VOCABULARY  # a token that the scheduler has not sent to the runner, or a draft that was not proposed
 REWOUND = -2  # the run of an entry whose request the scheduler takes back to a position before that of the pass
+
+
+class AnswerGrammar(NamedTuple):
+    """The tokens of the grammar of an answer (0: none), which begins behind `prompt_len` tokens."""
+
+    length: int = 0
+    prompt_len: int = 0
+
+
+NO_GRAMMAR = AnswerGrammar()
 
 
 class Columns(NamedTuple):

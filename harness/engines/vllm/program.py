@@ -67,6 +67,7 @@ def _lacking(config: VllmConfig, ops: set[type], recorded: Mapping[str, Any]) ->
         "a connector of single blocks": config.offload.is_on and config.offload.offloader != CHUNKS,
         "two connectors": config.offload.is_on and store_len,
         "a second tier": config.tier.is_on,
+        "structured output": config.grammars.is_on,
         "several workers": config.store.workers > 1,
         "a Mooncake store": config.mooncake.is_on,
         "a load that fails within the step": store_len

@@ -184,8 +184,14 @@ class VllmRequests(Clients[VllmRequest]):
             output_kind=self._release.code("RequestOutputKind").DELTA,  # read by the front end alone: streams
             logprobs=None if seed is None else 0,  # that of the sampled token only
             prompt_logprobs=1 if submission.prompt_logprobs and "prompt_logprobs" in self._options else None,
+            structured_outputs=self._grammar(submission.grammar) if submission.grammar else None,
             detokenize=False,
         )
+
+    def _grammar(self, length: int) -> Any:
+        params = self._release.code("StructuredOutputsParams")(grammar=str(length))
+        params._backend = "xgrammar"  # as the frontend sets it
+        return params
 
 
 class FindableBlocks:

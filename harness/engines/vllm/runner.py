@@ -3,6 +3,7 @@
 A pass is computed when its result is asked for, which is as late as possible; passes are computed in launch order.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,9 +11,9 @@ import swarden.invariants.events as seen
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.connector import ConnectorWorker
-from swarden.harness.engines.vllm.device import UNKNOWN, Device
+from swarden.harness.engines.vllm.device import Device
 from swarden.harness.engines.vllm.layers import POOL
-from swarden.harness.engines.vllm.passes import PLACEHOLDER, REWOUND, Columns, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.passes import PLACEHOLDER, REWOUND, UNKNOWN, Columns, VllmEntry, VllmPass
 
 if TYPE_CHECKING:
     from swarden.harness.engines.vllm.capture import VllmFacts
@@ -46,12 +47,16 @@ class Runner:
         self.loads = ConnectorWorker()
         self._prompt_lens: dict[int, int] = {}
         self._numbers: dict[str, int] = {}  # of the requests that have tables
-        self._last = VllmPass(0, ())
+        self._recent = deque([VllmPass(0, ())], maxlen=4)
         self._queue: list[VllmPass] = []  # not computed yet
 
     @property
     def last_launch(self) -> int:
         return self._last.launch
+
+    @property
+    def _last(self) -> VllmPass:
+        return self._recent[-1]
 
     @property
     def in_flight(self) -> list[VllmPass]:
@@ -95,8 +100,8 @@ class Runner:
         return result if non_block else result.result()
 
     def take_draft_token_ids(self) -> Any:
-        """The drafts after each output of the last pass."""
-        output = self._last.output
+        """The drafts after each output of the last pass that has been computed."""
+        output = next(one.output for one in reversed(self._recent) if one.output is not None and one.entries)
         results = zip(output.req_ids, output.sampled_token_ids, strict=True)
         sampled = [rid for rid, tokens in results if tokens]
         drafts = [list(self.device.drafts(self.number_of(rid))) for rid in sampled]
@@ -137,7 +142,7 @@ class Runner:
             if rid in cached.all_token_ids and (rid in cached.resumed_req_ids or request not in scheduled):
                 known[request] = list(cached.all_token_ids[rid])
         begun = [*[new.req_id for new in output.scheduled_new_reqs], *cached.resumed_req_ids]
-        self._last = self._pass_of(output, starts, known, set(map(self.number_of, begun)))
+        self._recent.append(self._pass_of(output, starts, known, set(map(self.number_of, begun))))
         for rid, count in zip(cached.req_ids, cached.num_output_tokens, strict=True):
             self._last.lens[self.number_of(rid)] = self._prompt_lens[self.number_of(rid)] + count
         return self._last

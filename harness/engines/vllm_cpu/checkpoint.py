@@ -8,6 +8,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.layers import NONE
 from swarden.harness.engines.vllm.parts import drafts, states
+from swarden.harness.engines.vllm.parts.grammars import Grammars
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.pair import Pairing
 from swarden.harness.engines.vllm.parts.store import Storing
@@ -41,7 +42,7 @@ ALL_WANT: Mapping[str, Sequence[Any]] = {
     "second_runner": (False,),
     **off(Storing, Offload),
     "window_block_sizes": ((),),
-    **off(Pairing),
+    **off(Pairing, Grammars),
 }
 ATTENTION: Mapping[str, Sequence[Any]] = off(states.States) | drafts.NO_EAGLE
 RECURRENT: Mapping[str, Sequence[Any]] = {"windows": ((),), **(states.SOME_GROUPS | drafts.NO_EAGLE)}

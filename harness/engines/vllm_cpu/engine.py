@@ -14,10 +14,10 @@ from swarden.harness.engines.vllm.adapter import REPORTED, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import VllmFacts
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.device import UNKNOWN, Device
+from swarden.harness.engines.vllm.device import Device
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import POOL
-from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
+from swarden.harness.engines.vllm.passes import UNKNOWN, VllmEntry, VllmPass
 from swarden.harness.engines.vllm.runner import Runner
 from swarden.harness.engines.vllm_cpu.memory import GroupKV
 from swarden.harness.engines.vllm_cpu.model import RealModel

@@ -61,6 +61,7 @@ from swarden.harness.search.traffic.scenes import (
     talks,
 )
 
+GRAMMARS = (40, 2, 1, 3, 5, 9)  # tokens
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must support
     "submit": Submit,
@@ -287,6 +288,8 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
 def with_options(draw: st.DrawFn, ops: Sequence[Op], options: Sequence[str]) -> list[Op]:
     """The ops, with one of the options on a third of the requests."""
     values = {"adapter": 1 + draw(st.integers(0, 1)), "sequences": draw(one_option(2, 3))}
+    if "grammar" in options:
+        values["grammar"] = draw(one_option(*GRAMMARS))
     drawn = [draw(one_option(None, None, *options)) if isinstance(op, Submit) else None for op in ops]
     return [
         op if option is None else msgspec.structs.replace(op, **{option: values.get(option, True)})
