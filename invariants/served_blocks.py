@@ -62,7 +62,8 @@ def _lost(change: Transition) -> Lost:
     """The blocks that the cache has lost in this transition, each with the place of the event."""
     places: dict[tuple[str, int], int] = {}
     for place, event in enumerate(change.in_order(*SEEN)):
-        if isinstance(event, (Freed, Given)) and event[2] == TREE:  # its owner before
+        owner = event.owner if isinstance(event, Freed) else event.from_owner if isinstance(event, Given) else None
+        if owner == TREE:
             places.update(dict.fromkeys([(event.pool, unit) for unit in event.units], place))
     return places
 
