@@ -62,9 +62,10 @@ def _lost(change: Transition) -> Lost:
     """The blocks that the cache has lost in this transition, each with the place of the event."""
     places: dict[tuple[str, int], int] = {}
     for place, event in enumerate(change.in_order(*SEEN)):
-        owner = event.owner if isinstance(event, Freed) else event.from_owner if isinstance(event, Given) else None
-        if owner == TREE:
-            places.update(dict.fromkeys([(event.pool, unit) for unit in event.units], place))
+        if isinstance(event, (Freed, Given)):
+            owner = event.owner if isinstance(event, Freed) else event.from_owner
+            if owner == TREE:
+                places.update(dict.fromkeys([(event.pool, unit) for unit in event.units], place))
     return places
 
 
