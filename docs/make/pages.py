@@ -42,7 +42,7 @@ COUNTED: Mapping[str, Callable[[KnownBug], object]] = {  # the words behind a nu
     r" pass on a newer release": lambda bug: not bug.fixes and bug.fixed,
     r" pass with the fix of another": lambda bug: is_fixed_by_another(bug),
     r" have a report or a pull request": lambda bug: bug.verdict.startswith("comment on "),
-    r" has neither": lambda bug: not bug.fixes and not bug.fixed,
+    r" have neither": lambda bug: not bug.fixes and not bug.fixed,
     r" were shown on a real server": lambda bug: is_shown_for_real(bug),
     r" of them was written by hand": lambda bug: bug.document is not None and bug.document.by_hand,
 }

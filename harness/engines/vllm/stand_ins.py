@@ -3,7 +3,7 @@
 REQUESTS = "texts, images and tools are turned into tokens by the frontend, which is not started"
 SERVER = "the server is not started"
 WIRE = "processes and metrics: the engine core runs in this process"
-OUTPUT = "structured output is not driven"
+OUTPUT = "grammars of structured output are stand-ins"
 MODEL = "checkpoints and GPU kernels: the model is a stand-in"
 
 ABSENT = {
