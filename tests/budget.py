@@ -33,7 +33,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 8_150,
     "harness/engines/transformers": 1_360,
-    "harness/engines/vllm": 8_170,
+    "harness/engines/vllm": 8_180,
     "harness/engines/vllm_cpu": 900,
     "harness/kit": 3_190,
     "harness/nightly": 2_400,
