@@ -63,6 +63,7 @@ class FinishReason(StrEnum):
     REJECTED = "rejected"  # at submit: it can never run, or its session accepts no turn
     OUT_OF_MEMORY = "out of memory"  # no other request can free the pages that it lacks
     FORWARD_FAILED = "forward failed"  # more than `max_forward_retries` times
+    ERROR = "error"  # the engine reports no other cause; of vLLM: a load or a grammar failed
     TRANSFER_FAILED = "transfer failed"  # the sides differ, or the peer closed the transfer
     PEER_TIMEOUT = "peer timeout"  # the peer engine was silent for too long
 

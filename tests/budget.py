@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_620, 55_270  # lines
+PRODUCT, TESTS = 81_580, 55_270  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -33,7 +33,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 8_150,
     "harness/engines/transformers": 1_360,
-    "harness/engines/vllm": 8_170,
+    "harness/engines/vllm": 8_130,
     "harness/engines/vllm_cpu": 900,
     "harness/kit": 3_190,
     "harness/nightly": 2_400,
@@ -42,7 +42,7 @@ LINES: Mapping[str, int] = {
     "harness/search": 7_570,
     "harness/strict": 1_660,
     "harness/traces": 410,
-    "invariants": 3_510,
+    "invariants": 3_520,
     "invariants/contracts": 3_570,
     "invariants/laws": 3_510,
     "src": 200,

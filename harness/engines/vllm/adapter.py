@@ -88,6 +88,7 @@ class VllmEngine(VllmFacts):
         number, reqs = self.requests.new(submission, self.built.hasher)
         for sequence in range(submission.sequences):
             self.runner.device.namespaces[number + sequence] = submission.namespace
+        self.runner.device.grammars[number] = (submission.grammar, len(submission.tokens))
         for req in reqs:
             self.admit(req)
         return number

@@ -9,7 +9,7 @@ from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.engines.vllm.parts.states import VllmStates
-from swarden.harness.engines.vllm.passes import NO_GRAMMAR, UNKNOWN, AnswerGrammar, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.passes import UNKNOWN, VllmEntry, VllmPass
 from swarden.harness.engines.vllm.transfers import BlockLoad, BlockSave
 from swarden.harness.kit.drafts import DraftScript, drafts_of
 from swarden.harness.kit.tags import ALL_TOKENS, ReadTags, chain, slots_of, token_after
@@ -19,8 +19,9 @@ from swarden.invariants.reference import Expectation, namespace_tag
 class Device:
     """The memory of the device, and the model that computes passes in it.
 
-    `namespaces` are those of the requests, `grammars` those of their answers.  `allowed` has, by request, the tokens
-    that a bitmask allows in the next pass at each of its last positions; drafts behind these are refused.
+    `namespaces` are those of the requests.  `grammars` have the lengths of the grammar of an answer (0: none) and
+    of its prompt.  `allowed` has, by request, the tokens that a bitmask allows in the next pass at each of its last
+    positions; drafts behind these are refused.
     """
 
     def __init__(self, config: VllmConfig) -> None:
@@ -28,7 +29,7 @@ class Device:
         self.groups = config.groups
         self.windows = tuple([group.window for group in self.groups])  # None for full attention
         self.namespaces: dict[int, int] = {}
-        self.grammars: dict[int, AnswerGrammar] = {}
+        self.grammars: dict[int, tuple[int, int]] = {}
         self.allowed: Mapping[int, Sequence[Sequence[int]]] = {}
         self._tokens: dict[int, list[int]] = {}
         self._drafts: dict[int, Sequence[int]] = {}
@@ -126,7 +127,7 @@ class Device:
         right = self.script.next()
         if right is None or not self._num_drafts:
             return []
-        length, prompt_len = self.grammars.get(request, NO_GRAMMAR)
+        length, prompt_len = self.grammars.get(request, (0, 0))
         expected = Expectation(self.namespaces[request], prompt_len, list(self._tokens[request]), grammar=length)
         return drafts_of(expected, count=self._num_drafts, right=right, windows=self.windows)
 

@@ -15,16 +15,6 @@ UNKNOWN = VOCABULARY  # a token that the scheduler has not sent to the runner, o
 REWOUND = -2  # the run of an entry whose request the scheduler takes back to a position before that of the pass
 
 
-class AnswerGrammar(NamedTuple):
-    """The tokens of the grammar of an answer (0: none), which begins behind `prompt_len` tokens."""
-
-    length: int = 0
-    prompt_len: int = 0
-
-
-NO_GRAMMAR = AnswerGrammar()
-
-
 class Columns(NamedTuple):
     """Places in the state tables of a request: the state before a pass (-1: none), and those that the pass writes."""
 

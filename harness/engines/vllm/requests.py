@@ -20,7 +20,7 @@ REASONS = {
     "stop": FinishReason.STOP,
     "length": FinishReason.LENGTH,
     "abort": FinishReason.ABORT,
-    "error": FinishReason.TRANSFER_FAILED,  # on a running server also if a grammar fails
+    "error": FinishReason.ERROR,
     "repetition": FinishReason.ABORT,  # on a running server: a pattern of tokens was repeated
 }
 

@@ -100,8 +100,10 @@ class Runner:
         return result if non_block else result.result()
 
     def take_draft_token_ids(self) -> Any:
-        """The drafts after each output of the last pass that has been computed."""
-        output = next(one.output for one in reversed(self._recent) if one.output is not None and one.entries)
+        """The drafts after each output of the last pass that has been computed; none if it was long ago."""
+        output = next((one.output for one in reversed(self._recent) if one.output is not None and one.entries), None)
+        if output is None:
+            return None
         results = zip(output.req_ids, output.sampled_token_ids, strict=True)
         sampled = [rid for rid, tokens in results if tokens]
         drafts = [list(self.device.drafts(self.number_of(rid))) for rid in sampled]

@@ -71,7 +71,7 @@ def test_failed_grammar_ends_its_request_alone(on_release):
     result = results(on_release, [Inject(fault=FAILS), prompt(0, 2), prompt(1, 2)], steps=4)
 
     assert {number: len(result.outputs[number]) for number in result.outputs} == {1: 0, 2: 2}
-    assert result.ends[2] == FinishReason.LENGTH
+    assert result.ends == {1: FinishReason.ERROR, 2: FinishReason.LENGTH}
 
 
 @pytest.mark.parametrize(("settings", "accepts"), [(LOST, (3,)), (SHORTER, (0, 3, 3))], ids=["lost", "shorter"])

@@ -57,7 +57,7 @@ def test_decode_side_computes_only_the_last_token_of_a_prompt(on_release, ops, c
 
 @pytest.mark.parametrize(
     ("recomputes", "start", "end"),
-    [(True, 0, FinishReason.LENGTH), (False, None, FinishReason.TRANSFER_FAILED)],
+    [(True, 0, FinishReason.LENGTH), (False, None, FinishReason.ERROR)],
     ids=["recompute", "fail"],
 )
 @pytest.mark.parametrize("windows", [(), (5,)], ids=["full", "hybrid"])

@@ -3,9 +3,6 @@
 Real: the manager of grammars, the wait for a grammar, checked drafts, the bitmask and the rows of the runner.
 Stand-in: the backend: a grammar of so many tokens, of which it allows every second one; the end of a compilation.
 Shows: tokens that no grammar allows, grammars ahead of or behind their answers, requests parked for ever.
-
-The rows of the bitmask are those of `apply_grammar_bitmask`, of the first model runner; the second one has the same
-rows, and also refuses the drafts from `num_acceptable_drafts` on, in releases that have them.
 """
 
 import sys
@@ -19,16 +16,15 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 import swarden.invariants.events as seen
-from swarden.harness.core.port import Submission
 from swarden.harness.engines.vllm.parts.drafts import NGRAM
 from swarden.harness.engines.vllm.parts.pair import Pairing
 from swarden.harness.engines.vllm.parts.part import VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.parts.ranks import RankGroup
-from swarden.harness.engines.vllm.passes import UNKNOWN, AnswerGrammar, VllmPass
+from swarden.harness.engines.vllm.passes import UNKNOWN, VllmPass
 from swarden.harness.kit.calls import intercept, replaced
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
-from swarden.harness.kit.tags import ALL_TOKENS, VOCABULARY
+from swarden.harness.kit.tags import VOCABULARY
 from swarden.invariants.grammar import allowed_tokens, has_ended
 from swarden.invariants.view import Snapshot
 
@@ -38,8 +34,6 @@ FAULTS = {
     FAILS: "a grammar cannot be compiled",
     LATE: "a grammar that is compiled takes a step more",
 }
-WORD_LEN = 32  # tokens in a word of a bitmask
-WORD = (1 << WORD_LEN) - 1
 
 
 class Grammars(VllmPart, frozen=True):
@@ -67,14 +61,11 @@ class ClientGrammar:
         self.accepted: list[int] = []
 
     def accept_tokens(self, request_id: str, tokens: Sequence[int]) -> bool:
-        for token in tokens:
-            if self.is_terminated():
-                break
-            if token not in allowed_tokens(self.length, self.accepted, VOCABULARY):
-                self._refused(token, len(self.accepted))
-                return False
-            self.accepted.append(token)
-        return True
+        allowed = self.validate_tokens(tokens)
+        self.accepted += allowed
+        if is_refused := len(allowed) < len(tokens) and not self.is_terminated():
+            self._refused(tokens[len(allowed)], len(self.accepted))
+        return not is_refused
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
         outputs = list(self.accepted)
@@ -85,15 +76,11 @@ class ClientGrammar:
         return outputs[len(self.accepted) :]
 
     def rollback(self, num_tokens: int) -> None:
-        if num_tokens > len(self.accepted):
-            raise ValueError(f"{num_tokens} tokens are rolled back, {len(self.accepted)} are accepted")
-        del self.accepted[len(self.accepted) - num_tokens :]
+        self.accepted = self.accepted[: len(self.accepted) - num_tokens]
 
     def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
-        bits = sum([1 << token for token in allowed_tokens(self.length, self.accepted, VOCABULARY)])
-        for index in range(VOCABULARY // WORD_LEN):
-            word = bits >> index * WORD_LEN & WORD
-            bitmask[batch_index, index] = word - (word >> WORD_LEN - 1 << WORD_LEN)  # as a signed number
+        bitmask[batch_index] = 0
+        bitmask[batch_index, list(allowed_tokens(self.length, self.accepted, VOCABULARY))] = -1
 
     def is_terminated(self) -> bool:
         return has_ended(self.length, self.accepted)
@@ -110,20 +97,20 @@ class VllmGrammars(Part):
     """
 
     def __init__(self, engine: VllmEngine) -> None:
-        release, config, self._engine = engine.runner.release, engine.config, engine
+        release, self._engine = engine.runner.release, engine
         self._torch, self._apply = release.torch, release.code("apply_grammar_bitmask")
         self._kind = type("ReleasedGrammar", (ClientGrammar, release.code("StructuredOutputGrammar")), {})
+        self._grammars: dict[int, ClientGrammar] = {}
         self._compiling: list[tuple[Future[Any], Callable[[Any], int], Any]] = []
         self._outputs: dict[VllmPass, Any] = {}
         self._computed: Collection[int] = ()  # the requests of the last pass
-        self._device, self._manager = engine.runner.device, engine.built.scheduler.structured_output_manager
-        self._manager.executor = self._manager.backend = self
+        self._device, manager = engine.runner.device, engine.built.scheduler.structured_output_manager
+        manager.executor = manager.backend = self
         engine.has_grammars = True
-        intercept(engine, "submit", self._submit)
-        intercept(engine, "admit", self._admit)
+        intercept(engine, "admit", lambda original, req: (manager.grammar_init(req), original(req)))  # as the core
         intercept(engine.runner, "sample_tokens", self._sample)
         intercept(self._device, "compute", self._compute)
-        if config.drafts.drafter == NGRAM:
+        if engine.config.drafts.drafter == NGRAM:
             intercept(self._device.script, "next", lambda original: original() or None)  # nothing matches
 
     # The methods that the manager calls.
@@ -135,12 +122,10 @@ class VllmGrammars(Part):
         return future
 
     def compile_grammar(self, request_type: Any, grammar_spec: str, stop_token_ids: Any = None) -> int:
-        if self._engine.faults.fires(FAILS):
-            raise ValueError(FAULTS[FAILS])
         return int(grammar_spec)
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> Any:
-        return self._torch.full((max_num_seqs, VOCABULARY // WORD_LEN), -1, dtype=self._torch.int32)
+        return self._torch.full((max_num_seqs, VOCABULARY), -1, dtype=self._torch.int32)
 
     # The part.
 
@@ -150,39 +135,18 @@ class VllmGrammars(Part):
         for future, create, req in compiling:
             if self._engine.faults.fires(LATE):
                 self._compiling.append((future, create, req))
-                continue
-            try:
-                length = create(req)
-            except ValueError as error:
-                future.set_exception(error)
+            elif self._engine.faults.fires(FAILS):
+                future.set_exception(ValueError(FAULTS[FAILS]))
             else:
-                refused = partial(self._refused, self._engine.number_of(req.request_id))
-                future.set_result(self._kind(length, refused))
+                number = self._engine.number_of(req.request_id)
+                self._grammars[number] = self._kind(create(req), partial(self._refused, number))
+                future.set_result(self._grammars[number])
 
     def views(self, snapshot: Snapshot) -> Snapshot:
         """With the number of tokens that each grammar has accepted."""
-        structured = {
-            number: request.req.structured_output_request
-            for number, request in self._engine.requests.live.items()
-            if request.req.use_structured_output
-        }
-        grammars = {number: one.grammar for number, one in structured.items()}
-        accepted = {number: len(one.accepted) for number, one in grammars.items() if isinstance(one, ClientGrammar)}
-        if not accepted:
-            return snapshot
+        accepted = {number: len(one.accepted) for number, one in self._grammars.items()}
         requests = [one._replace(num_accepted=accepted.get(one.id)) for one in snapshot.requests or ()]
-        return replace(snapshot, requests=tuple(requests))
-
-    def _submit(self, original: Callable[[Submission], int], submission: Submission) -> int:
-        number = original(submission)
-        if submission.grammar:
-            self._device.grammars[number] = AnswerGrammar(submission.grammar, len(submission.tokens))
-        return number
-
-    def _admit(self, original: Callable[[Any], None], req: Any) -> None:
-        """As `preprocess_add_request` of the core."""
-        self._manager.grammar_init(req)
-        original(req)
+        return replace(snapshot, requests=tuple(requests)) if accepted else snapshot
 
     def _refused(self, number: int, token: int, num_accepted: int) -> None:
         self._engine.log.notice(seen.GrammarRefused(number, token, num_accepted))
@@ -229,8 +193,6 @@ class VllmGrammars(Part):
 
 
 def masked(logits: Any, bitmask: Any, indices: Sequence[int] | None = None) -> None:
-    """As xgrammar: the logits of these rows, or of all, whose bit is not set become -inf."""
-    for row in range(len(logits)) if indices is None else indices:
-        words = [int(word) & WORD for word in bitmask[row]]
-        unset = [token for token in ALL_TOKENS if not words[token // WORD_LEN] >> token % WORD_LEN & 1]
-        logits[row, unset] = float("-inf")
+    """As xgrammar, with a word for each token: the logits of these rows, or of all, become -inf where the word is 0."""
+    rows = list(range(len(logits)) if indices is None else indices)
+    logits[rows] = logits[rows].masked_fill(bitmask[rows] == 0, float("-inf"))
