@@ -112,8 +112,6 @@ class TransferQueues:
 
     def place(self, req: Any) -> Place | None:
         """The place of a request that is in one of these queues."""
-        if self._mode not in (PREFILL, DECODE):
-            return None
         if _holds(self._retracted, req):
             return Place.WAITING
         return Place.LINKED if _holds(self._linked, req) or self.is_arriving(req) else None
