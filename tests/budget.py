@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_600, 55_290  # lines
+PRODUCT, TESTS = 81_580, 55_290  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -31,7 +31,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_570,
     "harness/engines/server": 2_470,
-    "harness/engines/sglang": 8_130,
+    "harness/engines/sglang": 8_110,
     "harness/engines/transformers": 1_360,
     "harness/engines/vllm": 8_170,
     "harness/engines/vllm_cpu": 900,

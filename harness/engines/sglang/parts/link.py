@@ -234,9 +234,7 @@ class SglangLink:
 
 
 class End:
-    """A side's end of a room, as sender or receiver of the release; its `state` is asked until it is `final`."""
-
-    final: Sequence[Any]
+    """A side's end of a room, as sender or receiver of the release; its `state` is asked until that is final."""
 
     def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)  # type: ignore[call-arg]  # the release's
@@ -244,12 +242,12 @@ class End:
         self._number, self._room = bootstrap_room, mgr.link.room(bootstrap_room)
 
     def poll(self) -> Any:
-        if self.conclude_state is not None:
-            return self.conclude_state
-        state = self.state(self._room)
-        if state in self.final:
+        if self.conclude_state is None:
+            state, polls = self.state(self._room), self.kv_mgr.polls
+            if state not in (polls.Failed, polls.Success):
+                return state
             self.conclude_state = state
-        return state
+        return self.conclude_state
 
     def state(self, room: Room) -> Any: ...
 
@@ -283,6 +281,7 @@ def _manager(release: SglangRelease) -> type:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.link: SglangLink | None = None
+            self.polls = release.code("KVPoll")
             self.kv_args = args[0]
             self.is_dummy_cp_rank = False
             has_switch = hasattr(switches, HELD_UNTIL_DRAINED)
@@ -298,8 +297,6 @@ def _sender(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
     class Sender(End, release.code("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
-        final = (poll.Failed, poll.Success)
-
         def state(self, room: Room) -> Any:
             if room.has_failed or (room.wanted is None and self.gives_up()):
                 return poll.Failed
@@ -333,11 +330,7 @@ def _receiver(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
     class Receiver(End, release.code("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
-        final = (poll.Failed, poll.Success)
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self.abort_notified, self.bootstrap_infos = False, (RANK,)
+        abort_notified, bootstrap_infos = False, (RANK,)
 
         def state(self, room: Room) -> Any:
             if not self.bootstrap_done:

@@ -120,9 +120,8 @@ class TransferQueues:
         """Whether a request of a decode side has pages, but has not run on them."""
         if self._mode != DECODE:
             return False
-        scheduler = self._scheduler
-        arriving = (one.req for one in scheduler.disagg_decode_transfer_queue.queue)
-        return _holds(arriving, req) or _holds(scheduler.waiting_queue, req)
+        arriving = (one.req for one in self._scheduler.disagg_decode_transfer_queue.queue)
+        return _holds(arriving, req) or _holds(self._scheduler.waiting_queue, req)
 
     def frontier(self, freed: int, windowed: Sequence[int], page_size: int) -> int:
         """The length below which no windowed page is used: a decode side takes only those that the next token reads."""
