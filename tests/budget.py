@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_580, 55_270  # lines
+PRODUCT, TESTS = 81_540, 55_290  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -31,7 +31,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_570,
     "harness/engines/server": 2_470,
-    "harness/engines/sglang": 8_150,
+    "harness/engines/sglang": 8_110,
     "harness/engines/transformers": 1_360,
     "harness/engines/vllm": 8_130,
     "harness/engines/vllm_cpu": 900,
@@ -49,7 +49,7 @@ LINES: Mapping[str, int] = {
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_510,
-    "tests/engines": 5_040,
+    "tests/engines": 5_050,
     "tests/examples": 540,
     "tests/fakes": 750,
     "tests/harness": 21_750,

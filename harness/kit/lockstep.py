@@ -7,6 +7,8 @@ from queue import Empty, Queue
 from types import ModuleType
 from typing import Any, ClassVar
 
+from swarden.harness.kit.stand_ins import replace_present
+
 STEPS_TO_END = 1000  # of a thread that is joined
 
 
@@ -128,13 +130,8 @@ class LockstepQueue(Queue[Any]):
         return [item for item in (self.taken, *self.queue) if item is not None]
 
 
-def replace_threads(modules: Iterable[ModuleType]) -> None:
-    """Replace the threads and queues that these modules make."""
-    for module in modules:
-        names = vars(module)
-        if "threading" in names:
-            lockstep = ModuleType("threading")
-            vars(lockstep).update(vars(threading), Thread=LockstepThread)
-            names["threading"] = lockstep
-        if "Queue" in names:
-            names["Queue"] = LockstepQueue
+def replace_threads(modules: Iterable[ModuleType], **more: Any) -> None:
+    """Replace the threads and queues that these modules make, and `more` of threading."""
+    lockstep = ModuleType("threading")
+    vars(lockstep).update(vars(threading), Thread=LockstepThread, **more)
+    replace_present(modules, {"threading": lockstep, "Queue": LockstepQueue})

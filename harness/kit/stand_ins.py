@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -113,6 +113,12 @@ class _Finder(MetaPathFinder, Loader):
 def provide_absent(packages: Iterable[str]) -> None:
     """Let imports of these packages succeed; a package that is installed is used instead."""
     sys.meta_path.append(_Finder(packages))
+
+
+def replace_present(modules: Iterable[ModuleType], values: Mapping[str, Any]) -> None:
+    """Replace those of these names that a module has."""
+    for names in map(vars, modules):
+        names.update({name: values[name] for name in values.keys() & names.keys()})
 
 
 def replace_triton() -> None:

@@ -54,10 +54,8 @@ class SglangForks:
 
     def abort_all(self) -> None:
         """End all sequences that wait."""
-        for fork in self._waiting.values():
-            for number in fork.numbers:
-                self._requests.drop(number, FinishReason.ABORT)
-            fork.numbers.clear()
+        for number in [number for fork in self._waiting.values() for number in fork.numbers]:
+            self.abort(number)
 
     def abort(self, number: int) -> int | None:
         """End a sequence that waits; returns the number of the request with the prompt if that was the last one."""

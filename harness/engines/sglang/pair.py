@@ -112,12 +112,9 @@ class LinkedSglangEngine(SglangEngine):
         with self._current():
             return super().pause()
 
-    def _copied_in(self, pool: int, slots: Sequence[int]) -> None:
-        self.forward.notice_copied(pool, slots, Owner(HANDOVER_KIND))
-
     def _restore(self, pool: int, copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
         """Write the tags of a retracted request back; the release names the slots, but not the request."""
-        self._copied_in(pool, indices.tolist())
+        self.forward.notice_copied(pool, indices.tolist(), Owner(HANDOVER_KIND))
         self.forward.tags[pool].write(indices.tolist(), copies[0][0][0].tolist())
 
     def _current(self) -> AbstractContextManager[Any]:

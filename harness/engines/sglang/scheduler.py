@@ -162,13 +162,9 @@ def _scheduler_class(release: SglangRelease) -> type:
         self.new_token_ratio = self.init_new_token_ratio
         self.new_token_ratio_tracker.reset()
 
-    for names, method in (
-        (SILENT["Scheduler"].split(), _silent),
-        (INTAKES, _take_in),
-        (IDLE_WORK, idle),
-    ):
-        for name in names:
-            setattr(Scheduler, name, method)
+    silent = dict.fromkeys(SILENT["Scheduler"].split(), _silent)
+    for name, method in {**silent, **dict.fromkeys(INTAKES, _take_in), **dict.fromkeys(IDLE_WORK, idle)}.items():
+        setattr(Scheduler, name, method)
     return Scheduler
 
 

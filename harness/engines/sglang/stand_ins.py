@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from swarden.harness.kit.stand_ins import Missing, Silent
+from swarden.harness.kit.stand_ins import Missing, Silent, replace_present
 
 ABSENT = {  # packages that need not be installed, with the reason
     "torchvision": "images are not served; its wheels need a CUDA build of torch",
@@ -47,17 +47,16 @@ def replace_allocator_kernels(modules: Sequence[ModuleType]) -> None:
             names[name] = defaultdict(partial(kernels.get, name))  # called as kernel[grid](…)
 
 
-def replace_devices(modules: Iterable[ModuleType], devices: Any) -> None:
+def replace_devices(modules: Sequence[ModuleType], devices: Any) -> None:
     """Replace streams and events by those of `devices`, pinned memory, and the sizes that are for GPUs, in modules."""
-    for names in map(vars, modules):
-        if "device_module" in names:
-            names["device_module"] = devices
-        if "ALLOC_MEMORY_FUNCS" in names:
-            names["ALLOC_MEMORY_FUNCS"]["cpu"] = _unpinned
-        if "HICACHE_HOST_MEMORY_RESERVE_BYTES" in names:
-            names["HICACHE_HOST_MEMORY_RESERVE_BYTES"] = 0  # a release reserves 10 GB, for pools of gigabytes
-        if "STORAGE_BATCH_SIZE" in names:
-            names["STORAGE_BATCH_SIZE"] = 2  # pages of one operation of the storage; 128 in the releases
+    values = {
+        "device_module": devices,
+        "HICACHE_HOST_MEMORY_RESERVE_BYTES": 0,  # a release reserves 10 GB, for pools of gigabytes
+        "STORAGE_BATCH_SIZE": 2,  # pages of one operation of the storage; 128 in the releases
+    }
+    replace_present(modules, values)
+    for module in modules:
+        vars(module).get("ALLOC_MEMORY_FUNCS", {})["cpu"] = _unpinned
 
 
 def unpin_memory(modules: Iterable[ModuleType]) -> None:

@@ -1,11 +1,14 @@
 """The two sides of a pair are in one process, where a release has one set of server arguments."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from swarden.harness.core.admission import load_log
 from swarden.harness.core.ops import Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import prepare
 from swarden.harness.engines.sglang.boot import boot
 from swarden.harness.engines.sglang.pair import side_systems
@@ -15,6 +18,7 @@ from swarden.harness.kit.settings import replaced
 from tests.engines.sglang.conftest import config_of, driver_of, host_of, laws_that_fail, port_of
 
 RELEASE = "0.5.23"  # which has contexts
+LATE = Path(__file__).parent / "healthy/prompt-waits-for-pages-of-a-late-transfer.oplog"
 
 
 def lens_not_transferred():
@@ -142,3 +146,13 @@ def test_each_side_runs_with_its_own_server_arguments(on_release):
     seen = on_release(RELEASE, modes_seen_in_turns)
 
     assert seen == [{PREFILL}, {DECODE}, {PREFILL}, {DECODE}]
+
+
+def digests_of(path):
+    return run_log(load_log(path), keep_digests=True).digests
+
+
+def test_connector_runs_alike_in_another_process(in_process_of):
+    first, again = [in_process_of(engine, digests_of, LATE) for engine in (f"sglang=={RELEASE}", "sglang")]
+
+    assert again == first != []

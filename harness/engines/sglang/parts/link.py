@@ -4,10 +4,10 @@ A release asks its transfer backend only for the state of each room.  Here both 
 the tags are copied as late as possible: at the poll that first reports the success.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
+from functools import cache, partial
 from itertools import chain
 from math import inf
 from typing import Any, ClassVar, NamedTuple
@@ -16,7 +16,7 @@ import swarden.invariants.events as seen
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.kit.ranks import Group, Ranks
-from swarden.harness.kit.stand_ins import Missing
+from swarden.harness.kit.stand_ins import Missing, replace_present
 from swarden.harness.kit.tags import TagMemory
 
 LINK_FAILS, LINK_DROP, LINK_DELAY, LINK_LATE = "link.fails", "link.drop", "link.delay", "link.late"
@@ -32,6 +32,8 @@ DELAY_POLLS = 3
 METADATA_STEPS = 3  # steps of the decode side by which late metadata arrives after the pages
 LATE_STEPS = 16  # steps of the decode side by which a late chunk is delayed
 POOLS = ("full", "swa")
+OF_ATTENTION = ("tp_size", "tp_rank", "cp_size", "cp_rank", "dp_size", "dp_rank")
+MODULES = ("prefill", "decode", "utils", "common.conn", "mooncake.conn")  # those that use the network
 RANK = 0  # of the prefill side, of which each rank of the decode side has one
 HELD_UNTIL_DRAINED = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"
 OF_ACKNOWLEDGEMENTS = (  # methods of the release's manager: which aborted transfers the prefill side writes no more
@@ -109,14 +111,14 @@ class SglangLink:
 
     current: ClassVar[Any] = None
     live: ClassVar["SglangLink | None"] = None
+    prefill: TransferMemory
+    decode: TransferMemory
     release_timeout_s = inf  # after which the decode side releases what it holds; no acknowledgement is lost
 
     def __init__(self, page_size: int, links: "list[SglangLink] | None" = None) -> None:
         self._page_size, self._links = page_size, [] if links is None else links
         self._links.append(self)
         self.rooms: dict[int, Room] = {}
-        self.prefill: TransferMemory | None = None
-        self.decode: TransferMemory | None = None
         self._steps = 0  # the steps of the decode side so far
         self._late: list[Room] = []  # aborted transfers with chunks in flight
         self._last_due = 0
@@ -130,7 +132,7 @@ class SglangLink:
         """Queue pages of the prefill side; `windowed` are those of the last chunk ([] without a window), else None."""
         assert room.wanted is not None, "a sender sends only after the decode side has named its pages"
         full, swa = room.wanted
-        sent, cached, faults = room.num_sent, room.prefix_len // self._page_size, self._ends[0].faults
+        sent, cached, faults = room.num_sent, room.prefix_len // self._page_size, self.prefill.faults
         parts = [SentPages(0, cached + sent, pages, full[sent : sent + len(pages)])]
         if windowed:  # neither an earlier chunk (None) nor a model without a window ([])
             count = min(len(windowed), len(swa))
@@ -211,13 +213,12 @@ class SglangLink:
                     room.acknowledge()
 
     def _copy(self, room: Room, chunks: Sequence[Chunk]) -> None:
-        prefill, decode = self._ends
         for pool, first, pages, to_pages in chain.from_iterable(chunk.parts for chunk in chunks):
             copies = list(zip(pages, to_pages, strict=False))
             for page, to_page in copies:
-                decode.tags[pool].put_unit(to_page, prefill.tags[pool].unit(page))
+                self.decode.tags[pool].put_unit(to_page, self.prefill.tags[pool].unit(page))
             places = tuple(range(first, first + len(copies)))
-            decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple([one for _, one in copies])))
+            self.decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple([one for _, one in copies])))
         if not room.is_sent or room.chunks[-1] not in chunks:  # its first output comes with the last chunk
             return
         if room in self._metadata_due:
@@ -227,22 +228,13 @@ class SglangLink:
 
     def _copy_metadata(self, room: Room) -> None:
         """Copy the first output of a transfer, and what else comes with it."""
-        prefill, decode = self._ends
-        for name, tensor in vars(prefill.buffers).items():
+        for name, tensor in vars(self.prefill.buffers).items():
             if hasattr(tensor, "copy_"):
-                getattr(decode.buffers, name)[room.decode_buffer].copy_(tensor[room.prefill_buffer])
-
-    @property
-    def _ends(self) -> tuple[TransferMemory, TransferMemory]:
-        assert self.prefill is not None, "the prefill side is built before the first transfer"
-        assert self.decode is not None, "the decode side is built before the first transfer"
-        return self.prefill, self.decode
+                getattr(self.decode.buffers, name)[room.decode_buffer].copy_(tensor[room.prefill_buffer])
 
 
 class End:
-    """A side's end of a room, as sender or receiver of the release; its `state` is asked until it is `final`."""
-
-    final: Sequence[Any]
+    """A side's end of a room, as sender or receiver of the release; its `state` is asked until that is final."""
 
     def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)  # type: ignore[call-arg]  # the release's
@@ -250,12 +242,12 @@ class End:
         self._number, self._room = bootstrap_room, mgr.link.room(bootstrap_room)
 
     def poll(self) -> Any:
-        if self.conclude_state is not None:
-            return self.conclude_state
-        state = self.state(self._room)
-        if state in self.final:
+        if self.conclude_state is None:
+            state, polls = self.state(self._room), self.kv_mgr.polls
+            if state not in (polls.Failed, polls.Success):
+                return state
             self.conclude_state = state
-        return state
+        return self.conclude_state
 
     def state(self, room: Room) -> Any: ...
 
@@ -289,6 +281,7 @@ def _manager(release: SglangRelease) -> type:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.link: SglangLink | None = None
+            self.polls = release.code("KVPoll")
             self.kv_args = args[0]
             self.is_dummy_cp_rank = False
             has_switch = hasattr(switches, HELD_UNTIL_DRAINED)
@@ -297,17 +290,13 @@ def _manager(release: SglangRelease) -> type:
             self._deferred_abort_generation = 0
             self.prefill_info_table = Missing(get=lambda address: Missing(dp_size=1))
 
-    for name, method in of_release.items():
-        setattr(Manager, name, method)
-    return Manager
+    return type("Manager", (Manager,), of_release)
 
 
 def _sender(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
     class Sender(End, release.code("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
-        final = (poll.Failed, poll.Success)
-
         def state(self, room: Room) -> Any:
             if room.has_failed or (room.wanted is None and self.gives_up()):
                 return poll.Failed
@@ -341,11 +330,7 @@ def _receiver(release: SglangRelease) -> type:
     poll = release.code("KVPoll")
 
     class Receiver(End, release.code("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
-        final = (poll.Failed, poll.Success)
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self.abort_notified, self.bootstrap_infos = False, (RANK,)
+        abort_notified, bootstrap_infos = False, (RANK,)
 
         def state(self, room: Room) -> Any:
             if not self.bootstrap_done:
@@ -403,10 +388,11 @@ def numbers(indices: Any) -> list[int]:
 def replace_network(release: SglangRelease, group: Group) -> None:
     """Let both queues of a release use this link, in an engine whose ranks are the group."""
     parallel = Missing(
-        **dict.fromkeys(("dp_rank", "pp_rank"), 0),
+        **dict.fromkeys(("dp_rank", "pp_rank", "attn_cp_rank", "attn_dp_rank", "attn_dcp_rank"), 0),
         **dict.fromkeys(("tp_rank", "attn_tp_rank"), Ranks.running()),
         **dict.fromkeys(("tp_size", "attn_tp_size"), group.size),
-        **dict.fromkeys(("dp_size", "pp_size"), 1),
+        **dict.fromkeys(("dp_size", "pp_size", "attn_cp_size", "attn_dp_size", "attn_dcp_size"), 1),
+        **dict.fromkeys(("num_dp_ranks", "nnodes"), 1),
         pp_group=Missing(is_last_rank=True, is_first_rank=True),
         attn_tp_group=Missing(cpu_group=group),
     )
@@ -414,11 +400,10 @@ def replace_network(release: SglangRelease, group: Group) -> None:
     classes = SglangLink.live.classes(release)
     replacements: Mapping[str, Callable[..., Any]] = {
         "get_kv_class": lambda transfer_backend, class_type: classes[class_type],
-        "get_attention_tp_size": lambda *_: group.size,
+        **{f"get_attention_{name}": partial(getattr, parallel, f"attn_{name}") for name in OF_ATTENTION},
         "get_parallel": lambda: parallel,
+        "get_pp_group": lambda: parallel.pp_group,
+        "linear_attn_tp_size": lambda: group.size,
     }
-    for name in ("prefill", "decode", "utils"):
-        module = import_module(f"sglang.srt.disaggregation.{name}")
-        for attribute, value in replacements.items():
-            if hasattr(module, attribute):
-                setattr(module, attribute, value)
+    loaded = [sys.modules.get(f"sglang.srt.disaggregation.{name}") for name in MODULES]
+    replace_present(filter(None, loaded), replacements)

@@ -8,7 +8,6 @@ Shows: a failure that one side alone knows.
 """
 
 import ctypes
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -23,9 +22,9 @@ from swarden.harness.engines.sglang.parts import link
 from swarden.harness.engines.sglang.parts.link import SglangLink, numbers
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.kit.clock import EngineClock
-from swarden.harness.kit.lockstep import LockstepThread
+from swarden.harness.kit.lockstep import LockstepThread, replace_threads
 from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf
-from swarden.harness.kit.stand_ins import Missing, Silent
+from swarden.harness.kit.stand_ins import Missing, Silent, replace_present
 
 MOONCAKE = "mooncake"
 LINK_HEALTH = "link.health"
@@ -35,9 +34,6 @@ TOLD_STEPS = 8  # of each side, within which the decode side must learn of a fai
 TIMEOUT_S = link.TIMEOUT_POLLS * SECONDS_PER_STEP
 ADDRESS = "127.0.0.1"
 OF_SERVER = ("attn_tp_size", "attn_cp_size", "pp_size", "page_size", "kv_cache_dtype")
-OF_ATTENTION = ("tp", "cp", "dp", "dcp")
-SIZES = {f"attn_{name}_size": 1 for name in OF_ATTENTION} | dict.fromkeys(("pp_size", "num_dp_ranks", "nnodes"), 1)
-ALONE = Missing(**SIZES, **{f"attn_{name}_rank": 0 for name in OF_ATTENTION}, dp_size=1)  # the ranks of one scheduler
 
 
 class OneSidedFailureError(Exception):
@@ -104,14 +100,14 @@ class MooncakeLink(SglangLink):
 
     def post(self, box: "deque[Sequence[bytes]]", message: Sequence[bytes]) -> None:
         """Send a message; one to the decode side may be lost."""
-        if box is self.boxes[1] and self._ends[0].faults.fires(link.LINK_DROP):
+        if box is self.boxes[1] and self.prefill.faults.fires(link.LINK_DROP):
             self._lost.add(next(int(part) for part in message if part.isdigit()))
         else:
             box.append([bytes(part) for part in message])
 
     def answer(self, url: str, json: Any = None, **_: Any) -> Any:
         """The answer of the bootstrap server to a request by HTTP: that it lives, or who has registered there."""
-        is_down = "/health" in url and self._ends[0].faults.fires(LINK_HEALTH)
+        is_down = "/health" in url and self.prefill.faults.fires(LINK_HEALTH)
         self._registered = known = json or self._registered
         if "prefill_dp_rank=-1" in url:
             known = {**{name: known[name] for name in OF_SERVER}, "dp_size": 1, "follow_bootstrap_room": True}
@@ -123,7 +119,7 @@ class MooncakeLink(SglangLink):
         return Silent(get_session_id=lambda: session, send_probe=lambda _: 0, batch_transfer_sync=self._transfer)
 
     def _transfer(self, _: str, *blocks: Sequence[int]) -> int:
-        faults = self._ends[0].faults
+        faults = self.prefill.faults
         delay = LATE_STEPS if faults.fires(link.LINK_LATE) else link.DELAY_POLLS * faults.fires(link.LINK_DELAY)
         due = self._steps + 2 * delay
         self._last_due = max(self._last_due, due)
@@ -135,7 +131,7 @@ class MooncakeLink(SglangLink):
 
     def _copy_block(self, source: int, target: int, length: int) -> None:
         """Copy memory, and the tags of the pages that are there in the first layer of a pool."""
-        (mine, its), (prefill, decode) = [manager.kv_args for manager in self.managers], self._ends
+        mine, its = [manager.kv_args for manager in self.managers]
         ctypes.memmove(target, source, length)
         room = self.rooms[self.chunks[LockstepThread.running].room]
         full, *_ = wanted = room.wanted or ([], [])
@@ -144,11 +140,11 @@ class MooncakeLink(SglangLink):
                 first, to_first = (source - begin) // unit, (target - to_begin) // unit
                 pages = range(to_first, to_first + length // unit)
                 for page, to_page in enumerate(pages, first):
-                    decode.tags[pool].put_unit(to_page, prefill.tags[pool].unit(page))
+                    self.decode.tags[pool].put_unit(to_page, self.prefill.tags[pool].unit(page))
                 end = room.prefix_len // self._page_size + len(full)
                 known = dict(zip(reversed(wanted[pool]), range(end - 1, -1, -1), strict=False))
                 places = tuple([known.get(page, -1) for page in pages])
-                decode.notice(seen.Filled(room.request_id, link.POOLS[pool], places, tuple(pages)))
+                self.decode.notice(seen.Filled(room.request_id, link.POOLS[pool], places, tuple(pages)))
 
 
 class TransferClock(EngineClock):
@@ -204,25 +200,19 @@ class Queue(deque[Any]):
 
 
 def _replace_network(modules: Sequence[ModuleType], context: Any) -> None:
-    """Let modules of the connector use our threads, sockets and ranks."""
-    lockstep = ModuleType("threading")
+    """Let modules of the connector use our threads and sockets."""
     event = partial(Silent, wait=lambda timeout: live().clock.sleep(timeout))  # which nobody sets
-    vars(lockstep).update(vars(threading), Thread=LockstepThread, Event=event)
+    replace_threads(modules, Event=event)
     http = dict.fromkeys(("get", "put", "post"), lambda *args, **named: live().answer(*args, **named))
     replaced = {
-        "threading": lockstep,
         "zmq": Silent(Context=lambda: context, ZMQError=OSError, Again=OSError),
         "requests": Silent(**http, Session=lambda: Silent(**http), adapters=Silent()),
         "FastQueue": Queue,
         "get_zmq_socket_on_host": lambda *_, **__: live().listen(),
         "get_local_ip_auto": lambda: ADDRESS,
         "get_mooncake_transfer_engine": lambda: live().engine(),
-        "get_parallel": lambda: ALONE,
-        **dict.fromkeys(("linear_attn_tp_size", *[f"get_attention_{name}_size" for name in OF_ATTENTION]), lambda: 1),
-        **dict.fromkeys(("get_pp_group", *[f"get_attention_{name}_rank" for name in OF_ATTENTION]), lambda: 0),
     }
-    for module in modules:
-        vars(module).update({name: value for name, value in replaced.items() if name in vars(module)})
+    replace_present(modules, replaced)
 
 
 @cache

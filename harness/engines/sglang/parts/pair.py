@@ -112,8 +112,6 @@ class TransferQueues:
 
     def place(self, req: Any) -> Place | None:
         """The place of a request that is in one of these queues."""
-        if self._mode not in (PREFILL, DECODE):
-            return None
         if _holds(self._retracted, req):
             return Place.WAITING
         return Place.LINKED if _holds(self._linked, req) or self.is_arriving(req) else None
@@ -122,9 +120,8 @@ class TransferQueues:
         """Whether a request of a decode side has pages, but has not run on them."""
         if self._mode != DECODE:
             return False
-        scheduler = self._scheduler
-        arriving = (one.req for one in scheduler.disagg_decode_transfer_queue.queue)
-        return _holds(arriving, req) or _holds(scheduler.waiting_queue, req)
+        arriving = (one.req for one in self._scheduler.disagg_decode_transfer_queue.queue)
+        return _holds(arriving, req) or _holds(self._scheduler.waiting_queue, req)
 
     def frontier(self, freed: int, windowed: Sequence[int], page_size: int) -> int:
         """The length below which no windowed page is used: a decode side takes only those that the next token reads."""

@@ -68,7 +68,6 @@ def sent(link: MooncakeLink) -> list[int]:
 
 
 def received(link: MooncakeLink) -> list[int]:
-    assert link.decode is not None
     return [*link.decode.tags[0].read([3, 4])]
 
 
@@ -79,17 +78,17 @@ def test_transfer_copies_pages_to_their_places() -> None:
     assert [(event.request_id, event.places, event.pages) for event in events] == [(5, (0,), (4,)), (5, (1,), (3,))]
 
 
-def test_late_transfer_reads_its_pages_when_it_ends() -> None:
+@pytest.mark.parametrize("other", [True, False], ids=["steps-of-both-sides", "steps-of-one-side"])
+def test_late_transfer_reads_its_pages_when_it_ends(other: bool) -> None:
     link, faults, _ = linked()
     faults.arm(LINK_LATE)
     answers = sent(link)
-    assert link.prefill is not None
     link.prefill.tags[0].write([2], [99])
 
     for _ in range(LATE_STEPS):
         link.begin_step(is_decode=False)
         assert (answers, received(link), link.has_late_pages) == ([], [0, 0], True)
-        link.begin_step(is_decode=True)
+        link.begin_step(is_decode=other)
     link.begin_step(is_decode=False)
 
     assert (answers, received(link), link.has_late_pages) == ([0], [99, 11], False)
