@@ -3,10 +3,14 @@
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import OpenSession, Pressure, Recipe, Step, Turn
 from swarden.harness.core.port import Submission
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.parts.mooncake import STORE_FULL
 from swarden.harness.kit.settings import made
+from swarden.invariants.events import CopiedIn
 from tests.engines.vllm.some_requests import answer, core_of, finish, starts, wanted
 
 NEWEST, OLDEST = "0.33.0", "0.26.0"
@@ -80,3 +84,23 @@ def test_several_groups_are_refused_on_a_release_that_dies_of_a_failed_load(on_r
 def test_mooncake_store_beside_cpu_memory_is_refused():
     with pytest.raises(InvalidConfig, match="cpu_chunks is 8 with mooncake_blocks 40, want 0"):
         made(VllmConfig, {"mooncake_blocks": 40, "cpu_chunks": 8})
+
+
+def loads_of_a_second_turn(engine):
+    """The numbers of both turns of a session, and of those for which a load begins; the second one is preempted."""
+    target = target_of(engine)
+    settings = {"streaming_input": True, "mooncake_blocks": 40, "windows": [], "num_blocks": 48}
+    system = EngineSystem(target.build(target.decode(settings)))
+    first, second = (Turn(recipe=Recipe(path=path), max_new_tokens=12) for path in ((0, 1, 2), (3,)))
+    steps, all_blocks = (Step(),) * 16, Pressure(pages=48)
+    loads = []
+    for op in (OpenSession(), first, *steps, second, Step(), all_blocks, *steps, all_blocks, Pressure(), *steps):
+        system.do(op)
+        loads += [event.owner.id for event in system.take_events() if isinstance(event, CopiedIn)]
+    return list(system.submitted), loads
+
+
+def test_load_of_a_later_turn_of_a_session_counts_as_its_own(on_release):
+    (_, second), loads = on_release(NEWEST, loads_of_a_second_turn, f"vllm=={NEWEST}")
+
+    assert loads == [second]

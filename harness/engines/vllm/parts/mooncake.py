@@ -28,7 +28,6 @@ from swarden.harness.core.target import Draw
 from swarden.harness.engines.vllm import boot, connector
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE, MOONCAKE, STORE_LATE
-from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.layers import MAX_BLOCKS
 from swarden.harness.engines.vllm.moves import HeldBlock
 from swarden.harness.engines.vllm.parts import disk, offload, store
@@ -310,8 +309,9 @@ class Threads(Copier):
         load = BlockLoad(
             job.req_id, spec.vllm_cached_tokens, spec.kvpool_cached_tokens, (), job.block_ids, is_late=True
         )
-        self.loading[number_of(load.rid)] = load
-        self._runner.copied_in(load.targets(self._runner.device.groups), number_of(load.rid))
+        number = self._runner.number_of(load.rid)
+        self.loading[number] = load
+        self._runner.copied_in(load.targets(self._runner.device.groups), number)
         return PASSES * (not is_early) + MORE_PASSES * self._faults.fires(LOAD_LATE)
 
 
