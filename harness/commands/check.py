@@ -30,7 +30,7 @@ def check(
     checked.target.check_environment()
     prepare_process()
     kinds = "with drawn configurations, and as many with shrunken ones"
-    ERR.print(f"{counted(runs, 'run')} of {target} {kinds}, each twice; Ctrl-C ends it", markup=False)
+    ERR.print(f"{counted(runs, 'run')} of {target} {kinds}, each twice; Ctrl-C ends it")
     with same_draws():
         checked.run(runs, seed)
     problems = checked.lines()
@@ -40,12 +40,12 @@ def check(
         print_json(_figures(checked, problems, more))
     else:
         for line in [*(f"wrong: {problem}" for problem in problems), *checked.remarks(target)]:
-            OUT.print(line, markup=False)
-        OUT.print(f"{counted(len(laws), 'law')} apply: {', '.join(laws)}", markup=False)
+            OUT.print(line)
+        OUT.print(f"{counted(len(laws), 'law')} apply: {', '.join(laws)}")
         for line in _lines_of(more):
-            OUT.print(line, markup=False)
+            OUT.print(line)
         wrong = counted(len(problems), "thing")
-        OUT.print(f"{counted(checked.num_runs, 'run')}, each made twice: {wrong} to correct", markup=False)
+        OUT.print(f"{counted(checked.num_runs, 'run')}, each made twice: {wrong} to correct")
     raise typer.Exit(ExitCode.RED if problems else ExitCode.CLEAN)
 
 

@@ -78,13 +78,13 @@ def show(
     _print_heading(change_lines(log.header))
     for one, snapshot in sorted(at_step.items()):
         _print_name(log.header, one)
-        OUT.print(state_text(snapshot), markup=False)
+        OUT.print(state_text(snapshot))
 
 
 def _write_page(log: OpLog, path: Path, target: Path) -> None:
     """Write the page with the access rights of the op-log, because it shows prompts, too."""
     check_target("--out", target)
-    ERR.print(f"{path}: running {counted(len(log.ops), 'op')} twice, after loading {log.header.engine}", markup=False)
+    ERR.print(f"{path}: running {counted(len(log.ops), 'op')} twice, after loading {log.header.engine}")
     page = page_of_log(log, path)
     write_whole(target, page.encode(errors="backslashreplace"), mode=mode_of(path))
 
@@ -101,7 +101,7 @@ def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driv
         if failure.engine not in engines:
             _print_engine(header, failure.engine, driver)
         named = f"{engine_name(header, failure.engine)} " if len(header.configs) > 1 else ""
-        OUT.print(f"{named}{failed_line(failure)}", markup=False)
+        OUT.print(f"{named}{failed_line(failure)}")
         print_lines(OUT, failure_lines(failure, expected=header.expected))
 
 
@@ -121,7 +121,7 @@ def _print_engine(header: Header, engine: int, driver: Driver) -> None:
 
 def _print_name(header: Header, engine: int) -> None:
     if len(header.configs) > 1:
-        OUT.print(engine_name(header, engine), markup=False)
+        OUT.print(engine_name(header, engine))
 
 
 def _print_heading(lines: Iterable[str]) -> None:
