@@ -31,7 +31,7 @@ from swarden.harness.search.mutants.searches import (
     scores_of,
     searches,
 )
-from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Waiting
+from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest
 
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")
@@ -142,9 +142,7 @@ def _status(target: Target, bug: Bug) -> str:
             except StalePatch:
                 return f"does not fit {target.version()}"
         return "planted"
-    if isinstance(bug, DetectedByTest):
-        return "detected by a test only"
-    return f"waits for {bug.capability}" if isinstance(bug, Waiting) else "excluded by design"
+    return "detected by a test only" if isinstance(bug, DetectedByTest) else "excluded by design"
 
 
 def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
