@@ -7,9 +7,9 @@ import typer
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import target_of
-from swarden.harness.releases.further_data import FurtherData, foreign_data, found_elsewhere, further_data, named_laws
+from swarden.harness.releases.further_data import FurtherData, foreign_data, found_elsewhere, further_data
 from swarden.harness.releases.target_check import TargetCheck
-from swarden.harness.report.wording import counted
+from swarden.harness.report.wording import counted, listed
 from swarden.harness.search.process import prepare_process, same_draws
 
 MOST_STEPS = 12  # of further data that are printed
@@ -56,7 +56,7 @@ def _lines_of(more: list[FurtherData]) -> list[str]:
     lines = ["further data, if the engine has such parts, in the order of what their laws found in other engines here:"]
     for step in more[:MOST_STEPS]:
         found = f"{counted(step.bugs, 'bug')} and {counted(step.mutants, 'mutant')}"
-        lines.append(f"  {', '.join(step.data)}: {found}, {counted(len(step.laws), 'law')}: {named_laws(step.laws)}")
+        lines.append(f"  {', '.join(step.data)}: {found}, {counted(len(step.laws), 'law')}: {listed(step.laws, 3)}")
     if len(more) > MOST_STEPS:
         lines.append(f"  and {len(more) - MOST_STEPS} more, in --json")
     return lines

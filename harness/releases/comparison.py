@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -12,10 +13,11 @@ from swarden.harness.core.releases import parsed
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import IfReleaseHas, declared
 from swarden.harness.releases import reads
-from swarden.harness.report.wording import counted
+from swarden.harness.report.wording import counted, listed
 
 LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
 MOST_SHOWN = 3  # definitions, and places of the adapter, in a line
+_some = partial(listed, most=MOST_SHOWN)
 
 
 def released(name: str) -> ReleasedTarget[Any]:
@@ -134,12 +136,7 @@ def _text_of(same: Sequence[reads.Difference]) -> str:
         return f"{first.place}: {', '.join(map(_without_place, same))}{now}; used at {_some(uses)}"
     text = first.what + (f" and {more} more of this name" if more else "")
     text += f"; now {_some(first.now)}" if first.now else ""
-    return text + (f"; used at {_some(list(map(str, first.uses)))}" if first.uses else "")
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = len(texts) - MOST_SHOWN
-    return ", ".join(texts[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return text + (f"; used at {_some(first.uses)}" if first.uses else "")
 
 
 def _settings(target: ReleasedTarget[Any], difference: reads.Difference) -> list[str]:
@@ -158,4 +155,4 @@ def table_lines(comparison: reads.Comparison) -> Iterator[str]:
     for name, uses in sorted(comparison.table.items()):
         how = "/".join(dict.fromkeys(use.how for use in uses))
         places = dict.fromkeys(one.owner or one.module for one in comparison.new.by_name.get(name, ()))
-        yield f"{name} ({how}): of {_some(list(places)) or 'an older release'}; at {_some(list(map(str, uses)))}"
+        yield f"{name} ({how}): of {_some(list(places)) or 'an older release'}; at {_some(uses)}"
