@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from swarden.engine_under_test.units import align_up
 from swarden.harness.engines.own.pair_probes import PairWatch
-from swarden.harness.engines.own.state_probes import STATE_PROBES, StateWatch
+from swarden.harness.engines.own.state_probes import STATE_PROBES, state_probes_of
 from swarden.harness.engines.own.talk_probes import TALK_PROBES, SessionWatch
 from swarden.invariants import events as seen
 from swarden.invariants.events import FinishReason
@@ -36,7 +36,6 @@ class ProbeWatch:
         self._requeued: set[int] = set()
         self._sessions = SessionWatch()
         self._pairs = PairWatch()
-        self._states = StateWatch()
 
     def look(self, change: Transition) -> None:
         """Add the probes that `change` reaches."""
@@ -44,7 +43,7 @@ class ProbeWatch:
         self._admitted.clear()
         self.seen.update(self._sessions.look(change))
         self.seen.update(self._pairs.look(change))
-        self.seen.update(self._states.look(change))
+        self.seen.update(state_probes_of(change))
         for event in change.events:
             handler = HANDLERS.get(type(event))
             if handler is not None:

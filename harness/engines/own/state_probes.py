@@ -13,15 +13,9 @@ STATE_PROBES = {
 }
 
 
-class StateWatch:
-    """Detects the probes of recurrent states; an engine without them reaches none."""
-
-    def look(self, change: Transition) -> Iterator[str]:
-        """The probes that a transition reaches."""
-        for index in change.after.stateful or ():
-            yield from self._of_component(change, index)
-
-    def _of_component(self, change: Transition, index: int) -> Iterator[str]:
+def state_probes_of(change: Transition) -> Iterator[str]:
+    """The probes of recurrent states that a transition reaches; an engine without such states reaches none."""
+    for index in change.after.stateful or ():
         pool, known = change.after.components[index].pool, change.before.node_by_id
         matched = [event for event in change.events_of(seen.Matched) if event.length]
         tombstoned = [event for event in change.events_of(seen.Tombstoned) if event.component == pool]

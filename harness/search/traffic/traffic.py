@@ -204,10 +204,10 @@ def begin_run(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
     except TargetFault as fault:
         run.listener.on_fault(fault, None)
         reject()
-    served = load._replace(outputs=tuple([num for num in load.outputs if num]))
+    served = [num for num in load.outputs if num]
     return [
         Requests(
-            (load if shape.serves_prompts_alone else served).with_outputs(shape.outputs),
+            load._replace(outputs=(*(load.outputs if shape.serves_prompts_alone else served), *shape.outputs)),
             shape,
             (),
             tuple([fault for fault in target.faults if fault not in shape.unused]),
