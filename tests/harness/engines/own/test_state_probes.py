@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from swarden.harness.engines.own.state_probes import state_probes_of
+from swarden.harness.engines.own.probes import state_probes_of
 from swarden.invariants.events import CopyBegan, Matched, Removed, Tombstoned, Verified
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import Snapshot
