@@ -12,6 +12,7 @@ from rich.table import Table
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.errors import ConfigError
 from swarden.engine_under_test.model.checkpoint import read_spec
+from swarden.engine_under_test.model.spec import ModelSpec
 from swarden.engine_under_test.model.tokenizer import TextStream, Tokenizer
 from swarden.engine_under_test.pools.ledger import Ledger
 from swarden.engine_under_test.sampling import SamplingParams
@@ -84,15 +85,12 @@ def generate(
         checkpoint,
         page_size=page_size,
         full_pages=num_pages(most + 1, page_size) if full_pages is None else full_pages,
-        swa_pages=swa_pages or 0,
-        sliding_window=spec.sliding_window if swa_pages else None,
+        **_window_settings(spec, swa_pages),
         state_pages=state_pages or 0,
         max_running_requests=1,
         max_context_len=max(2, min(most, spec.max_context_len)),
         chunk_len=chunk_len,
-        lookahead_tokens=draft_tokens,
-        draft_tokens=draft_tokens,
-        state_slots=draft_tokens + 3,  # recurrent layers keep a state for each draft, and three more
+        **_draft_settings(draft_tokens),
         **_link_settings(link_timeout_ms, disaggregated=disaggregated),
     )
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
@@ -111,6 +109,15 @@ def _configured(checkpoint: Path, **settings: Any) -> EngineConfig:
     except ConfigError as error:
         source = f"{checkpoint / 'config.json'}: " if "sliding_window" in str(error) else ""
         raise UsageError(f"{source}{error}") from error
+
+
+def _window_settings(spec: ModelSpec, swa_pages: int | None) -> dict[str, int | None]:
+    return {"swa_pages": swa_pages or 0, "sliding_window": spec.sliding_window if swa_pages else None}
+
+
+def _draft_settings(count: int) -> dict[str, int]:
+    """The settings for drafts; recurrent layers keep a state for each draft, and three more."""
+    return {"lookahead_tokens": count, "draft_tokens": count, "state_slots": count + 3}
 
 
 def _link_settings(timeout_ms: int | None, *, disaggregated: bool) -> dict[str, int]:
