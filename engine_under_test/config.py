@@ -5,16 +5,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from reprlib import repr as shortened
 from typing import Any, NamedTuple
 
+from swarden.engine_under_test import limits
 from swarden.engine_under_test.components import STATE_WINDOW, Component, RecurrentState, component_of
 from swarden.engine_under_test.errors import ConfigError
-from swarden.engine_under_test.limits import (
-    MAX_CONTEXT_LEN,
-    MAX_NUMBER,
-    MAX_POOL_TOKENS,
-    MAX_RECORDED_OPS,
-    MAX_TABLE_ENTRIES,
-    MAX_UNITS,
-)
 from swarden.engine_under_test.units import align_up, lookback, num_pages
 
 PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -214,8 +207,8 @@ class EngineConfig:
                 raise ConfigError(f"{name}: {shortened(value)} is not true or false")
 
     def _check_counts(self) -> None:
-        _check_count("max_context_len", self.max_context_len, 2, most=MAX_CONTEXT_LEN)
-        _check_count("max_recorded_ops", self.max_recorded_ops, 1, most=MAX_RECORDED_OPS)
+        _check_count("max_context_len", self.max_context_len, 2, most=limits.MAX_CONTEXT_LEN)
+        _check_count("max_recorded_ops", self.max_recorded_ops, 1, most=limits.MAX_RECORDED_OPS)
         for name, least in (
             *[(name, 0) for name in PAGE_COUNTS],
             ("state_slots", 2),
@@ -241,9 +234,9 @@ class EngineConfig:
             if (count := getattr(self, name)) is not None:
                 _check_count(name, count, least)
         for name in PAGE_COUNTS:
-            if (pages := getattr(self, name)) * self.page_size > MAX_POOL_TOKENS:
+            if (pages := getattr(self, name)) * self.page_size > limits.MAX_POOL_TOKENS:
                 raise ConfigError(
-                    f"{name}: {pages} pages of {self.page_size} tokens; want at most {MAX_POOL_TOKENS} tokens"
+                    f"{name}: {pages} pages of {self.page_size} tokens; want at most {limits.MAX_POOL_TOKENS} tokens"
                 )
         if not self.full_pages and not self.swa_pages:
             raise ConfigError("full_pages: 0 with swa_pages 0 leaves no pool; give one of them pages")
@@ -278,7 +271,7 @@ class EngineConfig:
             return
         if self.sliding_window is None:
             raise ConfigError(f"sliding_window: not given, and swa_pages is {self.swa_pages}; want at least 2 tokens")
-        _check_count("sliding_window", self.sliding_window, 2, most=MAX_CONTEXT_LEN)
+        _check_count("sliding_window", self.sliding_window, 2, most=limits.MAX_CONTEXT_LEN)
         if self.swa_pages < self.least_swa_pages:
             raise ConfigError(
                 f"swa_pages: {self.swa_pages} cannot hold one request with sliding_window {self.sliding_window} "
@@ -358,14 +351,14 @@ def check_size(configs: Sequence[EngineConfig]) -> None:
         units += rows + sum(pool.num_pages for pool in (*config.pools, *config.host_pools))
         entries += rows * num_pages(config.max_context_len, config.page_size)
     for names, found, most in (
-        ("the pages of all pools, those on the host too, and max_running_requests", units, MAX_UNITS),
-        ("max_running_requests times the pages of max_context_len", entries, MAX_TABLE_ENTRIES),
+        ("the pages of all pools, those on the host too, and max_running_requests", units, limits.MAX_UNITS),
+        ("max_running_requests times the pages of max_context_len", entries, limits.MAX_TABLE_ENTRIES),
     ):
         if found > most:
             raise ConfigError(f"{names}: {found} in all; want at most {most}")
 
 
-def _check_count(name: str, value: object, least: int, *, most: int = MAX_NUMBER) -> None:
+def _check_count(name: str, value: object, least: int, *, most: int = limits.MAX_NUMBER) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name}: {shortened(value)} is not a whole number of at least {least}")
     if value > most:

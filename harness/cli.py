@@ -110,7 +110,7 @@ def start() -> int | None:
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        OUT.print(f"swarden {version('swarden')}", markup=False)
+        OUT.print(f"swarden {version('swarden')}")
         raise typer.Exit
 
 
@@ -156,13 +156,13 @@ def run(command: Callable[[], int | None]) -> int:
         place = f"{error.filename}: " if error.filename is not None else ""
         code = _misuse(f"{place}{error.strerror or error}")
     except AccountingError as error:  # of the strict check, whose text is its story, or of the engine's accounting
-        ERR.print(str(error), markup=False)
+        ERR.print(str(error))
         code = ExitCode.VIOLATED
     except (typer.Abort, KeyboardInterrupt):
         ERR.print("swarden: interrupted")
         code = ExitCode.INTERRUPTED
     except BaseException:  # Python's own exit code for it, 1, means a violation here
-        ERR.print(traceback.format_exc(), markup=False, end="", soft_wrap=True)
+        ERR.print(traceback.format_exc(), end="", soft_wrap=True)
         ERR.print("swarden: internal error; please report it")
         code = ExitCode.FAULT
     return code
@@ -180,7 +180,7 @@ def _misuse(what: str) -> ExitCode:
     """Print a mistake of the user; `what` is empty if the help was printed instead."""
     if what:
         text = cut(" ".join(line.strip() for line in what.splitlines()))
-        ERR.print(f"swarden: {text}", markup=False, soft_wrap=True)  # it can have a command to copy
+        ERR.print(f"swarden: {text}", soft_wrap=True)  # it can have a command to copy
     return ExitCode.MISUSE
 
 
@@ -190,7 +190,7 @@ def _stop_writing(reason: OSError) -> ExitCode:
     Standard output is redirected to the null device, so that the interpreter can flush it at its end.
     """
     if not isinstance(reason, BrokenPipeError):
-        ERR.print(f"swarden: standard output cannot be written: {reason.strerror}", markup=False)
+        ERR.print(f"swarden: standard output cannot be written: {reason.strerror}")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.MISUSE
 

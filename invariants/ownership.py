@@ -3,37 +3,21 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from swarden.invariants.events import (
-    BACKUP_KIND,
-    FENCE_KIND,
-    HANDOVER_KIND,
-    LOAD_KIND,
-    REQUEST_KIND,
-    SESSION_KIND,
-    TREE,
-    TREE_KIND,
-    Completed,
-    CopiedIn,
-    CopyBegan,
-    Filled,
-    Freed,
-    Given,
-    Owner,
-    Taken,
-    Written,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.view import FENCE, FREE, Snapshot
 
-MOVES = frozenset({Taken, Given, Freed, Written, Completed, CopiedIn, CopyBegan, Filled})  # they are replayed
-SHARED_KINDS = ("free", FENCE_KIND, TREE_KIND)  # of units that are not private to a holder
+MOVES = frozenset(
+    {seen.Taken, seen.Given, seen.Freed, seen.Written, seen.Completed, seen.CopiedIn, seen.CopyBegan, seen.Filled}
+)  # they are replayed
+SHARED_KINDS = ("free", seen.FENCE_KIND, seen.TREE_KIND)  # of units that are not private to a holder
 
 
 class Misplaced(NamedTuple):
     """A unit that an event moved or wrote, and its owner at that time (None: none, or the pool has no such unit)."""
 
-    event: Taken | Given | Freed | Written | CopiedIn
+    event: seen.Taken | seen.Given | seen.Freed | seen.Written | seen.CopiedIn
     unit: int
-    owner: Owner | None
+    owner: seen.Owner | None
 
 
 def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> list[Misplaced]:
@@ -48,30 +32,30 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
     for event in events:
         if type(event) not in MOVES:
             continue
-        if type(event) is Written:
+        if type(event) is seen.Written:
             if (owner_of := owners.get(event.pool)) is not None:
-                expected = (REQUEST_KIND, event.request_id)
+                expected = (seen.REQUEST_KIND, event.request_id)
                 for index, unit in enumerate(event.pages):
                     owner = owner_of.get(unit)
                     is_kept = owner == expected or fences.covers(event, unit)
-                    if not is_kept and is_shared_early and owner == TREE:
+                    if not is_kept and is_shared_early and owner == seen.TREE:
                         is_kept = _is_own_place(event, index, before, after)
                     if not is_kept and owner not in _later_owners(event, before, after):
                         found.append(Misplaced(event, unit, owner))
-        elif type(event) is Taken:
+        elif type(event) is seen.Taken:
             if (owner_of := owners.get(event.pool)) is not None:
                 _check_owner(event, event.units, FREE, owner_of, found)
                 _set_owner(event, event.units, event.owner, owner_of, found)
                 taken.update([(event.pool, unit) for unit in event.units])
-        elif type(event) is Freed:
+        elif type(event) is seen.Freed:
             if (owner_of := owners.get(event.pool)) is not None:
                 _check_owner(event, event.units, event.owner, owner_of, found)
                 _set_owner(event, event.units, fences.owner_after(event), owner_of, found)
-        elif type(event) is Given:
+        elif type(event) is seen.Given:
             if (owner_of := owners.get(event.pool)) is not None:
                 _check_owner(event, event.units, event.from_owner, owner_of, found)
                 _set_owner(event, event.units, event.to_owner, owner_of, found)
-        elif type(event) is Completed:
+        elif type(event) is seen.Completed:
             fences.complete(event.launch, owners)
         else:
             found += [
@@ -84,7 +68,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
     return found
 
 
-def _is_own_place(event: Written, index: int, before: Snapshot, after: Snapshot) -> bool:
+def _is_own_place(event: seen.Written, index: int, before: Snapshot, after: Snapshot) -> bool:
     """Is the written page with this index in the table of the writer, at the place of its position?
 
     A table that has no such place before and after the step is not known: the writer can begin and end in one step.
@@ -97,25 +81,25 @@ def _is_own_place(event: Written, index: int, before: Snapshot, after: Snapshot)
     return not known or event.pages[index] in known
 
 
-def _copied_in(event: NamedTuple, after: Snapshot) -> Iterator[CopiedIn]:
+def _copied_in(event: NamedTuple, after: Snapshot) -> Iterator[seen.CopiedIn]:
     """The units that a copy which begins, or an arrival of pages, writes in each pool."""
-    if isinstance(event, CopiedIn):
+    if isinstance(event, seen.CopiedIn):
         yield event
-    elif isinstance(event, Filled):
-        yield CopiedIn(event.pool, event.pages, Owner(HANDOVER_KIND, event.request_id))
-    elif isinstance(event, CopyBegan):
-        owner = Owner(BACKUP_KIND if event.to_host else LOAD_KIND, event.job)
+    elif isinstance(event, seen.Filled):
+        yield seen.CopiedIn(event.pool, event.pages, seen.Owner(seen.HANDOVER_KIND, event.request_id))
+    elif isinstance(event, seen.CopyBegan):
+        owner = seen.Owner(seen.BACKUP_KIND if event.to_host else seen.LOAD_KIND, event.job)
         for pool, here, there in event.pages:
             written = (after.host_pool_of.get(pool, ""), there) if event.to_host else (pool, here)
-            yield CopiedIn(written[0], tuple(written[1]), owner)
+            yield seen.CopiedIn(written[0], tuple(written[1]), owner)
 
 
-def _may_copy(event: CopiedIn, owner: Owner | None, is_new: bool) -> bool:
+def _may_copy(event: seen.CopiedIn, owner: seen.Owner | None, is_new: bool) -> bool:
     """May a copy write a unit of this owner?  A new unit was taken in this step; the tree may have it already."""
     if owner is None:
         return False
     if owner.kind in SHARED_KINDS:
-        return is_new and owner.kind == TREE_KIND
+        return is_new and owner.kind == seen.TREE_KIND
     return owner == event.owner or not event.owner.id
 
 
@@ -124,7 +108,7 @@ class Fences:
 
     def __init__(self, before: Snapshot, events: Sequence[NamedTuple], after: Snapshot) -> None:
         self._waiting: list[tuple[int, str, int]] = []
-        self._under_way = {event.launch for event in events if type(event) is Completed}
+        self._under_way = {event.launch for event in events if type(event) is seen.Completed}
         if before.has_fences or after.has_fences:
             for pool in before.pools:
                 for fence in pool.fenced:
@@ -133,20 +117,20 @@ class Fences:
             self._under_way.update([fence.launch for pool in after.pools for fence in pool.fenced])
         self._under_way.update([view.launch for view in after.launches or ()])
 
-    def owner_after(self, event: Freed) -> Owner:
+    def owner_after(self, event: seen.Freed) -> seen.Owner:
         """The new owner of the units that `event` freed: FREE, or FENCE while its launch is in flight."""
         if event.after not in self._under_way:
             return FREE
         self._waiting += [(event.after, event.pool, unit) for unit in event.units]
         return FENCE
 
-    def covers(self, event: Written, unit: int) -> bool:
+    def covers(self, event: seen.Written, unit: int) -> bool:
         """Is a unit that a pass writes fenced for this pass, or for a later one?"""
         return any(
             launch >= event.launch and (pool, waiting) == (event.pool, unit) for launch, pool, waiting in self._waiting
         )
 
-    def complete(self, launch: int, owners: dict[str, dict[int, Owner]]) -> None:
+    def complete(self, launch: int, owners: dict[str, dict[int, seen.Owner]]) -> None:
         """Free the units that waited for launches up to `launch`."""
         self._under_way = {other for other in self._under_way if other > launch}
         if self._waiting:
@@ -156,7 +140,7 @@ class Fences:
             self._waiting = [waiting for waiting in self._waiting if waiting[0] > launch]
 
 
-def _later_owners(event: Written, before: Snapshot, after: Snapshot) -> list[Owner]:
+def _later_owners(event: seen.Written, before: Snapshot, after: Snapshot) -> list[seen.Owner]:
     """The owners that may have got the record of a turn after its launch: its session, or the next turn."""
     view = before.launch_by_id.get(event.launch)
     requests = [request for request, _, _ in view.entries] if view is not None and view.sessions else []
@@ -164,14 +148,18 @@ def _later_owners(event: Written, before: Snapshot, after: Snapshot) -> list[Own
         return []
     session = view.sessions[requests.index(event.request_id)]
     turns = [one.id for one in (*(before.requests or ()), *(after.requests or ())) if one.session == session]
-    return [Owner(SESSION_KIND, session), *(Owner(REQUEST_KIND, turn) for turn in turns)] if session else []
+    return (
+        [seen.Owner(seen.SESSION_KIND, session), *(seen.Owner(seen.REQUEST_KIND, turn) for turn in turns)]
+        if session
+        else []
+    )
 
 
 def _check_owner(
-    event: Taken | Given | Freed,
+    event: seen.Taken | seen.Given | seen.Freed,
     units: Sequence[int],
-    expected: Owner,
-    owner_of: dict[int, Owner],
+    expected: seen.Owner,
+    owner_of: dict[int, seen.Owner],
     found: list[Misplaced],
 ) -> None:
     """Note the units whose owner is not the expected one."""
@@ -180,13 +168,17 @@ def _check_owner(
         if (
             owner is not expected
             and owner != expected
-            and not (owner is not None and owner.kind == TREE_KIND == expected[0])
+            and not (owner is not None and owner.kind == seen.TREE_KIND == expected[0])
         ):
             found.append(Misplaced(event, unit, owner))
 
 
 def _set_owner(
-    event: Taken | Given | Freed, units: Sequence[int], owner: Owner, owner_of: dict[int, Owner], found: list[Misplaced]
+    event: seen.Taken | seen.Given | seen.Freed,
+    units: Sequence[int],
+    owner: seen.Owner,
+    owner_of: dict[int, seen.Owner],
+    found: list[Misplaced],
 ) -> None:
     """Set the owner of the units; note a unit that the event names twice."""
     if len(units) == 1:

@@ -3,40 +3,24 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from swarden.invariants.events import (
-    RECORD_RELEASES,
-    Admitted,
-    Completed,
-    Discarded,
-    Failed,
-    Finished,
-    Freed,
-    Late,
-    Launched,
-    Loaded,
-    Paused,
-    Resumed,
-    Taken,
-    TakenOver,
-    Verified,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.kinds import Place
 from swarden.invariants.view import Snapshot
 
 PASS_EVENTS = frozenset(
     {
-        Admitted,
-        Loaded,
-        TakenOver,
-        Launched,
-        Late,
-        Failed,
-        Completed,
-        Verified,
-        Discarded,
-        Paused,
-        Resumed,
-        *RECORD_RELEASES,
+        seen.Admitted,
+        seen.Loaded,
+        seen.TakenOver,
+        seen.Launched,
+        seen.Late,
+        seen.Failed,
+        seen.Completed,
+        seen.Verified,
+        seen.Discarded,
+        seen.Paused,
+        seen.Resumed,
+        *seen.RECORD_RELEASES,
     }
 )  # the types of events from which landings are derived
 
@@ -66,23 +50,25 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
     given_up = {(view.launch, request) for view in before.launches or () for request in view.given_up} - delivered
     failed: set[tuple[int, int]] = set()
     found: list[Landing] = []
-    accepted = {(event.launch, event.request_id): event.num_accepted for event in events if isinstance(event, Verified)}
+    accepted = {
+        (event.launch, event.request_id): event.num_accepted for event in events if isinstance(event, seen.Verified)
+    }
     for event in events:
-        if isinstance(event, Launched):
+        if isinstance(event, seen.Launched):
             in_flight[event.launch] = event.entries
-        elif isinstance(event, RECORD_RELEASES):
+        elif isinstance(event, seen.RECORD_RELEASES):
             left = {(launch, event.request_id) for launch in in_flight}
-            given_up |= left if isinstance(event, Finished) else left - delivered
-        elif isinstance(event, Loaded):
+            given_up |= left if isinstance(event, seen.Finished) else left - delivered
+        elif isinstance(event, seen.Loaded):
             given_up.update((launch, event.request_id) for launch in in_flight)
-        elif isinstance(event, Paused) and not event.keeps:
+        elif isinstance(event, seen.Paused) and not event.keeps:
             given_up.update((launch, entry[0]) for launch, entries in in_flight.items() for entry in entries)
-        elif isinstance(event, Failed):
+        elif isinstance(event, seen.Failed):
             computed = [(event.launch, request) for request, _, _ in in_flight.get(event.launch, ())]
             failed.update(one for one in computed if one not in given_up)
             released = [request for _, request in failed.intersection(computed)]
             given_up.update((launch, request) for launch in in_flight for request in released)
-        elif isinstance(event, Completed):
+        elif isinstance(event, seen.Completed):
             for request, start, end in in_flight.pop(event.launch, ()):
                 result = (event.launch, request)
                 more = accepted.get(result, 0)
@@ -104,16 +90,16 @@ class KVHolders:
         self._landed = landed
 
     def apply(self, event: NamedTuple) -> None:
-        if isinstance(event, RECORD_RELEASES):
+        if isinstance(event, seen.RECORD_RELEASES):
             self._remove(event.request_id)
-        elif isinstance(event, TakenOver):
+        elif isinstance(event, seen.TakenOver):
             self.ids.append(event.request_id)
             self.outputs[event.request_id] = self.outputs.get(event.request_id, 0) + len(event.tokens)
-        elif isinstance(event, (Failed, Completed)):
+        elif isinstance(event, (seen.Failed, seen.Completed)):
             for landing in self._landed:
                 if landing.launch == event.launch and landing.failed:
                     self._remove(landing.request_id)
-                elif landing.launch == event.launch and landing.counts and isinstance(event, Completed):
+                elif landing.launch == event.launch and landing.counts and isinstance(event, seen.Completed):
                     self._add_outputs(landing)
 
     def _remove(self, request_id: int) -> None:
@@ -142,15 +128,15 @@ class FreeUnits:
         return sum(count for _, fenced_pool, count in self._fenced if fenced_pool == pool)
 
     def apply(self, event: NamedTuple) -> None:
-        if isinstance(event, Taken):
+        if isinstance(event, seen.Taken):
             self.free[event.pool] -= len(event.units)
-        elif isinstance(event, Freed) and event.after in self.in_flight:
+        elif isinstance(event, seen.Freed) and event.after in self.in_flight:
             self._fenced.append((event.after, event.pool, len(event.units)))
-        elif isinstance(event, Freed):
+        elif isinstance(event, seen.Freed):
             self.free[event.pool] += len(event.units)
-        elif isinstance(event, Launched):
+        elif isinstance(event, seen.Launched):
             self.in_flight.add(event.launch)
-        elif isinstance(event, Completed):
+        elif isinstance(event, seen.Completed):
             self.in_flight.discard(event.launch)
             for launch, pool, count in self._fenced:
                 self.free[pool] += count if launch <= event.launch else 0

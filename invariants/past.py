@@ -3,23 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from swarden.invariants.events import (
-    RECORD_RELEASES,
-    TREE_KIND,
-    Admitted,
-    CacheReset,
-    Demoted,
-    Finished,
-    FinishReason,
-    Flushed,
-    Freed,
-    Given,
-    Launched,
-    Rejected,
-    Removed,
-    Taken,
-    Tombstoned,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Ends
 from swarden.invariants.passes import Landing
@@ -29,7 +13,7 @@ from swarden.invariants.served_blocks import note_blocks
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import ComponentView, NodeView
 
-BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)
+BY_ITSELF = (seen.FinishReason.STOP, seen.FinishReason.LENGTH)
 MOST_SERVED = 32  # requests, the latest: a law that looks for prefixes compares each
 Served = Mapping[int, list[int]]
 
@@ -54,7 +38,7 @@ def _note_sessions(change: Transition) -> None:
     past.steps_ms += change.after.limits.ms_per_step if change.when == When.STEP else 0
     now_ms = change.reference.now_ms + past.steps_ms
     timeout = change.after.limits.session_timeout  # a rejected turn counts, too (sglang 0.5.23, Session.create_req)
-    may_be_active = timeout is not None and timeout.from_begin and bool(change.events_of(Rejected))
+    may_be_active = timeout is not None and timeout.from_begin and bool(change.events_of(seen.Rejected))
     for session in (*(change.before.sessions or ()), *(change.after.sessions or ())):
         known = past.sessions.get(session.id)
         if known is None or session.turn not in (0, known.turn):
@@ -65,7 +49,11 @@ def _note_sessions(change: Transition) -> None:
 
 def moved_units(change: Transition) -> set[tuple[str, int]]:
     """The units that were taken, given or freed."""
-    moves: list[Taken | Given | Freed] = [*change.events_of(Taken), *change.events_of(Given), *change.events_of(Freed)]
+    moves: list[seen.Taken | seen.Given | seen.Freed] = [
+        *change.events_of(seen.Taken),
+        *change.events_of(seen.Given),
+        *change.events_of(seen.Freed),
+    ]
     return {(event.pool, unit) for event in moves for unit in event.units}
 
 
@@ -79,7 +67,7 @@ def idle_units(change: Transition) -> set[tuple[str, int]]:
 
 def unseen_readers(change: Transition) -> bool:
     """Was a request with a hit admitted and let go within the transition?  What it has read is in neither state."""
-    return any(event.start and event.request_id in change.released for event in change.events_of(Admitted))
+    return any(event.start and event.request_id in change.released for event in change.events_of(seen.Admitted))
 
 
 def _note_idle(change: Transition) -> None:
@@ -116,11 +104,11 @@ def _units_below_splits(change: Transition) -> Iterator[tuple[str, int]]:
 
 def _used_units(change: Transition) -> Iterator[tuple[str, int]]:
     """The units that were inserted into the tree, and those with which the first pass of a waiting request begins."""
-    for event in change.events_of(Given):
-        if event.to_owner.kind == TREE_KIND:
+    for event in change.events_of(seen.Given):
+        if event.to_owner.kind == seen.TREE_KIND:
             yield from ((event.pool, unit) for unit in event.units)
     waiting = {one.id: one.namespace for one in change.before.requests or () if one.place == Place.WAITING}
-    entries = [entry for event in change.events_of(Launched) for entry in event.entries]
+    entries = [entry for event in change.events_of(seen.Launched) for entry in event.entries]
     for request_id, start, _ in [entry for entry in entries if entry[0] in waiting and entry[1]]:
         tokens = change.reference.tokens_of(request_id)[:start]
         for node, place in cached_pages(change.after, waiting[request_id], tokens):
@@ -130,7 +118,7 @@ def _used_units(change: Transition) -> Iterator[tuple[str, int]]:
 
 def overtaken(change: Transition) -> Mapping[int, int]:
     """The requests that still wait while a later one has begun, of no higher priority: by request the last of these."""
-    begun = {entry[0] for event in change.events_of(Launched) for entry in event.entries}
+    begun = {entry[0] for event in change.events_of(seen.Launched) for entry in event.entries}
     waiting, before = list(change.reference.past.waiting) if begun else [], change.before.request_by_id
     latest = dict[int, int]()
     for place, request_id in enumerate(waiting):
@@ -161,7 +149,7 @@ def _note_prefixes(change: Transition) -> None:
         expected = change.reference.expectations.get(landing.request_id)
         if landing.counts and expected is not None and _is_cached(change, landing.request_id, expected):
             past.served.setdefault(landing.request_id, []).extend(_computed_lengths(change, landing, expected))
-    for event in change.events_of(Finished):
+    for event in change.events_of(seen.Finished):
         expected = change.reference.expectations.get(event.request_id)
         if event.reason in BY_ITSELF and expected is not None and _is_cached(change, event.request_id, expected):
             page_size = change.after.limits.page_size
@@ -187,7 +175,7 @@ def still_served(change: Transition) -> Served:
     past, losses, page_size = change.reference.past, _losses(change), change.before.limits.page_size
     if losses is None:
         return {}
-    released = change.in_order(*RECORD_RELEASES)
+    released = change.in_order(*seen.RECORD_RELEASES)
     left_out = {event.request_id for event in released if getattr(event, "reason", None) not in BY_ITSELF}  # type: ignore[attr-defined]  # all have one
     if not losses and left_out.isdisjoint(past.served):
         return past.served
@@ -204,19 +192,21 @@ def still_served(change: Transition) -> Served:
 def _losses(change: Transition) -> list[Loss] | None:
     """What was evicted, by the events of evictions, or else by the pages that the tree has lost; None: all."""
     before, losses = change.before, list[Loss]()
-    if change.in_order(CacheReset, Flushed):
+    if change.in_order(seen.CacheReset, seen.Flushed):
         return None
     windows = {component.pool: component.window for component in before.components}
-    for event in change.in_order(Tombstoned, Removed, Demoted):
+    for event in change.in_order(seen.Tombstoned, seen.Removed, seen.Demoted):
         node = before.node_by_id.get(event.node)  # type: ignore[attr-defined]  # all have one
         if node is None:
             return None
-        window = windows.get(event.component) if isinstance(event, Tombstoned) else None
+        window = windows.get(event.component) if isinstance(event, seen.Tombstoned) else None
         losses.append(Loss(node, node.start, node.end, window))
-    if Removed.__name__ not in change.after.missing:
+    if seen.Removed.__name__ not in change.after.missing:
         return losses
-    freed = [(event.pool, event.units) for event in change.events_of(Freed) if event.owner.kind == TREE_KIND]
-    given = [(event.pool, event.units) for event in change.events_of(Given) if event.from_owner.kind == TREE_KIND]
+    freed = [(event.pool, event.units) for event in change.events_of(seen.Freed) if event.owner.kind == seen.TREE_KIND]
+    given = [
+        (event.pool, event.units) for event in change.events_of(seen.Given) if event.from_owner.kind == seen.TREE_KIND
+    ]
     lost = {pool: {unit for name, units in (*freed, *given) if name == pool for unit in units} for pool in windows}
     for node in (before.nodes or ()) if any(lost.values()) else ():
         size = before.limits.page_size

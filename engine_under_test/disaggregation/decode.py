@@ -9,15 +9,7 @@ from swarden.engine_under_test.cache.match import Match
 from swarden.engine_under_test.cache.prefix_cache import PrefixCache
 from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.config import EngineConfig
-from swarden.engine_under_test.disaggregation.payload import (
-    Pages,
-    all_pages_due,
-    checksums_of,
-    disagreement,
-    num_first_tokens,
-    read_pages,
-    write_pages,
-)
+from swarden.engine_under_test.disaggregation import payload
 from swarden.engine_under_test.disaggregation.rules import why_content_is_wrong, why_end_is_wrong, why_pages_are_wrong
 from swarden.engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
 from swarden.engine_under_test.errors import PoolExhausted
@@ -38,7 +30,7 @@ class IncomingRequest:
     """
 
     request: Request
-    swapped_out: Sequence[Pages] | None = None
+    swapped_out: Sequence[payload.Pages] | None = None
     terms: str = ""
     record: KVRecord | None = None
     missing: dict[str, set[int]] = field(default_factory=dict)
@@ -122,10 +114,10 @@ class DecodeSide(Side):
         """Copy the request's KV out of the pools; it is restored later, because this side cannot recompute a prompt."""
         length, memory = record.committed_len, self._memory
         swapped_out = []
-        for pool, due in all_pages_due(memory, prefix_len=0, length=length).items():
-            _, kv = read_pages(memory, pool, record.handles[due.start : due.stop])
-            checksums = checksums_of(memory, pool, kv) if self._config.checksum_transfers else ()
-            swapped_out.append(Pages(pool, due.start, len(due), kv.to("cpu"), checksums))
+        for pool, due in payload.all_pages_due(memory, prefix_len=0, length=length).items():
+            _, kv = payload.read_pages(memory, pool, record.handles[due.start : due.stop])
+            checksums = payload.checksums_of(memory, pool, kv) if self._config.checksum_transfers else ()
+            swapped_out.append(payload.Pages(pool, due.start, len(due), kv.to("cpu"), checksums))
         self._swapped_out[request.transfer_id] = IncomingRequest(request, swapped_out)
         self._notice(SetAside(request.id, length))
         return True
@@ -152,10 +144,10 @@ class DecodeSide(Side):
             case messages.Invitation() | messages.PageAck():
                 return "it is from a decode engine, as this one is"
             case messages.PageData() if incoming is not None and incoming.swapped_out is None:
-                due = all_pages_due(self._memory, prefix_len=0, length=incoming.length)
+                due = payload.all_pages_due(self._memory, prefix_len=0, length=incoming.length)
                 return why_pages_are_wrong(message, due) or why_content_is_wrong(message, self._memory)
             case messages.TransferEnd() if incoming is not None and incoming.swapped_out is None:
-                num_tokens, vocab_size = num_first_tokens(incoming.request), self._linked_to.vocab_size
+                num_tokens, vocab_size = payload.num_first_tokens(incoming.request), self._linked_to.vocab_size
                 return why_end_is_wrong(message, num_tokens=num_tokens, vocab_size=vocab_size)
             case _:
                 return None
@@ -169,7 +161,7 @@ class DecodeSide(Side):
             incoming.timer.received(self._now_ms)
         match message:
             case messages.PageData():
-                pages = Pages(message.pool, message.first, message.num_pages, message.pages, message.checksums)
+                pages = payload.Pages(message.pool, message.first, message.num_pages, message.pages, message.checksums)
                 if incoming.swapped_out is None:
                     self._fill(incoming, pages)
                 self._link.send(messages.PageAck(message.transfer_id, pages.pool, pages.first, pages.num_pages))
@@ -190,7 +182,9 @@ class DecodeSide(Side):
         if queued is not None:
             queued.timer.received(self._now_ms)
             reason = (
-                disagreement(queued.terms, message.terms) if isinstance(message, messages.TransferRequest) else None
+                payload.disagreement(queued.terms, message.terms)
+                if isinstance(message, messages.TransferRequest)
+                else None
             )
             if isinstance(message, messages.Close):
                 self._end_closed(queued, message.reason)
@@ -208,7 +202,7 @@ class DecodeSide(Side):
             return False
         match = self._cache.match(request.tokens[: incoming.length + 1], request.namespace)
         match = replace(match, reach=None)
-        due = all_pages_due(self._memory, prefix_len=match.length, length=incoming.length)
+        due = payload.all_pages_due(self._memory, prefix_len=match.length, length=incoming.length)
         need, frontiers = {pool: len(pages) for pool, pages in due.items()}, self._frontiers(incoming.length)
         if not self._fits(need, self._cache.pages_to_lock(match, frontiers=frontiers)):
             return False
@@ -282,11 +276,11 @@ class DecodeSide(Side):
         self._notice(Reserved(incoming.request.id, prefix_len, length, tuple(need.items())))
         return record
 
-    def _fill(self, incoming: IncomingRequest, pages: Pages) -> None:
+    def _fill(self, incoming: IncomingRequest, pages: payload.Pages) -> None:
         """Write the pages that are missing; pages that arrived before are not overwritten."""
         assert incoming.record is not None, f"request {incoming.request.id} has no pages to write to"
         missing = incoming.missing.get(pages.pool, set())
-        written = dict(write_pages(self._memory, pages, incoming.record.handles, missing))
+        written = dict(payload.write_pages(self._memory, pages, incoming.record.handles, missing))
         missing.difference_update(written)
         if written:
             checksums = tuple(pages.checksums[index - pages.first] for index in written) if pages.checksums else ()

@@ -7,13 +7,7 @@ from typing import NamedTuple
 from swarden.engine_under_test import messages
 from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.config import EngineConfig
-from swarden.engine_under_test.disaggregation.payload import (
-    all_pages_due,
-    checksums_of,
-    disagreement,
-    pieces,
-    read_pages,
-)
+from swarden.engine_under_test.disaggregation import payload
 from swarden.engine_under_test.disaggregation.rules import why_invitation_is_wrong, why_pages_are_wrong
 from swarden.engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
 from swarden.engine_under_test.pools.memory import KVMemory
@@ -152,7 +146,7 @@ class PrefillSide(Side):
                 return why_invitation_is_wrong(message, prompt_len=prompt_len, page_size=page_size)
             case messages.PageAck() if outgoing is not None:
                 length = outgoing.request.prompt_len
-                return why_pages_are_wrong(message, all_pages_due(self._memory, prefix_len=0, length=length))
+                return why_pages_are_wrong(message, payload.all_pages_due(self._memory, prefix_len=0, length=length))
             case _:
                 return None
 
@@ -176,7 +170,7 @@ class PrefillSide(Side):
         if outgoing is None:
             if transfer_id <= self.last_transfer_id:
                 self._retransmit_close(transfer_id)
-        elif detail := disagreement(outgoing.terms, invitation.terms):
+        elif detail := payload.disagreement(outgoing.terms, invitation.terms):
             self._end(transfer_id, Ending(FinishReason.TRANSFER_FAILED, detail))
         elif outgoing.prefix_len is None:
             outgoing.prefix_len = invitation.prefix_len
@@ -232,7 +226,7 @@ class PrefillSide(Side):
         self._link.send(outgoing.end)
 
     def _send(self, outgoing: Outgoing, pool: str, due: range) -> None:
-        for piece in pieces(self._memory, pool, due, max_bytes=self._config.link_frame_bytes):
+        for piece in payload.pieces(self._memory, pool, due, max_bytes=self._config.link_frame_bytes):
             pages = PageRange(pool, piece.start, len(piece))
             outgoing.unacknowledged[pages] = None
             self._send_pages(outgoing, pages)
@@ -240,7 +234,7 @@ class PrefillSide(Side):
     def _send_pages(self, outgoing: Outgoing, pages: PageRange) -> None:
         record = outgoing.record or self._scheduler.custody.record(outgoing.request)
         pool, first, count = pages
-        numbers, kv = read_pages(self._memory, pool, record.handles[first : first + count])
+        numbers, kv = payload.read_pages(self._memory, pool, record.handles[first : first + count])
         self._notice(Sent(outgoing.request.id, pool, first, tuple(numbers)))
-        checksums = checksums_of(self._memory, pool, kv) if self._config.checksum_transfers else ()
+        checksums = payload.checksums_of(self._memory, pool, kv) if self._config.checksum_transfers else ()
         self._link.send(messages.PageData(outgoing.request.transfer_id, pool, first, count, kv, checksums))

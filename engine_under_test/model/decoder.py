@@ -3,11 +3,9 @@
 import torch
 from torch.nn import functional
 
-from swarden.engine_under_test.model.attention import Scoring, attention, visible
 from swarden.engine_under_test.model.layers import ExpertWeights, GatedMlp, Linear, MixtureOfExperts, rotation_table
 from swarden.engine_under_test.model.mixers import LayerCache, LayerTensors, Tensors, make_mixer, make_norm
-from swarden.engine_under_test.model.recurrent import Recurrence
-from swarden.engine_under_test.model.spec import LayerKind, ModelSpec, NormPlacement
+from swarden.engine_under_test.model.spec import ModelSpec, NormPlacement
 from swarden.engine_under_test.model.weights import EMBEDDING, HEAD, names_of, random_tensors
 
 MIN_CONTEXT_LEN = 1024  # rotations that every decoder has; `reserve` adds more
@@ -77,28 +75,6 @@ class Decoder:
 def random_decoder(spec: ModelSpec, seed: int, dtype: torch.dtype, device: str | torch.device = "cpu") -> Decoder:
     """A decoder with random weights, which the seed determines: they are the same on every device."""
     return Decoder(spec, {name: tensor.to(device) for name, tensor in random_tensors(spec, seed, dtype).items()})
-
-
-def dense_logits(decoder: Decoder, token_ids: torch.Tensor) -> torch.Tensor:
-    """Logits at each token of one sequence, (n, vocab_size), without a cache: the reference for paged runs."""
-    decoder.reserve(len(token_ids))
-    positions = torch.arange(len(token_ids), device=decoder.device)
-    return decoder.logits(decoder.hidden(token_ids, positions, WholeSequence(decoder.spec, positions)))
-
-
-class WholeSequence:
-    """The cache of a pass over all tokens of one sequence: no key, value or state is kept."""
-
-    def __init__(self, spec: ModelSpec, positions: torch.Tensor) -> None:
-        self._layers = spec.layers
-        self._masks = {kind: visible(positions, positions, spec.window_of(kind))[None, None] for kind in LayerKind}
-
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
-        q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (q, k, v))
-        return attention(q, k, v, mask=self._masks[self._layers[layer].kind], scoring=scoring)[0].transpose(0, 1)
-
-    def recur(self, layer: int, x: torch.Tensor, recurrence: Recurrence) -> torch.Tensor:
-        return recurrence(x.unsqueeze(0), None, ()).out[0]
 
 
 # --- a layer

@@ -10,15 +10,8 @@ from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
 
+from swarden.engine_under_test import limits
 from swarden.engine_under_test.errors import CheckpointError
-from swarden.engine_under_test.limits import (
-    MAX_FRACTION,
-    MAX_JSON_BYTES,
-    MAX_JSON_DEPTH,
-    MAX_NUMBER,
-    MAX_SIZE,
-    MIN_FRACTION,
-)
 
 REMEDY = "download the checkpoint again"
 SNAPSHOTS = "snapshots"  # the cache of Hugging Face has <repository>/snapshots/<revision>, with links to …
@@ -63,14 +56,14 @@ def is_in(directory: Path, name: str) -> bool:
 def read_json(directory: Path, name: str) -> dict[str, Any]:
     """The object in a JSON file of the directory; raises CheckpointError."""
     path = path_in(directory, name)
-    too_deep = CheckpointError(f"{path}: nested more than {MAX_JSON_DEPTH} deep; {REMEDY}")
+    too_deep = CheckpointError(f"{path}: nested more than {limits.MAX_JSON_DEPTH} deep; {REMEDY}")
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_JSON_BYTES + 1)
+            content = file.read(limits.MAX_JSON_BYTES + 1)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(content) > MAX_JSON_BYTES:
-        raise CheckpointError(f"{path}: is larger than {MAX_JSON_BYTES} bytes; {REMEDY}")
+    if len(content) > limits.MAX_JSON_BYTES:
+        raise CheckpointError(f"{path}: is larger than {limits.MAX_JSON_BYTES} bytes; {REMEDY}")
     try:
         values = json.loads(content.decode(), object_hook=_number_or_object)
     except RecursionError as error:
@@ -80,7 +73,7 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: holds a {type(values).__name__}; want a JSON object")
     level: list[Any] = [values]
-    for _ in range(MAX_JSON_DEPTH):
+    for _ in range(limits.MAX_JSON_DEPTH):
         inner = [one for value in level for one in (value.values() if isinstance(value, dict) else value)]
         level = [value for value in inner if isinstance(value, dict | list)]
     if level:
@@ -139,7 +132,7 @@ class ConfigFile:
             raise self.refusal(key, "is missing; add it as save_pretrained of transformers does")
         return self.values[key]
 
-    def count(self, key: str, *, least: int = 1, most: int = MAX_SIZE) -> int:
+    def count(self, key: str, *, least: int = 1, most: int = limits.MAX_SIZE) -> int:
         """An integer of at least `least` and at most `most`."""
         value = self.raw(key)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -150,9 +143,10 @@ class ConfigFile:
         """A positive number, neither tiny nor huge."""
         value = self.raw(key)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not MIN_FRACTION <= value <= MAX_FRACTION:
+        if not is_number or not limits.MIN_FRACTION <= value <= limits.MAX_FRACTION:
             raise self.refusal(
-                key, f"is {shortened(value)}; want a positive number, from {MIN_FRACTION} to {MAX_FRACTION}"
+                key,
+                f"is {shortened(value)}; want a positive number, from {limits.MIN_FRACTION} to {limits.MAX_FRACTION}",
             )
         return float(value)
 
@@ -179,7 +173,7 @@ class ConfigFile:
         """The token ids in the file under a key: one id, a list of ids, or none."""
         value = self.raw(key) if key in self else []
         ids = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= MAX_NUMBER for one in ids):
+        if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= limits.MAX_NUMBER for one in ids):
             raise self.refusal(key, f"is {shortened(value)}; want a token id or a list of token ids")
         return tuple(ids)
 

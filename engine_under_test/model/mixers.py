@@ -9,21 +9,13 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
+from swarden.engine_under_test.model import layers
 from swarden.engine_under_test.model.attention import Scoring
-from swarden.engine_under_test.model.layers import (
-    ACTIVATIONS,
-    LayerNorm,
-    Linear,
-    RmsNorm,
-    halves_to_pairs,
-    rotate,
-    working_dtype,
-)
 from swarden.engine_under_test.model.recurrent import BlockLinear, Mamba2, Recurrence, RgLru
 from swarden.engine_under_test.model.spec import LayerKind, Mamba2Spec, ModelSpec, NormKind, QKNorm, RgLruSpec
 from swarden.engine_under_test.model.weights import layer_prefix, names_of
 
-Norm = RmsNorm | LayerNorm
+Norm = layers.RmsNorm | layers.LayerNorm
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -71,9 +63,9 @@ class LayerTensors:
     def norm(self, name: str | None) -> Norm | None:
         return None if name is None else make_norm(self[f"{name}.weight"], self.spec)
 
-    def linear(self, *names: str, has_bias: bool) -> Linear:
+    def linear(self, *names: str, has_bias: bool) -> layers.Linear:
         """One Linear of the projections with these names, stacked in order."""
-        return Linear(self._stacked(names, "weight"), self._stacked(names, "bias") if has_bias else None)
+        return layers.Linear(self._stacked(names, "weight"), self._stacked(names, "bias") if has_bias else None)
 
     def _stacked(self, names: Sequence[str], kind: str) -> torch.Tensor:
         parts = [self[f"{name}.{kind}"] for name in names]
@@ -81,8 +73,12 @@ class LayerTensors:
 
 
 def make_norm(weight: torch.Tensor, spec: ModelSpec) -> Norm:
-    weight = weight.to(working_dtype(weight.dtype)) + spec.one_plus_weight
-    return LayerNorm(weight, spec.norm_eps) if spec.norm_kind is NormKind.LAYER else RmsNorm(weight, spec.norm_eps)
+    weight = weight.to(layers.working_dtype(weight.dtype)) + spec.one_plus_weight
+    return (
+        layers.LayerNorm(weight, spec.norm_eps)
+        if spec.norm_kind is NormKind.LAYER
+        else layers.RmsNorm(weight, spec.norm_eps)
+    )
 
 
 def make_mixer(tensors: LayerTensors) -> Mixer:
@@ -113,7 +109,7 @@ class SelfAttention:
         sinks = tensors[f"{self._name}.sinks"] if spec.has_sinks else None
         self._scoring = Scoring(spec.attention_scale, spec.attention_softcap, sinks)
 
-    def _stacked(self, tensors: LayerTensors) -> Linear:
+    def _stacked(self, tensors: LayerTensors) -> layers.Linear:
         """One projection for q, k and v."""
         parts = {
             kind: [self._in_pairs(tensors[f"{self._name}.{name}_proj.{kind}"]) for name in ("q", "k")]
@@ -121,11 +117,11 @@ class SelfAttention:
             for kind in (("weight", "bias") if self._spec.qkv_bias else ("weight",))
         }
         stacked = {kind: torch.cat(of_kind) for kind, of_kind in parts.items()}
-        return Linear(stacked["weight"], stacked.get("bias"))
+        return layers.Linear(stacked["weight"], stacked.get("bias"))
 
     def _in_pairs(self, rows: torch.Tensor) -> torch.Tensor:
         is_paired = self._spec.rope_interleaved or not self._rotated_dim
-        return rows if is_paired else halves_to_pairs(rows, self._spec.head_dim, self._rotated_dim)
+        return rows if is_paired else layers.halves_to_pairs(rows, self._spec.head_dim, self._rotated_dim)
 
     def _qk_norms(self, tensors: LayerTensors) -> list[Norm]:
         """One norm for each head of q and k, or one for q and one for k, or none."""
@@ -153,7 +149,7 @@ class SelfAttention:
         if spec.qk_norm is QKNorm.HEAD:
             qk = self._norms[0](qk)
         if rotations is not None:
-            qk = rotate(qk, rotations)
+            qk = layers.rotate(qk, rotations)
         q, k = qk[:, : spec.num_heads], qk[:, spec.num_heads :]
         attended = cache.attend(self._index, q, k, v, self._scoring).flatten(1)
         return self._output(attended if rows is None else attended[rows])
@@ -164,7 +160,7 @@ class GriffinMixer:
 
     def __init__(self, tensors: LayerTensors, spec: RgLruSpec) -> None:
         name, self._index = tensors.names.recurrent, tensors.layer.index
-        self._activation = ACTIVATIONS[spec.activation]
+        self._activation = layers.ACTIVATIONS[spec.activation]
         self._input = tensors.linear(f"{name}.linear_x", f"{name}.linear_y", has_bias=True)
         self._output = tensors.linear(f"{name}.linear_out", has_bias=True)
         gates = [
@@ -192,7 +188,7 @@ class Mamba2Mixer:
         self._input = tensors.linear(f"{name}.in_proj", has_bias=spec.projection_bias)
         self._output = tensors.linear(f"{name}.out_proj", has_bias=spec.projection_bias)
         weight = tensors[f"{name}.norm.weight"].view(spec.num_groups, -1)
-        self._norm = RmsNorm(weight.to(working_dtype(weight.dtype)), tensors.spec.norm_eps)
+        self._norm = layers.RmsNorm(weight.to(layers.working_dtype(weight.dtype)), tensors.spec.norm_eps)
         core = Mamba2(spec, tensors[f"{name}.A_log"], tensors[f"{name}.D"], tensors[f"{name}.dt_bias"])
         bias = tensors[f"{name}.conv1d.bias"] if spec.conv_bias else None
         self._recurrence = Recurrence(tensors[f"{name}.conv1d.weight"], bias, core)

@@ -4,12 +4,11 @@ Where the family has both, some layers are sliding and some are full.
 """
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 from swarden.engine_under_test.errors import CheckpointError
 from swarden.engine_under_test.model.files import FULL, SLIDING
-from swarden.engine_under_test.model.spec import LayerKind, LayerSpec, ModelSpec
+from swarden.engine_under_test.model.spec import ModelSpec
 from swarden.engine_under_test.model.spec_config import spec_of
 
 COMMON: dict[str, Any] = {
@@ -153,16 +152,6 @@ def tiny_config(family: str, **changes: Any) -> dict[str, Any]:
     if family not in TINY:
         raise CheckpointError(f"model: {family!r} is not known; want one of {', '.join(TINY)}")
     return deepcopy(COMMON | TINY[family] | changes)
-
-
-def tiny_spec_of_all_kinds() -> ModelSpec:
-    """A made-up model: the recurrence of a RecurrentGemma beside both kinds of attention."""
-    spec = tiny_spec("recurrent-gemma", num_hidden_layers=4)
-    rope = spec.ropes[0]
-    kinds = (LayerKind.RECURRENT, LayerKind.FULL, LayerKind.SLIDING, LayerKind.RECURRENT)
-    ropes = {LayerKind.RECURRENT: None}
-    layers = (LayerSpec(index, kind, ropes.get(kind, rope)) for index, kind in enumerate(kinds))
-    return replace(spec, layers=tuple(layers))
 
 
 def tiny_spec(family: str, **changes: Any) -> ModelSpec:

@@ -11,14 +11,8 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
+from swarden.engine_under_test import limits
 from swarden.engine_under_test.errors import CheckpointError
-from swarden.engine_under_test.limits import (
-    MAX_CONTEXT_LEN,
-    MAX_TOKENIZER_BYTES,
-    TOKENIZER_CPU_SECONDS,
-    TOKENIZER_MEMORY_BYTES,
-    TOKENIZER_MEMORY_PER_BYTE,
-)
 from swarden.engine_under_test.model.files import path_in
 
 FILE = "tokenizer.json"
@@ -34,12 +28,12 @@ class Tokenizer:
 
     def __init__(self, directory: Path) -> None:
         self._path = path_in(directory, FILE)
-        if (size := self._path.stat().st_size) > MAX_TOKENIZER_BYTES:
-            raise CheckpointError(f"{self._path}: has {size} bytes; want at most {MAX_TOKENIZER_BYTES}")
-        memory_bytes = TOKENIZER_MEMORY_BYTES + TOKENIZER_MEMORY_PER_BYTE * size
-        limits = map(str, (memory_bytes, TOKENIZER_CPU_SECONDS, MAX_CONTEXT_LEN))
+        if (size := self._path.stat().st_size) > limits.MAX_TOKENIZER_BYTES:
+            raise CheckpointError(f"{self._path}: has {size} bytes; want at most {limits.MAX_TOKENIZER_BYTES}")
+        memory_bytes = limits.TOKENIZER_MEMORY_BYTES + limits.TOKENIZER_MEMORY_PER_BYTE * size
+        bounds = map(str, (memory_bytes, limits.TOKENIZER_CPU_SECONDS, limits.MAX_CONTEXT_LEN))
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(PROGRAM), str(self._path), *limits],
+            [sys.executable, "-P", str(PROGRAM), str(self._path), *bounds],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # where the library writes how it crashed, in many lines

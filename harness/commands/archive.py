@@ -1,7 +1,6 @@
 """swarden archive: the findings of the nights."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +54,7 @@ def list_findings(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -
             put = summary.quarantine
             quarantine = f" (quarantined until {put.until})" if put and put.is_active(today()) else ""
             line = f"{summary.status.value}{quarantine}: {summary.engine} {summary.fingerprint}: {seen}"
-            OUT.print(line, markup=False)
+            OUT.print(line)
         _print_errors(errors)
     raise typer.Exit(ExitCode.MISUSE if errors else ExitCode.CLEAN)
 
@@ -69,17 +68,17 @@ def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_js
         sightings = msgspec.to_builtins(found.sightings)
         print_json({"folder": found.name} | msgspec.to_builtins(summary) | {"sightings": sightings})
         return
-    OUT.print(f"{summary.status.value}: {summary.engine} {summary.fingerprint}", markup=False)
-    OUT.print(f"folder: {found.folder}", markup=False)
+    OUT.print(f"{summary.status.value}: {summary.engine} {summary.fingerprint}")
+    OUT.print(f"folder: {found.folder}")
     if (put := summary.quarantine) is not None:
         words = "quarantined until" if put.is_active(today()) else "quarantine ended on"
-        OUT.print(f"{words} {put.until}: {put.reason}", markup=False)
+        OUT.print(f"{words} {put.until}: {put.reason}")
     for sighting in found.sightings:
         release = sighting.engine if "==" in sighting.engine else f"{sighting.engine} {sighting.version}"
         replays = f", failed {sighting.failures} of {counted(sighting.runs, 'run')}" if sighting.runs else ""
         traffic = f", {counted(sighting.times, 'time')} in random traffic" if sighting.times else ""
         why = f", {sighting.why}" if sighting.why else ""
-        OUT.print(f"{sighting.night}: {sighting.status.value} on {release}{replays}{traffic}{why}", markup=False)
+        OUT.print(f"{sighting.night}: {sighting.status.value} on {release}{replays}{traffic}{why}")
     print_piece(found.story)
     _print_errors(found.errors)
 
@@ -96,7 +95,7 @@ def quarantine(
     end = date_of(until)
     found = _the_one(Archive(place), fingerprint)
     found.put_in_quarantine(Mute(reason=reason, until=end))
-    OUT.print(f"{found.engine} {found.fingerprint}: quarantined until {end}", markup=False)
+    OUT.print(f"{found.engine} {found.fingerprint}: quarantined until {end}")
 
 
 @archive.command()
@@ -114,7 +113,7 @@ def verify(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
     else:
         _print_errors(errors)
         counts = [counted(len(findings), "finding"), counted(len(nights), "night"), counted(len(errors), "error")]
-        OUT.print(", ".join(counts), markup=False)
+        OUT.print(", ".join(counts))
     raise typer.Exit(ExitCode.MISUSE if errors else ExitCode.CLEAN)
 
 
@@ -148,7 +147,7 @@ def import_logs(
             **figures_of(replays),
         )
         found.add(sighting)
-        OUT.print(f"{sighting.status.value}: {name}: {found.folder}", markup=False)
+        OUT.print(f"{sighting.status.value}: {name}: {found.folder}")
 
 
 @archive.command()
@@ -171,7 +170,7 @@ def draft(
     if check:
         missing = missing_in(Path(finding))
         for line in missing or [f"{finding}: nothing is missing"]:
-            OUT.print(line, markup=False, soft_wrap=True)
+            OUT.print(line, soft_wrap=True)
         raise typer.Exit(ExitCode.RED if missing else ExitCode.CLEAN)
     path = Path(finding) if finding.endswith(SUFFIX) else _the_one(Archive(place), finding).log
     if path is None:
@@ -179,13 +178,13 @@ def draft(
     for new in (out, out.with_suffix(SUFFIX)) if out is not None else ():
         if new.exists():
             raise UsageError(f"--out: {new} exists; name a new file")
-    text = draft_of(path, engine, partial(ERR.print, markup=False))
+    text = draft_of(path, engine, ERR.print)
     if out is None:
-        OUT.print(text, markup=False, highlight=False, end="", soft_wrap=True)
+        OUT.print(text, end="", soft_wrap=True)
         return
     write_whole(out, text.encode())
     load_log(path).save(out.with_suffix(SUFFIX))
-    OUT.print(f"written: {out}; fill in each TODO, then run: swarden archive draft {out} --check", markup=False)
+    OUT.print(f"written: {out}; fill in each TODO, then run: swarden archive draft {out} --check")
 
 
 def _name_of_import(place: Archive) -> str:
@@ -225,4 +224,4 @@ def _log_errors(path: Path, root: Path) -> Iterator[str]:
 
 def _print_errors(errors: list[str]) -> None:
     for error in errors:
-        OUT.print(f"ERROR {error}", markup=False)
+        OUT.print(f"ERROR {error}")

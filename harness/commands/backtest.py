@@ -79,16 +79,16 @@ def backtest(
     test = Backtest(engine, out / engine, _budget(engine, seed, cpu_minutes, runs))
     limit = f"{cpu_minutes or CPU_MINUTES:g} CPU minutes" if runs is None else counted(runs, "run")
     searches = f"{len(versions) - 1} to {3 * len(versions) - 2} searches of {limit}"
-    ERR.print(f"{engine} {versions[0]} to {versions[-1]}: {searches}; shrinking comes on top", markup=False)
+    ERR.print(f"{engine} {versions[0]} to {versions[-1]}: {searches}; shrinking comes on top")
     pairs = []
     for pair in _pairs(test, releases, versions, install=install):
         pairs.append(pair)
-        ERR.print(_line(pair), markup=False, soft_wrap=True)
+        ERR.print(_line(pair), soft_wrap=True)
     content = msgspec.json.format(msgspec.json.encode(pairs)) + b"\n"
     write_whole(test.folder / RESULTS, content, inside=test.folder.parent)
     _print_table(engine, pairs)
     code, verdict = judgement_of(pairs)
-    ERR.print(f"{engine} {versions[-1]}: {verdict}, by the findings that are still there", markup=False)
+    ERR.print(f"{engine} {versions[-1]}: {verdict}, by the findings that are still there")
     raise typer.Exit(code)
 
 
@@ -106,7 +106,7 @@ def _budget(engine: str, seed: int, cpu_minutes: float | None, runs: int | None)
 
 def _print_table(engine: str, pairs: Sequence[Pair]) -> None:
     for line in table(engine, pairs):
-        OUT.print(line, markup=False, soft_wrap=True)
+        OUT.print(line, soft_wrap=True)
 
 
 def table(engine: str, pairs: Sequence[Pair]) -> Iterator[str]:

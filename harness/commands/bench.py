@@ -51,6 +51,6 @@ def bench(
             for case in cases[name]:
                 figures[name][case.name] = case.figures
                 if not as_json:
-                    OUT.print(str(case), markup=False)
+                    OUT.print(str(case))
     if as_json:
         print_json(figures)

@@ -1,6 +1,5 @@
 """swarden bisect: the first version or commit of an engine that an op-log fails on, and the first that passes again."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +36,7 @@ def bisect(
 
     With --git, each commit is extracted into a temporary folder; the checkout is not changed.
     """
-    note, lines = partial(ERR.print, markup=False), list[str]()
+    note, lines = ERR.print, list[str]()
     if commits is None:
         limits = VersionRange(oldest, newest, every)
         found = bisected(path, engine, limits, note, install_release if install else None)
@@ -52,4 +51,4 @@ def bisect(
         print_json(figures | found.boundaries._asdict())
         return
     for line in (str(found), *lines):
-        OUT.print(line, markup=False, soft_wrap=True)
+        OUT.print(line, soft_wrap=True)

@@ -7,9 +7,9 @@ import typer
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import target_of
-from swarden.harness.releases.further_data import FurtherData, foreign_data, found_elsewhere, further_data, named_laws
+from swarden.harness.releases.further_data import FurtherData, foreign_data, found_elsewhere, further_data
 from swarden.harness.releases.target_check import TargetCheck
-from swarden.harness.report.wording import counted
+from swarden.harness.report.wording import counted, listed
 from swarden.harness.search.process import prepare_process, same_draws
 
 MOST_STEPS = 12  # of further data that are printed
@@ -30,7 +30,7 @@ def check(
     checked.target.check_environment()
     prepare_process()
     kinds = "with drawn configurations, and as many with shrunken ones"
-    ERR.print(f"{counted(runs, 'run')} of {target} {kinds}, each twice; Ctrl-C ends it", markup=False)
+    ERR.print(f"{counted(runs, 'run')} of {target} {kinds}, each twice; Ctrl-C ends it")
     with same_draws():
         checked.run(runs, seed)
     problems = checked.lines()
@@ -40,12 +40,12 @@ def check(
         print_json(_figures(checked, problems, more))
     else:
         for line in [*(f"wrong: {problem}" for problem in problems), *checked.remarks(target)]:
-            OUT.print(line, markup=False)
-        OUT.print(f"{counted(len(laws), 'law')} apply: {', '.join(laws)}", markup=False)
+            OUT.print(line)
+        OUT.print(f"{counted(len(laws), 'law')} apply: {', '.join(laws)}")
         for line in _lines_of(more):
-            OUT.print(line, markup=False)
+            OUT.print(line)
         wrong = counted(len(problems), "thing")
-        OUT.print(f"{counted(checked.num_runs, 'run')}, each made twice: {wrong} to correct", markup=False)
+        OUT.print(f"{counted(checked.num_runs, 'run')}, each made twice: {wrong} to correct")
     raise typer.Exit(ExitCode.RED if problems else ExitCode.CLEAN)
 
 
@@ -56,7 +56,7 @@ def _lines_of(more: list[FurtherData]) -> list[str]:
     lines = ["further data, if the engine has such parts, in the order of what their laws found in other engines here:"]
     for step in more[:MOST_STEPS]:
         found = f"{counted(step.bugs, 'bug')} and {counted(step.mutants, 'mutant')}"
-        lines.append(f"  {', '.join(step.data)}: {found}, {counted(len(step.laws), 'law')}: {named_laws(step.laws)}")
+        lines.append(f"  {', '.join(step.data)}: {found}, {counted(len(step.laws), 'law')}: {listed(step.laws, 3)}")
     if len(more) > MOST_STEPS:
         lines.append(f"  and {len(more) - MOST_STEPS} more, in --json")
     return lines

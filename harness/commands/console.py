@@ -103,11 +103,12 @@ class PrintableConsole(Console):
 STANDARD_OUTPUT = StandardOutput()
 OUT = PrintableConsole(
     file=cast(IO[str], STANDARD_OUTPUT),
+    markup=False,
     highlight=False,
     soft_wrap=True,
     width=None if STANDARD_OUTPUT.isatty() else PIPED_WIDTH,
 )
-ERR = PrintableConsole(stderr=True, highlight=False, soft_wrap=True)
+ERR = PrintableConsole(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_piece(text: str) -> None:
@@ -118,12 +119,12 @@ def print_piece(text: str) -> None:
 
 def print_json(result: Mapping[str, Any]) -> None:
     """Print one JSON object and nothing else."""
-    OUT.print(json.dumps(result, indent=2), markup=False, soft_wrap=True)
+    OUT.print(json.dumps(result, indent=2), soft_wrap=True)
 
 
 def print_page(path: Path, *, is_opened: bool) -> None:
     """Print where a page was written, and open it in a browser if that is asked for."""
-    OUT.print(f"written: {path}", markup=False)
+    OUT.print(f"written: {path}")
     if is_opened and not webbrowser.open(path.absolute().as_uri()):
         ERR.print("--open: no browser was found; open the page by hand")
 

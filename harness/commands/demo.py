@@ -35,7 +35,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="folder for the finding and its page")] = Path(".swarden/demo"),
 ) -> None:
     """Find a planted leak in a small paged engine: fuzz, shrink, replay, story and page, in seconds, without torch."""
-    OUT.print(OPENING, markup=False)
+    OUT.print(OPENING)
     options = ["--engine", ENGINE, "--stop-on-first", "--workers", 1, "--seed", SEED, "--out", out]
     code = _run("fuzz", *options, call=lambda: fuzz(engine=[ENGINE], stop_on_first=True, workers=1, seed=SEED, out=out))
     if code != ExitCode.VIOLATED:
@@ -44,12 +44,12 @@ def demo(
     log = max(shrunk, key=lambda path: path.stat().st_mtime)
     _run("replay", log, call=lambda: replay([log]))
     _run("show", log, "--html", call=lambda: show(log, html=True))
-    OUT.print(CLOSING.format(code=Path(__file__).parents[1] / "engines" / ENGINE), markup=False)
+    OUT.print(CLOSING.format(code=Path(__file__).parents[1] / "engines" / ENGINE))
 
 
 def _run(*words: object, call: Callable[[], None]) -> int:
     """Print a command of swarden, and run it here; returns its exit code."""
-    OUT.print(f"\n$ swarden {shlex.join(map(str, words))}", style="bold", markup=False, soft_wrap=True)
+    OUT.print(f"\n$ swarden {shlex.join(map(str, words))}", style="bold", soft_wrap=True)
     try:
         call()
     except typer.Exit as end:

@@ -61,7 +61,7 @@ def check(
         print_json(figures | ({"table": rows_of(comparison.table)} if table else {}))
     else:
         for line in (*(table_lines(comparison) if table else ()), *lines_of(target, comparison)):
-            OUT.print(line, markup=False, soft_wrap=True)
+            OUT.print(line, soft_wrap=True)
     raise typer.Exit(ExitCode.RED if any(one.kind in BREAKS for one in comparison.differences) else ExitCode.CLEAN)
 
 
@@ -75,7 +75,7 @@ def listing(context: typer.Context, *, as_json: JsonOption = False) -> None:
         print_json({"engines": found})
     for row in () if as_json else found:
         for line in _lines(row):
-            OUT.print(line, markup=False)
+            OUT.print(line)
 
 
 @engines.command("list", hidden=True)
@@ -103,23 +103,23 @@ def install(
             raise UsageError(f"--from: {checkout} is one checkout; name it once, not also {', '.join(others)}")
         name, releases, version = _release(name)
         releases.link(version, checkout)
-        OUT.print(f"{name} is {releases.checkout_of(version)}; use it with --engine {name}", markup=False)
+        OUT.print(f"{name} is {releases.checkout_of(version)}; use it with --engine {name}")
         return
     for name, releases, version in [_release(name) for name in names]:
         if install_release(name, releases, version):
-            OUT.print(f"{name} is installed; use it with --engine {name}", markup=False)
+            OUT.print(f"{name} is installed; use it with --engine {name}")
         else:
-            OUT.print(f"{name} is already installed in {releases.root / version}", markup=False)
+            OUT.print(f"{name} is already installed in {releases.root / version}")
         for package in releases.absent:
             line = f"{name} also needs {package} in this environment: pip install 'swarden[engine]'"
-            ERR.print(line, markup=False, soft_wrap=True)
+            ERR.print(line, soft_wrap=True)
 
 
 def install_release(name: str, releases: Releases, version: str) -> bool:
     """Install a release if it is missing, and print what is downloaded; returns whether it was missing."""
     download = releases.download_for(version) if version not in releases.linked() else ""
     if download:
-        ERR.print(f"{name}: downloads {download} into {releases.root}", markup=False)
+        ERR.print(f"{name}: downloads {download} into {releases.root}")
         with progress() as live:
             live.add_task("pip")
             releases.install(version)
@@ -172,7 +172,7 @@ def try_release(
     found = GatePage(target, done, why_broken, logs=known)
     text = "\n".join(found.lines()) + "\n"
     if page is None:
-        OUT.print(text, markup=False, soft_wrap=True, end="")
+        OUT.print(text, soft_wrap=True, end="")
     else:
         write_whole(page, text.encode())
     raise typer.Exit(found.code)
@@ -183,10 +183,10 @@ def _known_logs(target: ReleasedTarget[Any], older: str, archive: Path | None) -
     errors: list[str] = []
     logs = logs_of_bugs(target) | (smallest_logs(archive, target.name, errors) if archive is not None else {})
     for error in errors:
-        ERR.print(error, markup=False)
+        ERR.print(error)
     ends = []
     for engine in (older, target.process):
-        ERR.print(f"{engine}: {counted(len(logs), 'known op-log')} to replay", markup=False)
+        ERR.print(f"{engine}: {counted(len(logs), 'known op-log')} to replay")
         ends.append(ends_on(engine, logs))
     return KnownLogs(*ends)
 
@@ -196,7 +196,7 @@ def remove(names: NamedReleases) -> None:
     """Delete releases; with the last one of an engine, also the packages that its releases share."""
     for name, releases, version in [_release(name) for name in names]:
         releases.remove(version)
-        OUT.print(f"{name} is removed", markup=False)
+        OUT.print(f"{name} is removed")
 
 
 def _release(text: str) -> tuple[str, Releases, str]:

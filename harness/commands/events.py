@@ -36,7 +36,7 @@ class EventLines:
         try:
             self._file.write(line)
         except OSError as error:
-            ERR.print(f"--events: no further lines: {error.strerror}", markup=False)
+            ERR.print(f"--events: no further lines: {error.strerror}")
             self._file = None
 
     def write_transition(self, driver: Driver, change: Transition) -> None:

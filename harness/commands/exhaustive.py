@@ -108,7 +108,7 @@ def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, shrink_sec
         for finding in found.findings:
             print_lines(OUT, finding.story)
             OUT.print("")
-        OUT.print(found.line(), markup=False)
+        OUT.print(found.line())
     return found.judgement.exit_code
 
 
@@ -127,15 +127,14 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Explored:
     found, start = Explored(depth), monotonic()
     ERR.print(
         f"exhaustive: {len(subject.alphabet)} ops, sequences of up to {depth}; findings are shrunk in at most "
-        f"{shrink_seconds:g} s (--shrink-seconds)",
-        markup=False,
+        f"{shrink_seconds:g} s (--shrink-seconds)"
     )
     search = Exploration(subject, plan.workers, plan.seconds, plan.stop_on_first)
 
     def report(finding: Finding, out: Path) -> Finding:
         if finding.died:
             return write_unshrunk(finding, out, "the sequence kills the process of the engine")
-        ERR.print(shrinking_line(finding), markup=False)
+        ERR.print(shrinking_line(finding))
         until = (began := monotonic()) + shrink_seconds - found.shrink_seconds
         budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
         reporting = Reporting(out, budget, is_stopped=lambda: search.is_interrupted or monotonic() > until)
@@ -149,7 +148,7 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Explored:
         for level in search.levels(depth):
             found.levels.append(level)
             found.seconds = monotonic() - start
-            ERR.print(_level_line(level, found.seconds), markup=False)
+            ERR.print(_level_line(level, found.seconds))
             found.findings += [report(finding, plan.out) for finding in level.findings]
     found.is_interrupted = search.is_interrupted
     return found

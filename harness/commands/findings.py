@@ -53,7 +53,7 @@ def findings(
         write_whole(path, page_of_text(name, text).encode(errors="backslashreplace"))
         print_page(path, is_opened=opens)
     else:
-        OUT.print(text, markup=False, end="", soft_wrap=True)
+        OUT.print(text, end="", soft_wrap=True)
 
 
 def _print_table(engine: str, rows: list[Row]) -> None:
@@ -67,8 +67,8 @@ def _print_table(engine: str, rows: list[Row]) -> None:
     if columns >= LEAST_COLUMNS:
         OUT.print(table, soft_wrap=False, width=columns)
         return
-    OUT.print(f"{engine}\n", markup=False)
+    OUT.print(f"{engine}\n")
     for row in rows:
-        OUT.print(f"{row.finding} {row.releases}, {row.status}", markup=False, soft_wrap=True)
-        OUT.print(f"    {row.effect}{row.needs and f'; needs: {row.needs}'}", markup=False)
+        OUT.print(f"{row.finding} {row.releases}, {row.status}", soft_wrap=True)
+        OUT.print(f"    {row.effect}{row.needs and f'; needs: {row.needs}'}")
     OUT.print()

@@ -135,8 +135,8 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
     shrinking = f"findings are shrunk behind it, in at most {asked.shrink_seconds:g} s (--shrink-seconds)"
     hint = [OWN_ENGINE] if list(engines) == [OWN] else []
     for line in (*hint, _opening(shared, plans), shrinking, *_corpora(plans)):
-        ERR.print(line, markup=False)
-    ERR.print(f"to run it again: {command}", markup=False, soft_wrap=True)
+        ERR.print(line)
+    ERR.print(f"to run it again: {command}", soft_wrap=True)
     outcomes = [Outcome(plan, _command(plan, [plan.engine], asked), mutes=mutes) for plan in plans]
     with (
         event_lines(asked.events) as lines,
@@ -277,9 +277,9 @@ def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         engine = f"{outcome.plan.engine}: " if len(outcomes) > 1 else ""
         for line in outcome.lines():
-            OUT.print(engine + line, markup=False)
+            OUT.print(engine + line)
     if len(outcomes) > 1:
-        OUT.print(verdicts_of_engines(outcomes), markup=False)
+        OUT.print(verdicts_of_engines(outcomes))
 
 
 def _print_findings(outcome: Outcome) -> None:
@@ -288,14 +288,13 @@ def _print_findings(outcome: Outcome) -> None:
         if finding.engine_steps is not None:
             OUT.print(
                 f"found after {finding.found_cpu_seconds:.1f} s of CPU, shrunk to {counted(finding.ops, 'op')} and "
-                f"{counted(finding.engine_steps, 'engine step')} in {finding.shrink_cpu_seconds:.1f} s",
-                markup=False,
+                f"{counted(finding.engine_steps, 'engine step')} in {finding.shrink_cpu_seconds:.1f} s"
             )
         OUT.print("")
         if finding.path is None:
             why = outcome.plan.out and why_not_writable(outcome.plan.out)
-            OUT.print(f"{outcome.plan.out} cannot be written{f': {why}' if why else ''}; the op-log:", markup=False)
-            OUT.print(finding.log.to_bytes().decode(), markup=False, soft_wrap=True)
+            OUT.print(f"{outcome.plan.out} cannot be written{f': {why}' if why else ''}; the op-log:")
+            OUT.print(finding.log.to_bytes().decode(), soft_wrap=True)
 
 
 def plans_for(engines: Sequence[str], shared: Plan) -> list[Plan]:
@@ -349,7 +348,7 @@ def ended_campaigns(
                 )
         except KeyboardInterrupt:
             folders = ", ".join(str(one.plan.out) for one in outcomes)
-            ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {folders}", markup=False)
+            ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {folders}")
             raise
         yield
 

@@ -67,7 +67,7 @@ def gate(
         old_root, new_root = import_root(old), import_root(new)
         assert old_root is not None, "a checkout has a folder"
         assert new_root is not None, "a checkout has a folder"
-        ERR.print("comparing the head with its base", markup=False)
+        ERR.print("comparing the head with its base")
         change = difference(old_root, new_root, new.code.package)
         _, line = launched(launch, [new.process])
         plan = Plan(engine=new.process, profile=PROFILES["default"], seed=seed, seconds=60 * minutes, max_runs=runs)
@@ -77,8 +77,8 @@ def gate(
         page = GatePage(new, done, why_broken, aside)
         _write(page, out, new, new_root)
         for text in page.short_lines():
-            OUT.print(text, markup=False, soft_wrap=True)
-    OUT.print(f"the page: {out / 'page.md'}", markup=False, soft_wrap=True)
+            OUT.print(text, soft_wrap=True)
+    OUT.print(f"the page: {out / 'page.md'}", soft_wrap=True)
     is_missed = require_reach and not page.reach.is_reached
     raise typer.Exit(worst([page.code, *[ExitCode.RED] * is_missed]))
 

@@ -31,7 +31,7 @@ from swarden.harness.search.mutants.searches import (
     scores_of,
     searches,
 )
-from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Waiting
+from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest
 
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")
@@ -61,7 +61,7 @@ def listing(context: typer.Context, engine: EngineOption = OWN, as_json: JsonOpt
         if as_json:
             print_json({"mutants": listed})
         for bug in listed if not as_json else ():
-            OUT.print("{id:4} {status}: {source}".format_map(bug), markup=False)
+            OUT.print("{id:4} {status}: {source}".format_map(bug))
 
 
 @mutants.command("list", hidden=True)
@@ -142,9 +142,7 @@ def _status(target: Target, bug: Bug) -> str:
             except StalePatch:
                 return f"does not fit {target.version()}"
         return "planted"
-    if isinstance(bug, DetectedByTest):
-        return "detected by a test only"
-    return f"waits for {bug.capability}" if isinstance(bug, Waiting) else "excluded by design"
+    return "detected by a test only" if isinstance(bug, DetectedByTest) else "excluded by design"
 
 
 def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
@@ -163,7 +161,7 @@ def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
         except StalePatch as error:
             if not may_leave_out:
                 raise
-            ERR.print(f"left out in {target.version()}: {error}", markup=False)
+            ERR.print(f"left out in {target.version()}: {error}")
             continue
         if mutant.overlooks is not None:
             mutant_of(target, mutant.overlooks.id)
@@ -191,7 +189,7 @@ def _seeds_file(out: Path) -> Iterator[Callable[[SearchResult], None]]:
         except OSError as error:
             raise _unwritable(out, error) from error
         if ERR.is_terminal:
-            ERR.print(_progress(one), markup=False)
+            ERR.print(_progress(one))
 
     with file:
         yield add
@@ -216,12 +214,12 @@ def _print_scores(scores: Sequence[Score]) -> None:
         for one in score.of(SearchOutcome.BY_ANOTHER):
             again = f"replay: {prefix}swarden replay {one.path}" if one.path else "no op-log"
             line = f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}"
-            OUT.print(line, markup=False, soft_wrap=True)
+            OUT.print(line, soft_wrap=True)
     for score in scores:
         if not score.is_found:
             listed = ", ".join(score.mutant.caught_by)
             want = f"want {FOUND_SHARE:.0%} of the seeds to find it by {listed}"
-            OUT.print(f"red: {score.mutant.id}: {score}; {want}", markup=False)
+            OUT.print(f"red: {score.mutant.id}: {score}; {want}")
 
 
 def _table(scores: Sequence[Score]) -> Table:

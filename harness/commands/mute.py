@@ -31,7 +31,7 @@ def mute(
     if "/" not in name and name not in {bug.name for bugs in bugs_by_engine().values() for bug in bugs}:
         raise UsageError(f"{name}: no known bug, and a finding has a / in its name; see 'swarden findings'")
     add_mute(mutes, name, entry)
-    OUT.print(f"{mutes}: {printable(name)} {entry}", markup=False)
+    OUT.print(f"{mutes}: {printable(name)} {entry}")
 
 
 def date_of(text: str) -> date:

@@ -101,7 +101,7 @@ def nightly(
             display = NightDisplay(bar)
             for line in Coordinator(place, night, pool, limits, emit, display.begin, display.update).run(PHASES):
                 bar.stop()  # until the next phase begins: it would take the line for standard error
-                (ERR if as_json else OUT).print(line, markup=False)
+                (ERR if as_json else OUT).print(line)
         _end(place, night, junit, as_json=as_json)
     raise typer.Exit(night.exit_code or ExitCode.CLEAN)
 
@@ -124,7 +124,7 @@ def _begun(place: Archive, order: Order, server: ServerOptions) -> tuple[Archive
     order = order._replace(command=shlex.join(words), minutes=minutes, settings=settings, about=about)
     night = begin(place, order)
     for line in night.not_ended:
-        ERR.print(line, markup=False, soft_wrap=True)
+        ERR.print(line, soft_wrap=True)
     return place, night
 
 
@@ -174,7 +174,7 @@ def _with_command_to_continue(folder: Path, night: Night, options: Sequence[str]
     finally:
         if night.exit_code is None:
             command = shlex.join(["swarden", "nightly", "--resume", str(folder), *options])
-            ERR.print(f"the night has not ended; to continue: {command}", markup=False, soft_wrap=True)
+            ERR.print(f"the night has not ended; to continue: {command}", soft_wrap=True)
 
 
 @contextmanager

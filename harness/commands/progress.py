@@ -35,7 +35,7 @@ class ProgressDisplay:
     def update(self, group: WorkerGroup) -> None:
         if not group.result.boots:
             if self._bar.disable and self._boot and time.monotonic() - group.started_at > SILENT_S:
-                ERR.print(self._boot, markup=False)
+                ERR.print(self._boot)
                 self._boot = ""
             return
         for index, tallies in enumerate(group.tallies):
@@ -53,7 +53,7 @@ class ProgressDisplay:
             if finding.fingerprint not in self._shrunk:
                 self._shrunk.add(finding.fingerprint)
                 of_all = f"{len(self._shrunk)} of {len(group.result.findings)}"
-                ERR.print(f"{self._plan.engine}: {shrinking_line(finding)}, {of_all}", markup=False)
+                ERR.print(f"{self._plan.engine}: {shrinking_line(finding)}, {of_all}")
         if not self._bar.disable:
             self._bar.update(self._task, description=self._text(group))
 
@@ -93,14 +93,14 @@ class GateDisplay:
             self._phase = gate.phase
             self._lines.write("phase", phase=gate.phase)
             if self._bar.disable:
-                ERR.print(gate.phase, markup=False)
+                ERR.print(gate.phase)
         for name, one in gate.judged.items():
             if self._ends.get(name) != one.end:
                 self._ends[name] = one.end
                 self._lines.write("judged", name=one.name, on_base=one.end, path=str(one.finding.path))
                 if one.is_new:
                     near = touched(gate.plan.change, one).lines[:1]
-                    ERR.print("; ".join([f"new: {one.name}: passes on the base", *map(str, near)]), markup=False)
+                    ERR.print("; ".join([f"new: {one.name}: passes on the base", *map(str, near)]))
         left = f"; verdict in at most {gate.left_s:.0f} s" if gate.left_s < inf else ""
         self._bar.update(self._task, description=f"{gate.phase}{left}")
 
@@ -116,7 +116,7 @@ class NightDisplay:
         self._bar.reset(self._task, description=line)
         self._bar.start()
         if self._bar.disable:
-            ERR.print(line, markup=False)
+            ERR.print(line)
 
     def update(self, ended: int) -> None:
         """Show the number of jobs of the phase that have ended, and the runs of this machine so far."""

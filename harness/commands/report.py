@@ -63,7 +63,7 @@ def _parts(paths: Sequence[Path], seconds: float) -> Iterator[tuple[Path, RunPar
                 is_alive = True
                 while waiting and is_alive:
                     path = waiting.pop(0)
-                    ERR.print(f"{path}", markup=False)
+                    ERR.print(f"{path}")
                     try:
                         yield path, next(parts)
                     except ProcessDied as error:

@@ -44,16 +44,16 @@ def repro(
     upstream_ran = run_upstream(found, upstream) if upstream is not None else None
     text = written_of(found, form, upstream_ran.how if upstream_ran is not None else "not checked")
     if out is None:
-        OUT.print(text, markup=False, highlight=False, end="", soft_wrap=True)
+        OUT.print(text, end="", soft_wrap=True)
     else:
         with out.open("x") as stream:
             stream.write(text)
     if upstream_ran is not None:
-        ERR.print(f"{upstream_ran.how}: {upstream_ran.line}", markup=False, soft_wrap=True)
+        ERR.print(f"{upstream_ran.how}: {upstream_ran.line}", soft_wrap=True)
         raise typer.Exit(code_of(upstream_ran))
     if run or on is not None:
         ran = run_program(text, on or ([found.engine] if found.bug is None else engines_to_run(found))[0])
-        ERR.print(f"{ran.how}: exit code {ran.code}, {ran.line or 'no output'}", markup=False, soft_wrap=True)
+        ERR.print(f"{ran.how}: exit code {ran.code}, {ran.line or 'no output'}", soft_wrap=True)
         raise typer.Exit(code_of(ran))
 
 

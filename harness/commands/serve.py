@@ -53,7 +53,7 @@ def serve(
         faults = RandomFaults(fault or ())
         engine, eos = _engine(checkpoint, model or "", settings_of(settings or [], [OWN]), faults)
         front = Front(EngineThread(engine, faults), port, eos=eos)
-        ERR.print(f"serves at {front.url}; Ctrl-C ends it", markup=False)
+        ERR.print(f"serves at {front.url}; Ctrl-C ends it")
         front.serve()
 
 

@@ -69,4 +69,4 @@ OF_LOGS = {  # by the fields of ServerOptions; an op-log names the API
 API = server_option("--api", help=f"{', '.join(APIS)}; found by its pages by default", metavar="NAME")
 OfLogs = Annotated[ServerOptions, OF_LOGS]
 OfRuns = Annotated[ServerOptions, OF_LOGS | {"api": API}]
-note = partial(ERR.print, markup=False, soft_wrap=True)  # prints what is learned of a server
+note = partial(ERR.print, soft_wrap=True)  # prints what is learned of a server

@@ -16,15 +16,8 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, mode_of, write_whole
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import target_for
+from swarden.harness.report import heading
 from swarden.harness.report.event_text import op_text
-from swarden.harness.report.heading import (
-    change_lines,
-    configuration_line,
-    engine_name,
-    failed_line,
-    opening_lines,
-    request_lines,
-)
 from swarden.harness.report.page import page_of_log
 from swarden.harness.report.story import StoryLine, StoryPart, expected_lines, failure_lines
 from swarden.harness.report.timeline import PLACES, Row, timeline_of, written
@@ -73,18 +66,18 @@ def show(
         return
     if not at_step:
         last = max((row.step for row in rows if row.engine in shown), default=0)
-        named = "" if side is None else f"{engine_name(log.header, side)}: "
+        named = "" if side is None else f"{heading.engine_name(log.header, side)}: "
         raise UsageError(f"{path}: {named}has no engine step {step}; the last is {last}")
-    _print_heading(change_lines(log.header))
+    _print_heading(heading.change_lines(log.header))
     for one, snapshot in sorted(at_step.items()):
         _print_name(log.header, one)
-        OUT.print(state_text(snapshot), markup=False)
+        OUT.print(state_text(snapshot))
 
 
 def _write_page(log: OpLog, path: Path, target: Path) -> None:
     """Write the page with the access rights of the op-log, because it shows prompts, too."""
     check_target("--out", target)
-    ERR.print(f"{path}: running {counted(len(log.ops), 'op')} twice, after loading {log.header.engine}", markup=False)
+    ERR.print(f"{path}: running {counted(len(log.ops), 'op')} twice, after loading {log.header.engine}")
     page = page_of_log(log, path)
     write_whole(target, page.encode(errors="backslashreplace"), mode=mode_of(path))
 
@@ -92,7 +85,7 @@ def _write_page(log: OpLog, path: Path, target: Path) -> None:
 def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driver) -> None:
     """Print the heading, a table for each of the engines, and the failure."""
     header, failure = log.header, driver.failure
-    _print_heading(opening_lines(header))
+    _print_heading(heading.opening_lines(header))
     for engine in engines:
         _print_engine(header, engine, driver)
         if own := [row for row in rows if row.engine == engine]:
@@ -100,14 +93,14 @@ def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driv
     if failure is not None:
         if failure.engine not in engines:
             _print_engine(header, failure.engine, driver)
-        named = f"{engine_name(header, failure.engine)} " if len(header.configs) > 1 else ""
-        OUT.print(f"{named}{failed_line(failure)}", markup=False)
+        named = f"{heading.engine_name(header, failure.engine)} " if len(header.configs) > 1 else ""
+        OUT.print(f"{named}{heading.failed_line(failure)}")
         print_lines(OUT, failure_lines(failure, expected=header.expected))
 
 
 def _print_written(log: OpLog, path: Path) -> None:
     """Print a log that is not run: its engine is a server."""
-    _print_heading([*opening_lines(log.header), configuration_line(log.header, 0)])
+    _print_heading([*heading.opening_lines(log.header), heading.configuration_line(log.header, 0)])
     if log.ops:
         OUT.print(_table(written(log)), soft_wrap=False, width=columns_of(OUT))
     print_lines(OUT, expected_lines(log.header, path))
@@ -116,12 +109,14 @@ def _print_written(log: OpLog, path: Path) -> None:
 def _print_engine(header: Header, engine: int, driver: Driver) -> None:
     """Print the name of an engine if there are several, its configuration and its requests."""
     _print_name(header, engine)
-    _print_heading([configuration_line(header, engine), *request_lines(driver.systems[engine].reference)])
+    _print_heading(
+        [heading.configuration_line(header, engine), *heading.request_lines(driver.systems[engine].reference)]
+    )
 
 
 def _print_name(header: Header, engine: int) -> None:
     if len(header.configs) > 1:
-        OUT.print(engine_name(header, engine), markup=False)
+        OUT.print(heading.engine_name(header, engine))
 
 
 def _print_heading(lines: Iterable[str]) -> None:

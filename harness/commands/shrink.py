@@ -85,8 +85,7 @@ def shrink(
     needs = f"\n{line}" if small.complete and (line := needs_line(smaller.header)) else ""
     OUT.print(
         f"{fingerprint}: {len(log.ops)} ops to {len(smaller.ops)} ops and {driver.counts.engine_steps} engine "
-        f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}{needs}\nwritten: {target}",
-        markup=False,
+        f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}{needs}\nwritten: {target}"
     )
     if explanation is not None:
-        OUT.print("\n".join(explanation_lines(explanation, small.log.ops)), markup=False)
+        OUT.print("\n".join(explanation_lines(explanation, small.log.ops)))

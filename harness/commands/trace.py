@@ -124,7 +124,7 @@ def _print_served(served: Served, *, as_json: bool) -> ExitCode:
         print_lines(remarks, failure_lines(served.failure))
     if served.cut_short:
         count, first = len(served.cut_short), served.cut_short[0]
-        remarks.print(f"requests cut short: {count}, the first was {first}", markup=False)
+        remarks.print(f"requests cut short: {count}, the first was {first}")
     if as_json:
         print_json(asdict(served.summary))
     else:

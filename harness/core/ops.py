@@ -11,23 +11,15 @@ from typing import Annotated
 
 import msgspec
 
-from swarden.harness.core.limits import (
-    MAX_CHOICES,
-    MAX_NAMESPACE,
-    MAX_NUMBER,
-    MAX_SEQUENCES,
-    MAX_STEPS_PER_OP,
-    MAX_STRETCH,
-    MAX_TOKEN_ID,
-)
+from swarden.harness.core import limits
 
 BRANCHES = 4
 FIRST_TOKEN = 1000  # the stand-in model generates smaller ids, so a prompt never has an output token by accident
 
 
-Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
-Namespace = Annotated[int, msgspec.Meta(ge=0, le=MAX_NAMESPACE)]
-TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_NUMBER)]
+Namespace = Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_NAMESPACE)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_TOKEN_ID)]
 Fault = Annotated[
     str, msgspec.Meta(pattern=r"^[a-z_]+\.[a-z_]+$", max_length=64)
 ]  # the names are checked by the target
@@ -41,8 +33,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     prompt and output of an earlier request, live or not (an ordinal), before the path.
     """
 
-    path: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=MAX_CHOICES)] = (0,)
-    stretch: Annotated[int, msgspec.Meta(ge=0, le=MAX_STRETCH)] = 4
+    path: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.MAX_CHOICES)] = (0,)
+    stretch: Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_STRETCH)] = 4
     cut: Natural = 0
     continues: Natural | None = None
 
@@ -68,13 +60,13 @@ class Submit(Op, frozen=True, tag="submit"):
     tokens: tuple[TokenId, ...] | None = None
     max_new_tokens: Natural = 1
     stop: tuple[TokenId, ...] = ()
-    priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
+    priority: Annotated[int, msgspec.Meta(ge=-limits.MAX_NUMBER, le=limits.MAX_NUMBER)] = 0
     namespace: Namespace = 0
     seed: Natural | None = None
     adapter: Natural = 0
     uncached: bool = False
     prompt_logprobs: bool = False
-    sequences: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQUENCES)] = 1
+    sequences: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_SEQUENCES)] = 1
     grammar: Natural = 0
 
 
@@ -97,13 +89,13 @@ class Turn(Op, frozen=True, tag="turn"):
     kept: Natural = 0
     max_new_tokens: Natural = 1
     stop: tuple[TokenId, ...] = ()
-    priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
+    priority: Annotated[int, msgspec.Meta(ge=-limits.MAX_NUMBER, le=limits.MAX_NUMBER)] = 0
 
 
 class Accept(Op, frozen=True, tag="accept"):
     """Set the number of correct draft tokens of each later proposal, as a repeated sequence; () disables drafts."""
 
-    lengths: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=MAX_CHOICES)] = ()
+    lengths: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.MAX_CHOICES)] = ()
 
 
 class CloseSession(Op, frozen=True, tag="close_session"):
@@ -117,7 +109,7 @@ class Abort(Op, frozen=True, tag="abort"):
 class Step(Op, frozen=True, tag="step"):
     """`count` engine steps, each captured and checked; at most MAX_STEPS_PER_OP."""
 
-    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_STEPS_PER_OP)] = 1
+    count: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_STEPS_PER_OP)] = 1
 
 
 class AdvanceClock(Op, frozen=True, tag="advance_clock"):

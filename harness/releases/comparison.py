@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -11,23 +12,12 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import parsed
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import IfReleaseHas, declared
-from swarden.harness.releases.reads import (
-    BREAKS,
-    GONE,
-    MISSING,
-    MOVED,
-    NEW,
-    UNSET,
-    Comparison,
-    Difference,
-    Use,
-    adapter_of,
-    definitions_of,
-)
-from swarden.harness.report.wording import counted
+from swarden.harness.releases import reads
+from swarden.harness.report.wording import counted, listed
 
 LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
 MOST_SHOWN = 3  # definitions, and places of the adapter, in a line
+_some = partial(listed, most=MOST_SHOWN)
 
 
 def released(name: str) -> ReleasedTarget[Any]:
@@ -38,31 +28,33 @@ def released(name: str) -> ReleasedTarget[Any]:
     return target
 
 
-def compared(target: ReleasedTarget[Any], against: str | None = None) -> Comparison:
+def compared(target: ReleasedTarget[Any], against: str | None = None) -> reads.Comparison:
     """A release beside another one, by default beside the newest older release that is installed."""
     older = [version for version in target.releases.installed() if parsed(version) < parsed(target.version())]
     if against is None and not older:
         want = f"run: swarden engines install {target.name}==VERSION of the release that worked before"
         raise UsageError(f"{target.process}: no older release is installed to compare it with; {want}")
     old = released(f"{target.name}=={against or older[-1]}")
-    return Comparison(adapter_of(target), definitions_of(old), definitions_of(target), old.version())
+    return reads.Comparison(
+        reads.adapter_of(target), reads.definitions_of(old), reads.definitions_of(target), old.version()
+    )
 
 
-def may_have_new_owner(target: ReleasedTarget[Any], comparison: Comparison) -> bool:
+def may_have_new_owner(target: ReleasedTarget[Any], comparison: reads.Comparison) -> bool:
     """Whether a leak can come from an owner that is new to the adapter.
 
     The release is newer than all on which known bugs were tried, and has names that the adapter does not read.
     """
     tried = [parsed(bug.tried) for bug in target.known_bugs().values()]
     is_newer = parsed(target.version()) > max(tried, default=())
-    return is_newer and any(difference.kind == NEW for difference in comparison.differences)
+    return is_newer and any(difference.kind == reads.NEW for difference in comparison.differences)
 
 
 def is_leak(fingerprint: str) -> bool:
     return set(LEAK) <= {*fingerprint.split("/")}
 
 
-def figures_of(target: ReleasedTarget[Any], comparison: Comparison) -> dict[str, Any]:
+def figures_of(target: ReleasedTarget[Any], comparison: reads.Comparison) -> dict[str, Any]:
     """The comparison for scripts."""
     return {
         "engine": target.name,
@@ -85,54 +77,57 @@ def figures_of(target: ReleasedTarget[Any], comparison: Comparison) -> dict[str,
     }
 
 
-def lines_of(target: ReleasedTarget[Any], comparison: Comparison) -> Iterator[str]:
+def lines_of(target: ReleasedTarget[Any], comparison: reads.Comparison) -> Iterator[str]:
     """A line for each name that differs, and the laws that the differences make not applicable."""
     names, modules = counted(len(comparison.table), "name"), counted(len(comparison.new.modules), "module")
     yield f"{target.process}, beside {comparison.version}: the adapter reads {names} of {modules}"
-    differences = [difference for difference in comparison.differences if difference.kind != NEW]
+    differences = [difference for difference in comparison.differences if difference.kind != reads.NEW]
     alone = [group for _, [*group] in groupby(differences, key=lambda one: (one.kind, one.name))]
     for same in _by_class(alone):
         kind = same[0].kind
         yield f"{kind:<10}{_text_of(same)}"
-        if kind == MISSING and (settings := _settings(target, same[0])):
+        if kind == reads.MISSING and (settings := _settings(target, same[0])):
             yield f"{'':<10}not drawn without it: {', '.join(settings)}"
         if laws := list(dict.fromkeys(law for difference in same for law in difference.laws)):
             yield f"{'':<10}not applicable where it cannot be read: {', '.join(laws)}"
     for place, fresh in _new_names(comparison).items():
-        yield f"{NEW:<10}{place}: {', '.join(fresh)}"
-    counts = {kind: len({one.name for one in comparison.differences if one.kind == kind}) for kind in (*BREAKS, NEW)}
+        yield f"{reads.NEW:<10}{place}: {', '.join(fresh)}"
+    counts = {
+        kind: len({one.name for one in comparison.differences if one.kind == kind})
+        for kind in (*reads.BREAKS, reads.NEW)
+    }
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    yield f"{told}; the adapter does not read what is new" if counts[NEW] else told or "no difference"
+    yield f"{told}; the adapter does not read what is new" if counts[reads.NEW] else told or "no difference"
 
 
-def _new_names(comparison: Comparison) -> Mapping[str, Sequence[str]]:
+def _new_names(comparison: reads.Comparison) -> Mapping[str, Sequence[str]]:
     """The names that are new, by the class that has them; new classes by their module."""
     found: dict[str, list[str]] = defaultdict(list)
     for difference in comparison.differences:
-        if difference.kind == NEW:
+        if difference.kind == reads.NEW:
             found[difference.place].append(_without_place(difference))
     return dict(sorted(found.items()))
 
 
-def _by_class(groups: Iterable[list[Difference]]) -> Iterator[list[Difference]]:
+def _by_class(groups: Iterable[list[reads.Difference]]) -> Iterator[list[reads.Difference]]:
     """The differences by name, but together those of one class that has many of its names no more."""
-    groups, of_class = list(groups), defaultdict[tuple[bool, str], list[Difference]](list)
+    groups, of_class = list(groups), defaultdict[tuple[bool, str], list[reads.Difference]](list)
     for group in groups:
-        if len(group) == 1 and group[0].kind in (GONE, MOVED, UNSET):
-            of_class[group[0].kind == UNSET, group[0].place] += group
+        if len(group) == 1 and group[0].kind in (reads.GONE, reads.MOVED, reads.UNSET):
+            of_class[group[0].kind == reads.UNSET, group[0].place] += group
     for group in groups:
-        together = of_class[group[0].kind == UNSET, group[0].place]
+        together = of_class[group[0].kind == reads.UNSET, group[0].place]
         if group[0] not in together or len(together) <= MOST_SHOWN:
             yield group
         elif group[0] is together[0]:
             yield together
 
 
-def _without_place(difference: Difference) -> str:
+def _without_place(difference: reads.Difference) -> str:
     return difference.what.removeprefix(difference.place).lstrip(".:")
 
 
-def _text_of(same: Sequence[Difference]) -> str:
+def _text_of(same: Sequence[reads.Difference]) -> str:
     first, more = same[0], len(same) - 1
     if len({difference.name for difference in same}) > 1:
         places = Counter(re.split(r"[.:]", now.partition("(")[0])[-2] for difference in same for now in difference.now)
@@ -141,28 +136,23 @@ def _text_of(same: Sequence[Difference]) -> str:
         return f"{first.place}: {', '.join(map(_without_place, same))}{now}; used at {_some(uses)}"
     text = first.what + (f" and {more} more of this name" if more else "")
     text += f"; now {_some(first.now)}" if first.now else ""
-    return text + (f"; used at {_some(list(map(str, first.uses)))}" if first.uses else "")
+    return text + (f"; used at {_some(first.uses)}" if first.uses else "")
 
 
-def _some(texts: Sequence[str]) -> str:
-    more = len(texts) - MOST_SHOWN
-    return ", ".join(texts[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _settings(target: ReleasedTarget[Any], difference: Difference) -> list[str]:
+def _settings(target: ReleasedTarget[Any], difference: reads.Difference) -> list[str]:
     """The settings of the target that a release without a part does not have."""
     needed = declared(target.config_type, IfReleaseHas)
     return [name for name, (feature,) in needed.items() if feature in difference.features]
 
 
-def rows_of(table: Mapping[str, Sequence[Use]]) -> dict[str, list[dict[str, Any]]]:
+def rows_of(table: Mapping[str, Sequence[reads.Use]]) -> dict[str, list[dict[str, Any]]]:
     """The table of what the adapter reads and wraps, for scripts."""
     return {name: [use._asdict() for use in uses] for name, uses in sorted(table.items())}
 
 
-def table_lines(comparison: Comparison) -> Iterator[str]:
+def table_lines(comparison: reads.Comparison) -> Iterator[str]:
     """The same for people: a line for each name."""
     for name, uses in sorted(comparison.table.items()):
         how = "/".join(dict.fromkeys(use.how for use in uses))
         places = dict.fromkeys(one.owner or one.module for one in comparison.new.by_name.get(name, ()))
-        yield f"{name} ({how}): of {_some(list(places)) or 'an older release'}; at {_some(list(map(str, uses)))}"
+        yield f"{name} ({how}): of {_some(list(places)) or 'an older release'}; at {_some(uses)}"

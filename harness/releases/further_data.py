@@ -102,9 +102,3 @@ def _worth(step: FurtherData) -> tuple[float, float, int, tuple[str, ...]]:
     """The number of bugs and of mutants that a step finds for each part or type that it adds."""
     size = len(step.data)
     return step.bugs / size, step.mutants / size, -size, step.data
-
-
-def named_laws(names: Collection[str], *, most: int = 3) -> str:
-    """The first of these laws, and how many more there are."""
-    shown = ", ".join(list(names)[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit, Turn, name_of
+from swarden.harness.report.wording import listed
 from swarden.invariants import events as seen
 from swarden.invariants.conservation import conservation_of
 from swarden.invariants.events import REQUEST_KIND, Finished, FinishReason, Retracted
@@ -14,7 +15,6 @@ from swarden.invariants.view import Snapshot
 MAX_TOKENS = 8  # token ids of a prompt that are shown
 SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # arguments that are not shown as "name value"
 ORDINALS = {"request": "live request", "session": "open session"}  # arguments that count the things of a moment
-MAX_LISTED = 4  # units or tokens of one event
 RESULTS: dict[type, str] = {  # the events that are shown as results, each with its text
     seen.Rejected: "rejected r{request_id}: {reason}",
     seen.Admitted: "admitted r{request_id} [{start}, {end})",
@@ -76,11 +76,6 @@ def value_of(value: object) -> str:
         counts = [one for one in value if isinstance(one, tuple) and len(one) == 2]
         return " ".join(f"{pool} {count}" for pool, count in counts) if counts else f"[{listed(value)}]"
     return str(value)
-
-
-def listed(units: Sequence[object]) -> str:
-    text = ", ".join(map(str, units[:MAX_LISTED]))
-    return f"{text} and {len(units) - MAX_LISTED} more" if len(units) > MAX_LISTED else text
 
 
 def shortage_text(event: object, before: Snapshot) -> str:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from swarden.harness.core.driver import Moment
 from swarden.harness.core.event_log import PassedOver
 from swarden.harness.core.origins import CALLED_BY
-from swarden.harness.report.event_text import event_text, listed, value_of
+from swarden.harness.report.event_text import event_text, value_of
+from swarden.harness.report.wording import listed
 from swarden.invariants import events as seen
 from swarden.invariants.laws.memory.router import BLOCK
 from swarden.invariants.view import NodeView, Snapshot

@@ -41,6 +41,12 @@ def counted(number: float, noun: str) -> str:
     return f"{digits} {noun}{'' if number == 1 else 's'}"
 
 
+def listed(things: Sequence[object], most: int = 4) -> str:
+    """The first of these things, and how many more there are."""
+    text = ", ".join(map(str, things[:most]))
+    return f"{text} and {len(things) - most} more" if len(things) > most else text
+
+
 def subject_text(ref: Ref) -> str:
     """A subject in words, as in "swa page 17", "row 2", "request r3" or "node n7"."""
     if ref.kind == POOL:
@@ -73,9 +79,9 @@ def value_text(value: object) -> str:
         case Mapping():
             return ", ".join(f"{name} {value_text(one)}" for name, one in value.items())
         case Sequence() | Iterable():
-            listed = list(value)
-            joint = " and " if any(isinstance(one, Ref | Owner) for one in listed) else ", "
-            return joint.join(map(value_text, listed)) or "nothing"
+            things = list(value)
+            joint = " and " if any(isinstance(one, Ref | Owner) for one in things) else ", "
+            return joint.join(map(value_text, things)) or "nothing"
     return str(value)
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -11,13 +12,13 @@ from swarden.harness.core.changed_code import ChangedLine
 from swarden.harness.core.counters import Counters, Coverage
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.target import Target, decode_all
-from swarden.harness.report.wording import counted
+from swarden.harness.report.wording import counted, listed
 
 STEERED_OF = 2  # drawn configurations: one of so many is replaced
 COMMON = 0.5  # the share of runs that makes a line common: no run is steered to it
 MOST_LOGS = 4  # of one line and machine
 CANNOT_FOLLOW = " (cannot be followed: its function is patched, compiled or not made yet)"
-MOST_NAMED = 3  # lines, in the first line of a summary
+_listed = partial(listed, most=3)  # lines, in the first line of a summary
 
 
 class ReachSteering:
@@ -81,8 +82,8 @@ class Reach(NamedTuple):
             return f"no changed line is in a module that is driven ({where or 'no statement is changed'})"
         of = f"of {counted(num, 'changed line')}"
         if not self.is_reached:
-            return f"not reached: none {of} ran: {_listed([str(self.change[line]) for line in self.missed])}"
-        missed = f"; these did not: {_listed([str(self.change[line]) for line in self.missed])}" if self.missed else ""
+            return f"not reached: none {of} ran: {_listed([self.change[line] for line in self.missed])}"
+        missed = f"; these did not: {_listed([self.change[line] for line in self.missed])}" if self.missed else ""
         return f"{num - len(self.missed)} {of} ran{missed}"
 
     @property
@@ -91,8 +92,3 @@ class Reach(NamedTuple):
         whys = ["" if line in self.coverage.followed else CANNOT_FOLLOW for line in self.missed]
         lines = [f"{self.change[line]}{why}" for line, why in zip(self.missed, whys, strict=True)]
         return [*lines, *(f"refused: {why} ({counted(n, 'draw')})" for why, n in self.refused.items() if self.missed)]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more

@@ -15,16 +15,7 @@ from swarden.harness.core.marks import changed_functions
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.target import Target
-from swarden.harness.search.cures import (
-    DOES_NOT_FIT,
-    DOES_NOT_HELP,
-    HAS_NO_FIX,
-    IS_BROAD,
-    NO_TRIALS,
-    NOT_REACHED,
-    FixTester,
-    Trials,
-)
+from swarden.harness.search import cures
 from swarden.harness.search.mutes import Mute
 
 MOST_FIXES = 8  # of bugs with one fingerprint that are tried: each costs a replay of an unshrunk log
@@ -60,7 +51,7 @@ UNKNOWN = Cause()
 class Verifier:
     """Tries the fixes of known bugs on the logs of failures; `planted` fixes are in the engine already."""
 
-    def __init__(self, target: Target, planted: Collection[str], trials: Trials = NO_TRIALS) -> None:
+    def __init__(self, target: Target, planted: Collection[str], trials: cures.Trials = cures.NO_TRIALS) -> None:
         self._trials = trials
         self._bugs = {name: bug for name, bug in target.known_bugs().items() if name not in planted}
         self._target = target
@@ -79,9 +70,9 @@ class Verifier:
         if log.header.mutant is not None or not self._fixes:
             return Cause(namesakes={name: self._why_not(name) for name in self._namesakes(failure)})
         refusing = {name for name, bug in self._bugs.items() if bug.refuses}
-        tester = FixTester(log, failure, [*self._fixes.values()], self._trials, refusing)
-        if cures := [name for name in self._reached(tester, (), failure)[:MOST_FIXES] if tester.cures([name])]:
-            return Cause(tuple(sorted(cures)), is_either=True)
+        tester = cures.FixTester(log, failure, [*self._fixes.values()], self._trials, refusing)
+        if curing := [name for name in self._reached(tester, (), failure)[:MOST_FIXES] if tester.cures([name])]:
+            return Cause(tuple(sorted(curing)), is_either=True)
         named = together = self._together(tester)
         left = tester.ending(named).failure
         if is_same_left := tester.ending(named).is_of(failure):
@@ -97,15 +88,15 @@ class Verifier:
         is_last = last.is_of(failure) and last.failure is not None and last.failure.op_index == failure.op_index
         return Cause(namesakes=why, fails_with=tuple(together if is_last else named))
 
-    def _why_not(self, name: str, tester: FixTester | None = None) -> str:
+    def _why_not(self, name: str, tester: cures.FixTester | None = None) -> str:
         patch = self._fixes.get(name)
         if patch is None or tester is None:
-            return DOES_NOT_FIT if self._bugs[name].patch_for(self._target.version()) else HAS_NO_FIX
+            return cures.DOES_NOT_FIT if self._bugs[name].patch_for(self._target.version()) else cures.HAS_NO_FIX
         if self._bugs[name].broad:
-            return IS_BROAD
+            return cures.IS_BROAD
         if name not in tester.ending().reached:
-            return tester.errors.get(frozenset(), NOT_REACHED if changed_functions(patch) else DOES_NOT_FIT)
-        return tester.errors.get(frozenset([name]), DOES_NOT_HELP)
+            return tester.errors.get(frozenset(), cures.NOT_REACHED if changed_functions(patch) else cures.DOES_NOT_FIT)
+        return tester.errors.get(frozenset([name]), cures.DOES_NOT_HELP)
 
     def _namesakes(self, failure: Failure) -> list[str]:
         """The bugs that this build may have with a fingerprint of the failure; those with its first one come first."""
@@ -114,7 +105,7 @@ class Verifier:
         named = [bug for bug in bugs if bug.is_called(failure.fingerprints)]
         return [bug.name for bug in sorted(named, key=lambda bug: failure.fingerprint not in bug.fingerprints)]
 
-    def _reached(self, tester: FixTester, fixes: Sequence[str], left: Failure | None = None) -> list[str]:
+    def _reached(self, tester: cures.FixTester, fixes: Sequence[str], left: Failure | None = None) -> list[str]:
         """The fixes that the log reaches with these fixes, those of the namesakes of a failure, or all.
 
         A broad fix is none of them.
@@ -122,7 +113,7 @@ class Verifier:
         names, reached = self._fixes if left is None else self._namesakes(left), tester.ending(fixes).reached
         return [name for name in names if name in reached and not self._bugs[name].broad]
 
-    def _together(self, tester: FixTester, fixes: Sequence[str] = (), *, only_named: bool = True) -> list[str]:
+    def _together(self, tester: cures.FixTester, fixes: Sequence[str] = (), *, only_named: bool = True) -> list[str]:
         """These fixes, and those that the log reaches with them, and so on until it passes or reaches no further one.
 
         With `only_named`, those of the namesakes of what is left.

@@ -6,13 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from swarden.invariants.events import TREE, Owner
-from swarden.invariants.laws.memory.moves import (
-    Move,
-    out_of_range,
-    padding_unit_is_never_moved,
-    units_move_only_by_their_owner,
-    wrongly_moved,
-)
+from swarden.invariants.laws.memory import moves
 from swarden.invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
 from swarden.invariants.view import FENCE, FREE, Fence, Holding, PoolView
 from swarden.invariants.violation import Ref, Violation
@@ -113,16 +107,16 @@ class PeerTable:
         return other if other != unit else 0
 
 
-def misplaced(move: Move, table: OwnerTable, wrong: Sequence[Wrong]) -> list[Violation]:
+def misplaced(move: moves.Move, table: OwnerTable, wrong: Sequence[Wrong]) -> list[Violation]:
     """The violations of a move whose owner does not own the units."""
     found = []
     for unit, owner in wrong:
         if owner is None:
-            broken = out_of_range(move, table.ref(unit), table.capacity)
-            found.append(Violation(padding_unit_is_never_moved.name, *broken))
+            broken = moves.out_of_range(move, table.ref(unit), table.capacity)
+            found.append(Violation(moves.padding_unit_is_never_moved.name, *broken))
         else:
-            broken = wrongly_moved(move, table.ref(unit), owner)
-            found.append(Violation(units_move_only_by_their_owner.name, *broken))
+            broken = moves.wrongly_moved(move, table.ref(unit), owner)
+            found.append(Violation(moves.units_move_only_by_their_owner.name, *broken))
     return found
 
 

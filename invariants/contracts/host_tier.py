@@ -6,16 +6,7 @@ On a server: The host has copies that cannot be used, or lacks those that it sho
 from collections import Counter
 from collections.abc import Set
 
-from swarden.invariants.events import (
-    TREE_KIND,
-    CopyBegan,
-    CopyDropped,
-    CopyEnded,
-    Freed,
-    Removed,
-    Taken,
-    Tombstoned,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.invariant import invariant, state_invariant
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import NodeView, Snapshot
@@ -59,12 +50,12 @@ def host_is_idle_and_healthy(change: Transition) -> bool:
     return (
         not change.before.copy_jobs
         and not change.after.copy_jobs
-        and all(event.to_host for event in change.events_of(CopyBegan))
-        and all(event.failure is None for event in change.events_of(CopyEnded))
+        and all(event.to_host for event in change.events_of(seen.CopyBegan))
+        and all(event.failure is None for event in change.events_of(seen.CopyEnded))
     )
 
 
-@invariant(When.STEP, needs=("copy_jobs",), on=(CopyDropped,))
+@invariant(When.STEP, needs=("copy_jobs",), on=(seen.CopyDropped,))
 def dropped_copies_are_replaced(change: Transition) -> Evidence:
     """A host copy is dropped only for a backup that needs its units.
 
@@ -74,15 +65,15 @@ def dropped_copies_are_replaced(change: Transition) -> Evidence:
     freed, freed_by_last = Counter[str](), Counter[str]()  # since the last drop; by it (its frees come before it)
     dropped = list[int]()
     for event in change.events:
-        if isinstance(event, Taken) and event.pool in free:
+        if isinstance(event, seen.Taken) and event.pool in free:
             free[event.pool] -= len(event.units)
-        elif isinstance(event, Freed) and event.pool in free:
+        elif isinstance(event, seen.Freed) and event.pool in free:
             free[event.pool] += len(event.units)
-            freed[event.pool] += len(event.units) if event.owner.kind == TREE_KIND else 0
-        elif isinstance(event, CopyDropped):
+            freed[event.pool] += len(event.units) if event.owner.kind == seen.TREE_KIND else 0
+        elif isinstance(event, seen.CopyDropped):
             dropped.append(event.node)
             freed, freed_by_last = Counter(), freed
-        elif isinstance(event, CopyBegan) and event.to_host:
+        elif isinstance(event, seen.CopyBegan) and event.to_host:
             if dropped and all(free[pool] >= count for pool, count in freed_by_last.items()):
                 yield found(node_ref(dropped[-1]), HostTierCode.DROPPED_NEEDLESSLY)
             dropped.clear()
@@ -104,33 +95,35 @@ def evicted_nodes_are_written_back(change: Transition) -> Evidence:
     nodes created in the step; removed nodes that were tombstones.
     """
     newer, copied = Counter[str](), set[tuple[str, int]]()
-    dropped = {event.node for event in change.events_of(CopyDropped)}
-    for began in [event for event in change.events_of(CopyBegan) if event.to_host]:
+    dropped = {event.node for event in change.events_of(seen.CopyDropped)}
+    for began in [event for event in change.events_of(seen.CopyBegan) if event.to_host]:
         newer.update({change.after.host_pool_of[pool]: len(there) for pool, _, there in began.pages})
         copied.update((pool, unit) for pool, here, _ in began.pages for unit in here)
     in_progress = set[int]()  # with a slow host, other nodes are evicted meanwhile
     for event in change.tree_events:
-        if isinstance(event, CopyBegan):
+        if isinstance(event, seen.CopyBegan):
             in_progress.add(event.job)
-        elif isinstance(event, CopyEnded):
+        elif isinstance(event, seen.CopyEnded):
             in_progress.discard(event.job)
         if in_progress:
             continue
-        node = change.before.node_by_id.get(event.node) if isinstance(event, (Removed, Tombstoned)) else None
-        is_childless_tombstone = isinstance(event, Removed) and node is not None and not all(node.live)
-        if node is not None and isinstance(event, (Removed, Tombstoned)) and not is_childless_tombstone:
+        node = change.before.node_by_id.get(event.node) if isinstance(event, (seen.Removed, seen.Tombstoned)) else None
+        is_childless_tombstone = isinstance(event, seen.Removed) and node is not None and not all(node.live)
+        if node is not None and isinstance(event, (seen.Removed, seen.Tombstoned)) and not is_childless_tombstone:
             lost = _uncopied(change, node, event, copied)
             need = _pages_of_a_backup(change.before, node, dropped)
             if lost and all(change.before.pool(pool).capacity >= count + newer[pool] for pool, count in need.items()):
-                is_removed = isinstance(event, Removed)
+                is_removed = isinstance(event, seen.Removed)
                 code = HostTierCode.REMOVED_UNCOPIED if is_removed else HostTierCode.TOMBSTONED_UNCOPIED
                 yield found(node_ref(node.id), code, short=event.component, uncopied=lost)
 
 
-def _uncopied(change: Transition, node: NodeView, event: Removed | Tombstoned, copied: Set[tuple[str, int]]) -> str:
+def _uncopied(
+    change: Transition, node: NodeView, event: seen.Removed | seen.Tombstoned, copied: Set[tuple[str, int]]
+) -> str:
     """The pool of which a node lost pages without a copy; empty if there is none."""
     for index, component in enumerate(change.before.components):
-        is_lost = isinstance(event, Removed) or component.pool == event.component
+        is_lost = isinstance(event, seen.Removed) or component.pool == event.component
         was_copied = any((component.pool, unit) in copied for unit in node.units[index])
         if is_lost and node.live[index] and not node.copies[index] and not was_copied:
             return component.pool

@@ -6,20 +6,8 @@ On a server: More is loaded than is read, or what was loaded is computed again: 
 from collections.abc import Sequence
 from itertools import chain
 
+import swarden.invariants.events as seen
 from swarden.invariants.contracts.free_places import has_pages_for_all
-from swarden.invariants.events import (
-    LOAD_KIND,
-    RECORD_RELEASES,
-    Admitted,
-    Completed,
-    CopyBegan,
-    CopyEnded,
-    Failed,
-    Launched,
-    LetGo,
-    Loaded,
-    LoadPlanned,
-)
 from swarden.invariants.invariant import invariant
 from swarden.invariants.kinds import Place
 from swarden.invariants.prefixes import CHANGES_CONTENT, cached_pages, reachable_len
@@ -39,12 +27,12 @@ class LoadCode(Code):
     COMPUTED_AGAIN = "admitted at {start}, but {cached} tokens are cached on the device and the host"
 
 
-@invariant(When.OP, needs=("copy_jobs", "windowed"), on=(CopyBegan,))
+@invariant(When.OP, needs=("copy_jobs", "windowed"), on=(seen.CopyBegan,))
 def loads_bring_only_the_window(change: Transition) -> Evidence:
     """Of a windowed component a load restores at most the last window, however many pages the host has."""
     page_size = change.after.limits.page_size
     windows = {component.pool: component.window for component in change.after.components}
-    for event in change.events_of(CopyBegan):
+    for event in change.events_of(seen.CopyBegan):
         for pool, here, _ in event.pages if not event.to_host else ():
             window = windows[pool]
             if window is not None and len(here) * page_size > tail_len(window, page_size):
@@ -52,15 +40,15 @@ def loads_bring_only_the_window(change: Transition) -> Evidence:
                 yield found(_load_ref(event.job), LoadCode.BRINGS_TOO_MUCH, pool=pool, **counts)
 
 
-@invariant(When.OP, needs=("copy_jobs",), on=(LoadPlanned,))
+@invariant(When.OP, needs=("copy_jobs",), on=(seen.LoadPlanned,))
 def loads_are_reserved_once(change: Transition) -> Evidence:
     """The request for which a load begins reserves exactly the pages that it brings; requests that join reserve none.
 
     Each load is planned for a request, whose demand exceeds the load because a token is left to compute.
     """
-    began = {event.job: event for event in change.events_of(CopyBegan)}
+    began = {event.job: event for event in change.events_of(seen.CopyBegan)}
     known = {view.id for view in change.before.copy_jobs or ()}
-    for event in change.events_of(LoadPlanned):
+    for event in change.events_of(seen.LoadPlanned):
         load = began.pop(event.job, None)
         brought = {pool: len(here) for pool, here, _ in load.pages} if load is not None else {}
         subject, reserved, demand = request_ref(event.request_id), dict(event.firm), dict(event.demand)
@@ -77,7 +65,7 @@ def loads_are_reserved_once(change: Transition) -> Evidence:
             yield found(_load_ref(job), LoadCode.LOADED_FOR_NO_REQUEST)
 
 
-@invariant(When.OP, needs=("nodes", "requests", "copy_jobs"), on=(LoadPlanned,))
+@invariant(When.OP, needs=("nodes", "requests", "copy_jobs"), on=(seen.LoadPlanned,))
 def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
     """A load that another request joins restores all pages that this request lacks up to its start.
 
@@ -89,11 +77,11 @@ def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
     for event in change.events:
         if isinstance(event, CHANGES_CONTENT):
             break
-        if isinstance(event, CopyBegan) and not event.to_host:
+        if isinstance(event, seen.CopyBegan) and not event.to_host:
             brought = {pool: len(here) for pool, here, _ in event.pages}
             loads[event.job] = [brought.get(component.pool, 0) for component in before.components]
-        request = before.request_by_id.get(event.request_id) if isinstance(event, LoadPlanned) else None
-        if isinstance(event, LoadPlanned) and request is not None and event.job in loads:
+        request = before.request_by_id.get(event.request_id) if isinstance(event, seen.LoadPlanned) else None
+        if isinstance(event, seen.LoadPlanned) and request is not None and event.job in loads:
             lacking = _lacking(before, request.namespace, change.reference.tokens_of(request.id)[: event.length])
             for component, lacks, brings in zip(before.components, lacking, loads[event.job], strict=True):
                 if lacks > brings:
@@ -101,18 +89,18 @@ def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
                     yield found(request_ref(request.id), LoadCode.JOINED_TOO_SHORT, **values, lacks=lacks)
 
 
-@invariant(When.OP, needs=("nodes", "records", "requests", "copy_jobs"), on=(Loaded, CopyEnded))
+@invariant(When.OP, needs=("nodes", "records", "requests", "copy_jobs"), on=(seen.Loaded, seen.CopyEnded))
 def loaded_prefixes_are_used(change: Transition) -> Evidence:
     """A request that waited for a load continues at the end of the loaded prefix or later, unless the load has failed.
 
     The loaded prefix is not evicted before.  If the engine does not report where a request continues, it is the start
     of its next pass, or the end of the prefix that its record shares.
     """
-    ended = {event.job for event in change.events_of(CopyEnded) if event.failure is None}
+    ended = {event.job for event in change.events_of(seen.CopyEnded) if event.failure is None}
     loads = {view.id: view for view in change.before.copy_jobs or () if view.id in ended}
-    passes = change.events_of(Launched)[::-1]
+    passes = change.events_of(seen.Launched)[::-1]
     starts = {request_id: start for event in passes for request_id, start, _ in event.entries}
-    starts |= {event.request_id: event.length for event in change.events_of(Loaded)}
+    starts |= {event.request_id: event.length for event in change.events_of(seen.Loaded)}
     for request in change.before.requests or ():
         view = loads.get(request.awaits)
         receipt = change.before.receipt_by_id.get(view.receipt) if view is not None else None
@@ -131,7 +119,7 @@ def load_back_threshold_is_known(change: Transition) -> bool:
     return change.after.limits.load_back_threshold is not None
 
 
-@invariant(When.STEP, needs=("nodes", "requests", "copy_jobs"), on=(Admitted,), given=load_back_threshold_is_known)
+@invariant(When.STEP, needs=("nodes", "requests", "copy_jobs"), on=(seen.Admitted,), given=load_back_threshold_is_known)
 def host_prefixes_are_loaded(change: Transition) -> Evidence:
     """If copies on the host extend the cached prefix of a request, it is admitted only after they were loaded.
 
@@ -141,15 +129,17 @@ def host_prefixes_are_loaded(change: Transition) -> Evidence:
     27391.
     """
     waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
-    loading = {event.request_id for event in change.events_of(LoadPlanned)}
+    loading = {event.request_id for event in change.events_of(seen.LoadPlanned)}
     others = [one for one in change.before.requests or () if one.place not in (Place.WAITING, Place.LINKED)]
     fits = has_pages_for_all(change.before)
     is_alone = not others and not change.before.launches
     for event in change.events:
-        is_alone = is_alone or isinstance(event, (*RECORD_RELEASES, LetGo, Failed, Completed))  # or may be by now
+        is_alone = is_alone or isinstance(
+            event, (*seen.RECORD_RELEASES, seen.LetGo, seen.Failed, seen.Completed)
+        )  # or may be by now
         if isinstance(event, CHANGES_CONTENT) or (is_alone and not fits):
             break
-        if isinstance(event, Admitted) and event.request_id in waiting.keys() - loading:
+        if isinstance(event, seen.Admitted) and event.request_id in waiting.keys() - loading:
             request = waiting[event.request_id]
             tokens = change.reference.tokens_of(request.id)[: request.prompt_len + request.num_outputs]
             reach = _reach_worth_a_load(change.before, request.namespace, tokens, event.start)
@@ -159,7 +149,7 @@ def host_prefixes_are_loaded(change: Transition) -> Evidence:
 
 
 def _load_ref(job: int) -> Ref:
-    return Ref(LOAD_KIND, job)
+    return Ref(seen.LOAD_KIND, job)
 
 
 def _lacking(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[int]:

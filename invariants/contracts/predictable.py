@@ -4,37 +4,25 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from swarden.invariants.events import (
-    Admitted,
-    Compared,
-    Completed,
-    Evicted,
-    Failed,
-    Fired,
-    FreeCause,
-    Freed,
-    Invited,
-    Late,
-    Launched,
-    LetGo,
-    Matched,
-    Paired,
-    Parked,
-    Preempted,
-    Read,
-    Removed,
-    Slid,
-    Split,
-    Taken,
-    Tombstoned,
-    Written,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.kinds import Place
 from swarden.invariants.view import Snapshot
 
-BY_PLANNING = (Matched, Admitted, Preempted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
-BY_RESULTS = (Written, Read, Compared, Completed, Late, Failed)
-BETWEEN_ENGINES = frozenset({Invited, LetGo})  # caused by messages of another engine, before the planning of a step
+BY_PLANNING = (
+    seen.Matched,
+    seen.Admitted,
+    seen.Preempted,
+    seen.Parked,
+    seen.Taken,
+    seen.Tombstoned,
+    seen.Removed,
+    seen.Evicted,
+    seen.Launched,
+)
+BY_RESULTS = (seen.Written, seen.Read, seen.Compared, seen.Completed, seen.Late, seen.Failed)
+BETWEEN_ENGINES = frozenset(
+    {seen.Invited, seen.LetGo}
+)  # caused by messages of another engine, before the planning of a step
 
 
 def is_predictable(before: Snapshot, events: Sequence[NamedTuple], num_moved: int) -> bool:
@@ -48,14 +36,16 @@ def is_predictable(before: Snapshot, events: Sequence[NamedTuple], num_moved: in
 
 def before_planning(events: Sequence[NamedTuple]) -> list[NamedTuple]:
     """The events up to the last one that moves a window, faults of the link to another engine included."""
-    moved = list(takewhile(lambda event: isinstance(event, Fired) or _moves_a_window(event), events))
-    while moved and isinstance(moved[-1], Fired):
+    moved = list(takewhile(lambda event: isinstance(event, seen.Fired) or _moves_a_window(event), events))
+    while moved and isinstance(moved[-1], seen.Fired):
         moved.pop()
     return moved
 
 
 def _moves_a_window(event: NamedTuple) -> bool:
-    return isinstance(event, (Slid, Split, Paired)) or (isinstance(event, Freed) and event.cause == FreeCause.SLID)
+    return isinstance(event, (seen.Slid, seen.Split, seen.Paired)) or (
+        isinstance(event, seen.Freed) and event.cause == seen.FreeCause.SLID
+    )
 
 
 def _keeps_session_kv(snapshot: Snapshot) -> bool:
@@ -71,7 +61,7 @@ def _begins_with_planning(before: Snapshot, events: Sequence[NamedTuple]) -> boo
     """
     if before.is_paused or len(before.launches or ()) >= before.limits.most_launches:
         return False
-    first = next((event for event in events if not isinstance(event, Fired)), None)
+    first = next((event for event in events if not isinstance(event, seen.Fired)), None)
     if first is None or isinstance(first, BY_PLANNING):
         return True
     return before.limits.preemption_threshold is None and isinstance(first, BY_RESULTS)

@@ -5,17 +5,7 @@ On a server: Running requests lose their work without need: with a full pool, th
 
 from collections.abc import Iterator, Sequence, Set
 
-from swarden.invariants.events import (
-    RECORD_RELEASES,
-    CopyBegan,
-    CopyEnded,
-    Evicted,
-    Failed,
-    Launched,
-    Locked,
-    Retracted,
-    TakenOver,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.invariant import invariant
 from swarden.invariants.kinds import Place
 from swarden.invariants.passes import FreeUnits, KVHolders
@@ -43,7 +33,7 @@ def retracts_least_done(change: Transition) -> bool:
     return change.after.limits.retracts_least_done
 
 
-@invariant(When.OP, needs=("nodes", "records", "requests"), on=(Retracted,))
+@invariant(When.OP, needs=("nodes", "records", "requests"), on=(seen.Retracted,))
 def retraction_is_necessary(change: Transition) -> Evidence:
     """A request is retracted only if the next decode step needs more pages than are free or can be freed otherwise.
 
@@ -52,15 +42,15 @@ def retraction_is_necessary(change: Transition) -> Evidence:
     free_units, gone = FreeUnits(change.before), set[int]()
     for event in change.events:
         free_units.apply(event)
-        if isinstance(event, Retracted):
+        if isinstance(event, seen.Retracted):
             yield from _unnecessary(change, event, free_units, gone)
-        if isinstance(event, RECORD_RELEASES):
+        if isinstance(event, seen.RECORD_RELEASES):
             gone.add(event.request_id)
-        elif isinstance(event, Failed):
+        elif isinstance(event, seen.Failed):
             gone.update(one.request_id for one in change.landings if one.failed and one.launch == event.launch)
 
 
-@invariant(When.OP, needs=("requests", "launches"), on=(Retracted,), given=retracts_least_done)
+@invariant(When.OP, needs=("requests", "launches"), on=(seen.Retracted,), given=retracts_least_done)
 def retraction_takes_least_done_request(change: Transition) -> Evidence:
     """The retracted request has the lowest priority; of equals the fewest outputs, then the longest prompt.
 
@@ -68,7 +58,7 @@ def retraction_takes_least_done_request(change: Transition) -> Evidence:
     """
     holders = KVHolders(change.before, change.landings)
     for event in change.pass_events:
-        if isinstance(event, Retracted) and event.request_id in holders.ids:
+        if isinstance(event, seen.Retracted) and event.request_id in holders.ids:
             least = min(holders.ids, key=lambda one: _loss(holders, one))
             if least != event.request_id:
                 values = _loss_values("least_", holders, least) | _loss_values("", holders, event.request_id)
@@ -77,7 +67,7 @@ def retraction_takes_least_done_request(change: Transition) -> Evidence:
         holders.apply(event)
 
 
-@invariant(When.STEP, needs=("requests",), on=(Retracted,))
+@invariant(When.STEP, needs=("requests",), on=(seen.Retracted,))
 def retraction_lets_others_run(change: Transition) -> Evidence:
     """After a retraction every request that still runs is computed in the same step.
 
@@ -86,15 +76,15 @@ def retraction_lets_others_run(change: Transition) -> Evidence:
     computed, waits = set[int](), False
     backups = {view.id for view in change.before.copy_jobs or () if view.to_host}
     for event in change.events:
-        if isinstance(event, Retracted):
+        if isinstance(event, seen.Retracted):
             computed.clear()
-        elif isinstance(event, Launched):
+        elif isinstance(event, seen.Launched):
             computed.update(entry[0] for entry in event.entries)
-        elif isinstance(event, CopyBegan) and event.to_host:
+        elif isinstance(event, seen.CopyBegan) and event.to_host:
             backups.add(event.job)
-        elif isinstance(event, CopyEnded):
+        elif isinstance(event, seen.CopyEnded):
             backups.discard(event.job)
-        elif isinstance(event, Evicted):
+        elif isinstance(event, seen.Evicted):
             freed = dict(event.freed)
             waits = bool(backups) and any(freed.get(pool, 0) < count for pool, count in event.need)
     for request in change.after.requests or () if not waits else ():
@@ -102,7 +92,7 @@ def retraction_lets_others_run(change: Transition) -> Evidence:
             yield found(request_ref(request.id), RetractionCode.NOT_COMPUTED)
 
 
-def _unnecessary(change: Transition, event: Retracted, free_units: FreeUnits, gone: Set[int]) -> Evidence:
+def _unnecessary(change: Transition, event: seen.Retracted, free_units: FreeUnits, gone: Set[int]) -> Evidence:
     """The pages that could have been used instead of a retraction, as far as the two states show it."""
     subject = request_ref(event.request_id)
     short = [pool for pool, count in event.need if count > 0]
@@ -114,7 +104,7 @@ def _unnecessary(change: Transition, event: Retracted, free_units: FreeUnits, go
         if free_units.num_fenced(pool):
             yield found(subject, RetractionCode.PASSES_HOLD_ENOUGH, pool=pool, count=free_units.num_fenced(pool))
     yield from _dead_pages_kept(change, subject, short)
-    touched = {node.id for lock in change.events_of(Locked) for node in change.after.path(lock.node)}
+    touched = {node.id for lock in change.events_of(seen.Locked) for node in change.after.path(lock.node)}
     for index, component in enumerate(change.before.components):
         for node in change.before.nodes or () if component.pool in short else ():
             later = change.after.node_by_id.get(node.id)
@@ -146,7 +136,7 @@ def _decode_need(change: Transition, gone: Set[int]) -> dict[str, int]:
         if (record := before.record_by_request.get(request.id)) is not None:
             reach = record.launched_len + change.accepted.get(request.id, 0) + 1 + lookahead
             count += max(0, -(-reach // page_size) - -(-record.allocated_len // page_size))
-    for event in change.events_of(TakenOver):
+    for event in change.events_of(seen.TakenOver):
         if event.request_id not in gone:
             count += -(-(event.length + 1 + lookahead) // page_size) - -(-event.length // page_size)
     need: dict[str, int] = {}

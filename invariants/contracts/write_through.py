@@ -6,20 +6,8 @@ On a server: A prefix that the host was to keep is lost when it is evicted.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+import swarden.invariants.events as seen
 from swarden.invariants.contracts.completeness import ended_by_themselves
-from swarden.invariants.events import (
-    BACKUP_KIND,
-    LOAD_KIND,
-    REQUEST_KIND,
-    CopyBegan,
-    CopyDropped,
-    CopyEnded,
-    Finished,
-    Fired,
-    Given,
-    Owner,
-    PrefetchSized,
-)
 from swarden.invariants.invariant import invariant
 from swarden.invariants.prefixes import cached_pages
 from swarden.invariants.transition import Transition, When
@@ -41,10 +29,10 @@ def writes_through_and_is_idle(change: Transition) -> bool:
     receipts = (*(change.before.receipts or ()), *(change.after.receipts or ()))
     return (
         change.after.limits.writes_through
-        and not any(event.failure for event in change.events_of(CopyEnded))
-        and not any(receipt.holder.kind == LOAD_KIND for receipt in receipts)
-        and all(event.to_host for event in change.events_of(CopyBegan))
-        and not change.in_order(CopyDropped, Fired)
+        and not any(event.failure for event in change.events_of(seen.CopyEnded))
+        and not any(receipt.holder.kind == seen.LOAD_KIND for receipt in receipts)
+        and all(event.to_host for event in change.events_of(seen.CopyBegan))
+        and not change.in_order(seen.CopyDropped, seen.Fired)
         and not _has_dropped_copies(change)
     )
 
@@ -60,7 +48,7 @@ def _has_dropped_copies(change: Transition) -> bool:
 @invariant(
     When.STEP,
     needs=("nodes", "receipts", "requests", "Given"),
-    on=(Finished,),
+    on=(seen.Finished,),
     given=writes_through_and_is_idle,
 )
 def ended_requests_are_written_through(change: Transition) -> Evidence:
@@ -76,7 +64,7 @@ def ended_requests_are_written_through(change: Transition) -> Evidence:
 @invariant(
     When.STEP,
     needs=("nodes", "receipts", "requests", "Given"),
-    on=(Finished,),
+    on=(seen.Finished,),
     given=writes_through_and_is_idle,
 )
 def idle_copies_give_way(change: Transition) -> Evidence:
@@ -89,14 +77,14 @@ def idle_copies_give_way(change: Transition) -> Evidence:
     yield from _not_copied(change, WriteThroughCode.IDLE_COPIES_STAY, lambda path: _idle_pages(change.after, path))
 
 
-@invariant(When.STEP, needs=("nodes", "receipts", "PrefetchSized"), on=(PrefetchSized,))
+@invariant(When.STEP, needs=("nodes", "receipts", "PrefetchSized"), on=(seen.PrefetchSized,))
 def prefetches_get_idle_host_memory(change: Transition) -> Evidence:
     """A prefetch from a storage gets less than it wants only if the host has too few copies that it can drop.
 
     It can drop a copy if no lock and no copy job needs it or one below it, but with `keeps_live_copies` none of a node
     on the device.  Those that it can drop before and after the step are counted.  Not checked: steps with a fault.
     """
-    sized = change.events_of(PrefetchSized) if not change.events_of(Fired) else ()
+    sized = change.events_of(seen.PrefetchSized) if not change.events_of(seen.Fired) else ()
     for event in [event for event in sized if event.got < event.wanted]:
         known = {node.id for node in _copies_at_rest(change.before)}
         pages = sum(len(node.copies[0]) for node in _copies_at_rest(change.after) if node.id in known)
@@ -108,7 +96,9 @@ def prefetches_get_idle_host_memory(change: Transition) -> Evidence:
 
 def _copies_at_rest(state: Snapshot) -> list[NodeView]:
     """The nodes with a copy that no copy job or lock needs."""
-    copied = {receipt.node for receipt in state.receipts or () if receipt.holder.kind in (BACKUP_KIND, LOAD_KIND)}
+    copied = {
+        receipt.node for receipt in state.receipts or () if receipt.holder.kind in (seen.BACKUP_KIND, seen.LOAD_KIND)
+    }
     keeps = state.limits.keeps_live_copies
     held = [node for node in state.nodes or () if any(node.pins) or node.id in copied or (keeps and any(node.live))]
     needed = {one.id for node in held for one in state.path(node.id)}
@@ -123,8 +113,10 @@ def _not_copied(change: Transition, code: Code, beside_free: Callable[[Sequence[
     free = [len(change.after.pool(name).free) for name in change.after.host_pools]
     pools = [component.pool for component in change.after.components]
     for ended in ended_by_themselves(change):
-        owner, tokens = Owner(REQUEST_KIND, ended.id), ended.expected.tokens
-        given = {(one.pool, unit) for one in change.events_of(Given) if one.from_owner == owner for unit in one.units}
+        owner, tokens = seen.Owner(seen.REQUEST_KIND, ended.id), ended.expected.tokens
+        given = {
+            (one.pool, unit) for one in change.events_of(seen.Given) if one.from_owner == owner for unit in one.units
+        }
         path = [*{one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}.values()]
         need = Counter[int]()
         for node in path:

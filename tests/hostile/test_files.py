@@ -22,7 +22,6 @@ from swarden.engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS, 
 from swarden.engine_under_test.errors import CheckpointError, ConfigError
 from swarden.engine_under_test.messages import PageData, TransferEnd, TransferRequest
 from swarden.engine_under_test.model.checkpoint import load_decoder
-from swarden.engine_under_test.model.decoder import dense_logits
 from swarden.engine_under_test.model.tiny import TINY, tiny_config
 from swarden.engine_under_test.model.tokenizer import Tokenizer
 from swarden.harness.commands.project import PROJECT, with_project
@@ -37,6 +36,7 @@ from swarden.harness.releases.backtest_results import Budget, Frozen, Outcome, P
 from swarden.harness.traces.mooncake import read_mooncake
 from swarden.harness.traces.serve import Pace, longest, serve
 from tests.engine_under_test.model.checkpoints import CPU, write_checkpoint
+from tests.engine_under_test.model.dense import dense_logits
 from tests.engine_under_test.model.tokenizers import write_tokenizer
 from tests.harness.core.test_known_bug import DOCUMENT, FIX, LEAST
 from tests.harness.some_ops import any_ops

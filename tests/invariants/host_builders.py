@@ -11,21 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from swarden.invariants.events import (
-    Copied,
-    CopyBegan,
-    CopyEnded,
-    Given,
-    Loaded,
-    LoadPlanned,
-    Locked,
-    Matched,
-    Owner,
-    Paired,
-    Stored,
-    Taken,
-    Unlocked,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.reference import Reference
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import (
@@ -40,7 +26,7 @@ from swarden.invariants.view import (
 )
 from tests.invariants.builders import DECODE, LIMITS, OTHER_PROMPT, PROMPT, R1, R2, TREE, reference, snapshot, with_pool
 
-BACKUP, LOAD = Owner("backup", 1), Owner("load", 2)
+BACKUP, LOAD = seen.Owner("backup", 1), seen.Owner("load", 2)
 N4_TOKENS = range(208, 216)  # the tokens of n4
 R2_PROMPT = (*OTHER_PROMPT, *N4_TOKENS, 1, 2)
 WRITTEN_UNITS = {
@@ -52,9 +38,9 @@ WRITTEN_UNITS = {
 HOST_LIMITS = LIMITS._replace(load_back_threshold=8)
 BACKUP_VIEW = CopyJobView(1, to_host=True, receipt=2, here=((3, 4), (1, 2)), there=((7, 8), (5, 6)))
 LOAD_VIEW = CopyJobView(2, to_host=False, receipt=3, here=((11, 12), (7, 8)), there=((5, 6), (3, 4)))
-BACKUP_BEGAN = CopyBegan(1, to_host=True, pages=(("full", (3, 4), (7, 8)), ("swa", (1, 2), (5, 6))))
-LOAD_BEGAN = CopyBegan(2, to_host=False, pages=(("full", (11, 12), (5, 6)), ("swa", (7, 8), (3, 4))))
-PLANNED = LoadPlanned(2, 16, 2, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
+BACKUP_BEGAN = seen.CopyBegan(1, to_host=True, pages=(("full", (3, 4), (7, 8)), ("swa", (1, 2), (5, 6))))
+LOAD_BEGAN = seen.CopyBegan(2, to_host=False, pages=(("full", (11, 12), (5, 6)), ("swa", (7, 8), (3, 4))))
+PLANNED = seen.LoadPlanned(2, 16, 2, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))
 
 
 def before_copying(*, committed: int = 21) -> Snapshot:
@@ -170,13 +156,13 @@ def _private(state: Snapshot, pool: str) -> list[Holding]:
     return [one for one in state.pool(pool).holdings if one.owner == R1]
 
 
-def _written_by(owner: Owner, pool: str) -> Holding:
+def _written_by(owner: seen.Owner, pool: str) -> Holding:
     return Holding(owner, WRITTEN_UNITS[pool], cached=False)
 
 
 def _cached(nodes: Sequence[NodeView], component: int) -> list[Holding]:
     return [
-        Holding(Owner("tree", node.id), node.units[component], cached=True, locks=node.locks[component])
+        Holding(seen.Owner("tree", node.id), node.units[component], cached=True, locks=node.locks[component])
         for node in nodes
         if node.live[component]
     ]
@@ -184,7 +170,7 @@ def _cached(nodes: Sequence[NodeView], component: int) -> list[Holding]:
 
 def _copies(nodes: Sequence[NodeView], component: int) -> list[Holding]:
     return [
-        Holding(Owner("tree", node.id), node.copies[component], cached=True, locks=node.pins[component])
+        Holding(seen.Owner("tree", node.id), node.copies[component], cached=True, locks=node.pins[component])
         for node in nodes
         if node.copies[component]
     ]
@@ -200,40 +186,40 @@ def host_reference() -> Reference:
 BEFORE_COPYING, COPYING = before_copying(), copying()
 RECEIPTS, RECORDS = COPYING.receipts or (), COPYING.records or ()  # while both copies are in progress
 BEGIN_EVENTS = (
-    Taken("host full", (7, 8), BACKUP),
-    Taken("host swa", (5, 6), BACKUP),
-    Locked(2, 2),
+    seen.Taken("host full", (7, 8), BACKUP),
+    seen.Taken("host swa", (5, 6), BACKUP),
+    seen.Locked(2, 2),
     BACKUP_BEGAN,
-    Matched(2, 0, R2_PROMPT, 8, (5, 6)),
-    Taken("rows", (2,), R2),
-    Locked(4, 3),
-    Locked(3, 4),
-    Taken("full", (11, 12), LOAD),
-    Taken("swa", (7, 8), LOAD),
+    seen.Matched(2, 0, R2_PROMPT, 8, (5, 6)),
+    seen.Taken("rows", (2,), R2),
+    seen.Locked(4, 3),
+    seen.Locked(3, 4),
+    seen.Taken("full", (11, 12), LOAD),
+    seen.Taken("swa", (7, 8), LOAD),
     LOAD_BEGAN,
     PLANNED,
 )
 END_EVENTS = (
-    CopyEnded(1, None),
-    Copied(1, "full", ()),
-    Copied(1, "swa", ()),
-    Given("host full", (7, 8), BACKUP, TREE),
-    Given("host swa", (5, 6), BACKUP, TREE),
-    Stored(2, 1, 0, 8, PROMPT[8:16], "full", on_host=True),
-    Stored(2, 1, 0, 8, PROMPT[8:16], "swa", on_host=True),
-    Unlocked(2, 2),
-    CopyEnded(2, None),
-    Copied(2, "full", ()),
-    Copied(2, "swa", ()),
-    Given("full", (11, 12), LOAD, TREE),
-    Given("swa", (7, 8), LOAD, TREE),
-    Paired("full", "swa", (11, 12), (7, 8)),
-    Stored(4, 3, 0, 8, N4_TOKENS, "full", on_host=False),
-    Stored(4, 3, 0, 8, N4_TOKENS, "swa", on_host=False),
-    Unlocked(3, 4),
-    Unlocked(4, 3),
-    Locked(5, 4),
-    Loaded(2, 16, (5, 6, 11, 12)),
+    seen.CopyEnded(1, None),
+    seen.Copied(1, "full", ()),
+    seen.Copied(1, "swa", ()),
+    seen.Given("host full", (7, 8), BACKUP, TREE),
+    seen.Given("host swa", (5, 6), BACKUP, TREE),
+    seen.Stored(2, 1, 0, 8, PROMPT[8:16], "full", on_host=True),
+    seen.Stored(2, 1, 0, 8, PROMPT[8:16], "swa", on_host=True),
+    seen.Unlocked(2, 2),
+    seen.CopyEnded(2, None),
+    seen.Copied(2, "full", ()),
+    seen.Copied(2, "swa", ()),
+    seen.Given("full", (11, 12), LOAD, TREE),
+    seen.Given("swa", (7, 8), LOAD, TREE),
+    seen.Paired("full", "swa", (11, 12), (7, 8)),
+    seen.Stored(4, 3, 0, 8, N4_TOKENS, "full", on_host=False),
+    seen.Stored(4, 3, 0, 8, N4_TOKENS, "swa", on_host=False),
+    seen.Unlocked(3, 4),
+    seen.Unlocked(4, 3),
+    seen.Locked(5, 4),
+    seen.Loaded(2, 16, (5, 6, 11, 12)),
 )
 COPYING_CONTINUES = Transition(
     copying(committed=20), DECODE, COPYING, When.STEP, host_reference()

@@ -39,7 +39,7 @@ from swarden.invariants import reference, view
 from swarden.invariants.limits import DECODE
 
 # Comparisons of memory, which only the level content of the strict check and workers of other engines report.
-NEVER_SENT = (seen.BlocksCleared, seen.CacheReset, seen.PrefetchSized)  # of other engines
+NEVER_SENT = (seen.BlocksCleared, seen.CacheReset, seen.GrammarRefused, seen.PrefetchSized)  # of other engines
 OF_CONTENT = frozenset({seen.BytesCompared.__name__, seen.KVCompared.__name__, seen.Received.__name__})
 CODE = EngineCode(  # in which each event and each error has its origin, and its stand-ins for a model
     "swarden.engine_under_test",

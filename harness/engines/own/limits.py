@@ -4,25 +4,15 @@ from swarden.engine_under_test.cache.tree import RadixTree
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.harness.core.port import LINKED_MS_PER_STEP
-from swarden.invariants.limits import (
-    ARRIVAL,
-    BOTH,
-    LONGEST_MATCH,
-    PRIORITY,
-    Ends,
-    Estimates,
-    Limits,
-    Replays,
-    SessionTimeout,
-)
+from swarden.invariants import limits
 from swarden.invariants.view import Counters
 
 MILLION = 1_000_000
 
 
-def limits_of(config: EngineConfig) -> Limits:
-    shares = config.prefix_sharing and config.role == BOTH
-    return Limits(
+def limits_of(config: EngineConfig) -> limits.Limits:
+    shares = config.prefix_sharing and config.role == limits.BOTH
+    return limits.Limits(
         page_size=config.page_size,
         max_running_requests=config.max_running_requests,
         max_context_len=config.max_context_len,
@@ -33,8 +23,8 @@ def limits_of(config: EngineConfig) -> Limits:
         most_launches=config.most_launches,
         preemption_threshold=config.preemption_threshold,
         max_forward_retries=config.max_forward_retries,
-        waits_by=(PRIORITY, ARRIVAL if config.waiting_order == "fcfs" else LONGEST_MATCH),
-        estimates=Estimates(
+        waits_by=(limits.PRIORITY, limits.ARRIVAL if config.waiting_order == "fcfs" else limits.LONGEST_MATCH),
+        estimates=limits.Estimates(
             config.max_estimated_new_tokens, int(config.new_token_ratio * MILLION), config.new_token_ratio_decay_steps
         ),
         retracts_least_done=True,
@@ -44,12 +34,12 @@ def limits_of(config: EngineConfig) -> Limits:
         writes_through=bool(config.host_pools) and config.host_policy == "write_through",
         draft_len=config.draft_tokens,
         request_timeout_ms=config.request_timeout_ms,
-        session_timeout=SessionTimeout(config.session_timeout_ms) if config.session_timeout_ms else None,
+        session_timeout=limits.SessionTimeout(config.session_timeout_ms) if config.session_timeout_ms else None,
         role=config.role,
         names_aborts=True,
         ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
         shares_prefixes=shares,
-        replays=Replays(Ends.PASSES if config.state_pages else Ends.PAGES) if shares else None,
+        replays=limits.Replays(limits.Ends.PASSES if config.state_pages else limits.Ends.PAGES) if shares else None,
         state_interval=config.state_interval,
     )
 

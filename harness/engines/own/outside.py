@@ -2,21 +2,11 @@
 
 from collections.abc import Sequence
 
+import swarden.invariants.events as seen
 from swarden.harness.strict.live import Handlers
 from swarden.invariants import view
-from swarden.invariants.events import (
-    COPY_JOB_KINDS,
-    HANDOVER_KIND,
-    REQUEST_KIND,
-    SESSION_KIND,
-    TREE_KIND,
-    Freed,
-    Given,
-    Owner,
-    Taken,
-)
 
-OWN_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, TREE_KIND, *COPY_JOB_KINDS})
+OWN_KINDS = frozenset({seen.REQUEST_KIND, seen.SESSION_KIND, seen.HANDOVER_KIND, seen.TREE_KIND, *seen.COPY_JOB_KINDS})
 
 
 class Outside:
@@ -24,35 +14,35 @@ class Outside:
 
     def __init__(self, pools: Sequence[str]) -> None:
         self.counts = dict.fromkeys(pools, 0)
-        self._units: dict[str, dict[Owner, list[int]]] = {}
+        self._units: dict[str, dict[seen.Owner, list[int]]] = {}
 
     @property
     def handlers(self) -> Handlers:
-        return {Taken: self._taken, Given: self._given, Freed: self._freed}
+        return {seen.Taken: self._taken, seen.Given: self._given, seen.Freed: self._freed}
 
     def held(self) -> dict[str, list[view.Holding]]:
         """By pool, the holding of each outside owner."""
         return {pool: [_holding(*one) for one in self._units.get(pool, {}).items() if one[1]] for pool in self.counts}
 
-    def _taken(self, event: Taken) -> None:
+    def _taken(self, event: seen.Taken) -> None:
         if event.owner.kind not in OWN_KINDS:
             self._add(event.pool, event.owner, event.units)
 
-    def _given(self, event: Given) -> None:
+    def _given(self, event: seen.Given) -> None:
         if event.from_owner.kind not in OWN_KINDS:
             self._drop(event.pool, event.from_owner, event.units)
         if event.to_owner.kind not in OWN_KINDS:
             self._add(event.pool, event.to_owner, event.units)
 
-    def _freed(self, event: Freed) -> None:
+    def _freed(self, event: seen.Freed) -> None:
         if event.owner.kind not in OWN_KINDS:
             self._drop(event.pool, event.owner, event.units)
 
-    def _add(self, pool: str, owner: Owner, units: Sequence[int]) -> None:
+    def _add(self, pool: str, owner: seen.Owner, units: Sequence[int]) -> None:
         self.counts[pool] = self.counts.get(pool, 0) + len(units)
         self._units.setdefault(pool, {}).setdefault(owner, []).extend(units)
 
-    def _drop(self, pool: str, owner: Owner, units: Sequence[int]) -> None:
+    def _drop(self, pool: str, owner: seen.Owner, units: Sequence[int]) -> None:
         dropped = set(units)
         owned = self._units.get(pool, {}).get(owner, [])
         self.counts[pool] = self.counts.get(pool, 0) - len(owned)
@@ -60,5 +50,5 @@ class Outside:
         self.counts[pool] += len(owned)
 
 
-def _holding(owner: Owner, units: Sequence[int]) -> view.Holding:
+def _holding(owner: seen.Owner, units: Sequence[int]) -> view.Holding:
     return view.Holding(owner, tuple(units), cached=False)

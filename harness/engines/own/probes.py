@@ -4,11 +4,10 @@ A watch follows one run and records the probes that the run reaches.  A campaign
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from swarden.engine_under_test.units import align_up
 from swarden.harness.engines.own.pair_probes import PairWatch
-from swarden.harness.engines.own.state_probes import STATE_PROBES, StateWatch
 from swarden.harness.engines.own.talk_probes import TALK_PROBES, SessionWatch
 from swarden.invariants import events as seen
 from swarden.invariants.events import FinishReason
@@ -36,7 +35,6 @@ class ProbeWatch:
         self._requeued: set[int] = set()
         self._sessions = SessionWatch()
         self._pairs = PairWatch()
-        self._states = StateWatch()
 
     def look(self, change: Transition) -> None:
         """Add the probes that `change` reaches."""
@@ -44,7 +42,7 @@ class ProbeWatch:
         self._admitted.clear()
         self.seen.update(self._sessions.look(change))
         self.seen.update(self._pairs.look(change))
-        self.seen.update(self._states.look(change))
+        self.seen.update(state_probes_of(change))
         for event in change.events:
             handler = HANDLERS.get(type(event))
             if handler is not None:
@@ -210,6 +208,25 @@ def resident_len(snapshot: Snapshot, event: seen.Matched) -> int:
         position, parent = position + length, node.id
 
 
+def state_probes_of(change: Transition) -> Iterator[str]:
+    """The probes of recurrent states that a transition reaches; an engine without such states reaches none."""
+    for index in change.after.stateful or ():
+        pool, known = change.after.components[index].pool, change.before.node_by_id
+        matched = [event for event in change.events_of(seen.Matched) if event.length]
+        tombstoned = [event for event in change.events_of(seen.Tombstoned) if event.component == pool]
+        if tombstoned:
+            yield "state_tombstone_on_a_live_node"
+        removed = [event for event in change.events_of(seen.Removed) if event.node in known]
+        if matched and (tombstoned or any(known[event.node].live[index] for event in removed)):
+            yield "evicted_as_a_request_starts_from_a_state"
+        for began in change.events_of(seen.CopyBegan):
+            if not began.to_host and [copied_pool for copied_pool, _, _ in began.pages] == [pool]:
+                yield "state_alone_loaded"
+        for verified in change.events_of(seen.Verified):
+            if 0 < verified.num_accepted < len(verified.tokens) - 1:
+                yield "drafts_accepted_in_part"
+
+
 HANDLERS: dict[type, Callable[..., None]] = {
     seen.Parked: ProbeWatch._on_parked,
     seen.Admitted: ProbeWatch._on_admitted,
@@ -285,5 +302,8 @@ ENGINE_PROBES = {
     "node_split_while_it_is_copied": "a node was split while a backup or load of it was in flight",
     "second_pool_refused": "a pool other than the first refused an allocation although it had enough free pages",
     **TALK_PROBES,
-    **STATE_PROBES,
+    "evicted_as_a_request_starts_from_a_state": "states were evicted in a step in which a request started from another",
+    "state_alone_loaded": "a load restored only the state of a prefix",
+    "state_tombstone_on_a_live_node": "a node lost its states and kept its other pages",
+    "drafts_accepted_in_part": "a request went on from a state before the last draft, because that draft was rejected",
 }

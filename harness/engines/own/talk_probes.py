@@ -6,7 +6,6 @@ from swarden.engine_under_test.units import common_len
 from swarden.invariants import events as seen
 from swarden.invariants.events import SESSION_KIND, FinishReason, FreeCause
 from swarden.invariants.transition import Transition
-from swarden.invariants.view import RequestView
 
 TALK_PROBES = {
     "first_turn_aborted": "a client aborted a turn of a session that had not kept the KV of any turn yet",
@@ -68,10 +67,8 @@ class SessionWatch:
         if request is not None and event.request_id not in change.after.request_by_id:
             new = len(change.reference.tokens_of(request.id)) - request.prompt_len - request.num_outputs
             if 0 < new <= event.num_accepted:
-                yield "overshot_the_length" if _is_at_its_length(request, new) else "overshot_a_stop"
+                yield (
+                    "overshot_the_length" if request.num_outputs + new == request.max_new_tokens else "overshot_a_stop"
+                )
                 if any(slid.request_id == request.id for slid in change.events_of(seen.Slid)):
                     yield "overshot_while_the_window_slid"
-
-
-def _is_at_its_length(request: RequestView, new: int) -> bool:
-    return request.num_outputs + new == request.max_new_tokens

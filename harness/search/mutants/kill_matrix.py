@@ -12,7 +12,7 @@ from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
-from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
+from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Excluded
 from swarden.invariants.catalog import ALL
 
 ORDER = {invariant.name: index for index, invariant in enumerate(ALL.invariants)}
@@ -93,7 +93,7 @@ def _marks(matrix: KillMatrix) -> str:
 def _tables(matrix: KillMatrix) -> Iterator[tuple[str, Row, Sequence[Row]]]:
     """The title, the heads and the rows of each section."""
     laws = [(law, ", ".join(matrix.mutants_detected_by(law))) for law in matrix.laws]
-    planted, tested, excluded, waiting = list[Row](), list[Row](), list[Row](), list[Row]()
+    planted, tested, excluded = list[Row](), list[Row](), list[Row]()
     for bug in matrix.bugs:
         match bug:
             case Mutant():
@@ -103,13 +103,10 @@ def _tables(matrix: KillMatrix) -> Iterator[tuple[str, Row, Sequence[Row]]]:
                 tested.append((bug.id, bug.source, bug.detected_by))
             case Excluded():
                 excluded.append((bug.id, bug.source, bug.because, f"{bug.invariant}-{bug.case}"))
-            case Waiting():
-                waiting.append((bug.id, bug.source, bug.capability))
     yield "By invariant", ("invariant", "detects"), laws
     yield "By bug", (*BUG, "detected by"), planted
     yield "Detected by a test only", (*BUG, "detected by"), tested
     yield "Excluded by design", (*BUG, "why it is impossible here", "case"), excluded
-    yield "Waiting", (*BUG, "waits for"), waiting
 
 
 def _section(title: str, heads: Row, rows: Sequence[Row]) -> str:

@@ -1,18 +1,9 @@
-"""Bugs that are not planted: the engine lacks the capability, its design excludes them, or only a test detects them."""
+"""Bugs that are not planted: our design excludes them, or only a test detects them."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from swarden.harness.core.mutant import Hunk, Mutant
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A bug of a capability that the engine does not have yet."""
-
-    id: str
-    source: str
-    capability: str
 
 
 @dataclass(frozen=True)
@@ -46,4 +37,4 @@ class DetectedByTest:
         return Mutant(self.id, self.source, self.hunks, caught_by=()).planted()
 
 
-Bug = Mutant | Waiting | Excluded | DetectedByTest
+Bug = Mutant | Excluded | DetectedByTest

@@ -18,9 +18,6 @@ class Load(NamedTuple):
     priorities: Sequence[int] = (0, 0, 0, 1, 2, -1)
     also: Kinds = ()
 
-    def with_outputs(self, lengths: Sequence[int]) -> "Load":
-        return self._replace(outputs=(*self.outputs, *lengths))
-
 
 PLAIN = Load("plain", (1, 2, 4, 0, 9))  # mostly short outputs: short runs leave time for more runs
 LONG = Load("long", (16, 8, 4, 24))

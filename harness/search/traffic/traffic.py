@@ -29,6 +29,7 @@ from swarden.harness.core.ops import (
 )
 from swarden.harness.core.target import ENGINE, TIMEOUT_MS, Draw, Shape
 from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.search.traffic import scenes
 from swarden.harness.search.traffic.draws import (
     PRESSURE_PAGES,
     acceptances,
@@ -44,22 +45,6 @@ from swarden.harness.search.traffic.draws import (
 )
 from swarden.harness.search.traffic.loads import LOADS, MIXES, Kinds, Load
 from swarden.harness.search.traffic.machine import Machine
-from swarden.harness.search.traffic.scenes import (
-    contests,
-    crowds,
-    delays,
-    flushes,
-    lacks,
-    meanwhiles,
-    outlasts,
-    partings,
-    pauses,
-    resets,
-    returns,
-    rewinds,
-    submissions,
-    talks,
-)
 
 GRAMMARS = (40, 2, 1, 3, 5, 9)  # tokens
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
@@ -159,7 +144,7 @@ class EngineTraffic(Machine):
             optional = [kind for kind in supported if kind not in ALWAYS]
             self.kinds = (*ALWAYS, *sorted(data.draw(st.sets(st.sampled_from(optional))) if optional else ()))
             self.steps_between = (0, 1, 2)
-            self.apply_all(data.draw(st.lists(submissions(self.requests.load), min_size=1, max_size=4)))
+            self.apply_all(data.draw(st.lists(scenes.submissions(self.requests.load), min_size=1, max_size=4)))
         else:
             also = [kind if kind in supported else INSTEAD.get(kind, kind) for kind in load.also]
             self.kinds = tuple(kind for kind in (*draw.one_of(MIXES), *also, *ACCEPTS) if kind in supported)
@@ -204,10 +189,10 @@ def begin_run(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
     except TargetFault as fault:
         run.listener.on_fault(fault, None)
         reject()
-    served = load._replace(outputs=tuple([num for num in load.outputs if num]))
+    served = [num for num in load.outputs if num]
     return [
         Requests(
-            (load if shape.serves_prompts_alone else served).with_outputs(shape.outputs),
+            load._replace(outputs=(*(load.outputs if shape.serves_prompts_alone else served), *shape.outputs)),
             shape,
             (),
             tuple([fault for fault in target.faults if fault not in shape.unused]),
@@ -240,42 +225,42 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
         case "submit":
             return (draw(prompts(requests)),)
         case "crowd":
-            return draw(crowds(load))
+            return draw(scenes.crowds(load))
         case "contest":
-            return draw(contests(load))
+            return draw(scenes.contests(load))
         case "long":
             return (draw(long_prompts(shape)),)
         case "return":
-            return draw(returns(load, shape, faults))
+            return draw(scenes.returns(load, shape, faults))
         case "outlast":
-            return draw(outlasts(shape))
+            return draw(scenes.outlasts(shape))
         case "meanwhile":
-            return draw(meanwhiles(load, shape, modes))
+            return draw(scenes.meanwhiles(load, shape, modes))
         case "lack":
-            return draw(lacks(shape, modes))
+            return draw(scenes.lacks(shape, modes))
         case "apart":
-            return draw(partings(load, shape))
+            return draw(scenes.partings(load, shape))
         case "talk":
-            return draw(talks(load, rewinds=shape.sessions_rewind))
+            return draw(scenes.talks(load, rewinds=shape.sessions_rewind))
         case "rewind":
-            return draw(rewinds(load, shape))
+            return draw(scenes.rewinds(load, shape))
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
             return (AdvanceClock(ms=draw(one_option(*CLOCK_JUMPS_MS))),)
         case "delay":
-            return draw(delays(load))
+            return draw(scenes.delays(load))
         case "flush":
-            return draw(flushes(load))
+            return draw(scenes.flushes(load))
         case "drain":
             return (Drain(),)
         case "pressure":
             pools = max(1, len(shape.pools))
             return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(one_option(*PRESSURE_PAGES))),)
         case "pause":
-            return draw(pauses(load, modes=modes))
+            return draw(scenes.pauses(load, modes=modes))
         case "reset":
-            return draw(resets(load, shape, modes))
+            return draw(scenes.resets(load, shape, modes))
         case "accept":
             return (draw(acceptances()),)
         case "trouble":
@@ -312,7 +297,7 @@ def prompts(draw: st.DrawFn, requests: Requests) -> Submit:
 
     With long answers, some prompts end inside an earlier answer, far from its end.
     """
-    request, shape = draw(submissions(requests.load)), requests.shape
+    request, shape = draw(scenes.submissions(requests.load)), requests.shape
     lengths = [shape.page_size, shape.chunk_len or 0, *[pool.window or 0 for pool in shape.pools]]
     recipe = request.recipe
     if shape.outputs and recipe.continues is not None and draw(st.booleans()):

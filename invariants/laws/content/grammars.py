@@ -20,7 +20,12 @@ def grammars_are_shown(change: Transition) -> bool:
     return any(request.num_accepted is not None for request in change.after.requests or ())
 
 
-@invariant(When.OP, on=(GrammarRefused,))
+def grammars_are_used(change: Transition) -> bool:
+    """Has a request a grammar, of which the engine shows what it has accepted, or did one refuse a token?"""
+    return grammars_are_shown(change) or bool(change.events_of(GrammarRefused))
+
+
+@invariant(When.OP, needs=("GrammarRefused",), given=grammars_are_used)
 def grammars_get_only_what_they_allow(change: Transition) -> Evidence:
     """A grammar gets only tokens that it allows; drafts that it does not allow are sorted out before."""
     for event in change.events_of(GrammarRefused):

@@ -8,17 +8,7 @@ that have ended.
 
 from typing import NamedTuple
 
-from swarden.invariants.events import (
-    RECORD_RELEASES,
-    Admitted,
-    Completed,
-    Failed,
-    Finished,
-    Launched,
-    Loaded,
-    Paused,
-    TakenOver,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.invariant import invariant
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, Found, Ref, found, owner_ref, request_ref
@@ -35,11 +25,11 @@ class BatchCode(Code):
     COMMITTED_OTHER_LEN = "committed_len is {committed_len}, but its last valid result ends at {want}"
 
 
-@invariant(When.OP, on=(Launched,))
+@invariant(When.OP, on=(seen.Launched,))
 def passes_compute_each_request_once(change: Transition) -> Evidence:
     """A pass computes at least one token for each of its requests, each once, and has at most max_running_requests."""
     most = change.after.limits.max_running_requests
-    for event in change.events_of(Launched):
+    for event in change.events_of(seen.Launched):
         subject = Ref("launch", event.launch)
         ids = [request for request, _, _ in event.entries]
         if len(set(ids)) != len(ids):
@@ -52,18 +42,18 @@ def passes_compute_each_request_once(change: Transition) -> Evidence:
                 yield found(request_ref(request), BatchCode.NO_TOKENS, launch=event.launch, start=start, end=end)
 
 
-@invariant(When.OP, needs=("requests",), on=(Launched,))
+@invariant(When.OP, needs=("requests",), on=(seen.Launched,))
 def passes_compute_unfinished_requests(change: Transition) -> Evidence:
     """A pass computes no request that has ended before the step, whether the client waited for it or aborted it."""
-    finished = {event.request_id for event in change.events_of(Finished)}
+    finished = {event.request_id for event in change.events_of(seen.Finished)}
     known = finished.union(change.before.request_by_id, change.after.request_by_id)
-    for event in change.events_of(Launched):
+    for event in change.events_of(seen.Launched):
         for request, start, end in event.entries:
             if request not in known:
                 yield found(request_ref(request), BatchCode.HAS_ENDED, launch=event.launch, start=start, end=end)
 
 
-@invariant(When.OP, needs=("records", "Admitted"), on=(Launched,))
+@invariant(When.OP, needs=("records", "Admitted"), on=(seen.Launched,))
 def requests_resume_where_they_stopped(change: Transition) -> Evidence:
     """A pass computes a request from the end of its launched tokens, or from the start of its admitted range.
 
@@ -72,15 +62,15 @@ def requests_resume_where_they_stopped(change: Transition) -> Evidence:
     reached = {request: record.launched_len for request, record in change.before.record_by_request.items()}
     admitted: dict[int, int] = {}
     for event in change.pass_events:
-        if isinstance(event, Admitted):
+        if isinstance(event, seen.Admitted):
             admitted[event.request_id] = event.start
-        elif isinstance(event, Launched):
+        elif isinstance(event, seen.Launched):
             for entry in event.entries:
                 launched, planned = reached.get(entry[0]), admitted.pop(entry[0], None)
                 if {launched, planned} - {None} != {entry[1]}:
                     yield _wrong_start(event.launch, PassEntry(*entry), launched, planned)
                 reached[entry[0]] = entry[2]
-        elif isinstance(event, Completed):
+        elif isinstance(event, seen.Completed):
             for landing in change.landings:
                 if landing.counts and landing.launch == event.launch and landing.accepted:
                     reached[landing.request_id] = landing.end
@@ -96,9 +86,9 @@ def committed_tokens_have_landed(change: Transition) -> Evidence:
     """
     reached = {request: record.committed_len for request, record in change.before.record_by_request.items()}
     for event in change.pass_events:
-        if isinstance(event, Admitted):
+        if isinstance(event, seen.Admitted):
             reached.setdefault(event.request_id, event.start)
-        elif isinstance(event, Completed):
+        elif isinstance(event, seen.Completed):
             for landing in change.landings:
                 if landing.counts and landing.launch == event.launch:
                     reached[landing.request_id] = landing.end
@@ -121,15 +111,15 @@ class PassEntry(NamedTuple):
 
 def _follow(change: Transition, event: NamedTuple, reached: dict[int, int]) -> None:
     """Update `reached` by an event: drop requests that release their record; set the length of new KV."""
-    if isinstance(event, RECORD_RELEASES):
+    if isinstance(event, seen.RECORD_RELEASES):
         reached.pop(event.request_id, None)
-    elif isinstance(event, (Loaded, TakenOver)):
+    elif isinstance(event, (seen.Loaded, seen.TakenOver)):
         reached[event.request_id] = event.length
-    elif isinstance(event, Failed):
+    elif isinstance(event, seen.Failed):
         for landing in change.landings:
             if landing.failed and landing.launch == event.launch:
                 reached.pop(landing.request_id, None)
-    elif isinstance(event, Paused) and not event.keeps:
+    elif isinstance(event, seen.Paused) and not event.keeps:
         reached.clear()
 
 

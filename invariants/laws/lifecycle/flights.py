@@ -9,19 +9,7 @@ On a server: A page is used again while the GPU still reads or writes it: wrong 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from swarden.invariants.events import (
-    BACKUP_KIND,
-    HANDOVER_KIND,
-    REQUEST_KIND,
-    SESSION_KIND,
-    TREE_KIND,
-    Completed,
-    Discarded,
-    Failed,
-    Late,
-    Launched,
-    Owner,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.invariant import invariant
 from swarden.invariants.limits import BOTH
 from swarden.invariants.transition import Transition, When
@@ -74,19 +62,19 @@ def passes_complete_in_order(change: Transition) -> Evidence:
     in_flight = [view.launch for view in change.before.launches or ()]
     failed: set[int] = set()
     for event in change.pass_events:
-        if isinstance(event, Launched):
+        if isinstance(event, seen.Launched):
             if in_flight:
                 yield from _wrongly_launched(event.launch, in_flight, change.after.limits.most_launches)
             in_flight.append(event.launch)
-        elif isinstance(event, (Late, Failed, Completed)):
+        elif isinstance(event, (seen.Late, seen.Failed, seen.Completed)):
             subject, name = launch_ref(event.launch), type(event).__name__
             if event.launch not in in_flight:
                 yield found(subject, FlightCode.NOT_IN_FLIGHT, event=name)
             elif event.launch != in_flight[0]:
                 yield found(subject, FlightCode.NOT_THE_OLDEST, event=name, oldest=launch_ref(in_flight[0]))
-            if isinstance(event, Failed):
+            if isinstance(event, seen.Failed):
                 failed.add(event.launch)
-            elif isinstance(event, Completed):
+            elif isinstance(event, seen.Completed):
                 in_flight = [launch for launch in in_flight if launch != event.launch]
     for launch in sorted(failed.intersection(in_flight)):
         yield found(launch_ref(launch), FlightCode.FAILED_NOT_COMPLETED)
@@ -97,14 +85,14 @@ def passes_complete_in_order(change: Transition) -> Evidence:
         )
 
 
-@invariant(When.OP, needs=("launches", "Completed"), on=(Discarded,))
+@invariant(When.OP, needs=("launches", "Completed"), on=(seen.Discarded,))
 def discarded_results_are_stale(change: Transition) -> Evidence:
     """Only results that do not count are discarded, and only when their pass completes.
 
     A result counts unless the pass failed, or the request ended or released its record since the launch.
     """
     landed = {(landing.launch, landing.request_id): landing for landing in change.landings}
-    for event in change.events_of(Discarded):
+    for event in change.events_of(seen.Discarded):
         landing = landed.get((event.launch, event.request_id))
         subject = request_ref(event.request_id)
         if landing is None:
@@ -122,7 +110,7 @@ def discarded_results_are_stale(change: Transition) -> Evidence:
 @invariant(When.OP, needs=("Completed",), given=has_fences)
 def fenced_units_wait_for_their_launch(change: Transition) -> Evidence:
     """Fenced units and locks stay fenced until the launch of their fence has completed."""
-    completed = max((event.launch for event in change.events_of(Completed)), default=0)
+    completed = max((event.launch for event in change.events_of(seen.Completed)), default=0)
     for before, after in zip(change.before.pools, change.after.pools, strict=True):
         fenced = set(chain.from_iterable(fence.units for fence in after.fenced))
         for fence in before.fenced:
@@ -165,24 +153,24 @@ def _wrongly_launched(launch: int, in_flight: Sequence[int], most: int) -> Evide
         yield found(subject, FlightCode.TOO_MANY_IN_FLIGHT, in_flight=_launch_refs(in_flight), most=most)
 
 
-def _permitted_owners(snapshot: Snapshot, view: LaunchView, entry: int) -> set[Owner]:
+def _permitted_owners(snapshot: Snapshot, view: LaunchView, entry: int) -> set[seen.Owner]:
     """The owners that may have the record for which an entry of a pass, given by its index, was launched."""
     request, session = view.entries[entry][0], view.sessions[entry] if view.sessions else 0
     if request not in view.given_up or request in view.rewound:
-        return {Owner(REQUEST_KIND, request)}
+        return {seen.Owner(seen.REQUEST_KIND, request)}
     if not session:
-        return {Owner(HANDOVER_KIND, request)} if snapshot.limits.role == BOTH else set()
-    turns = [Owner(REQUEST_KIND, one.id) for one in snapshot.requests or () if one.session == session]
-    return {Owner(SESSION_KIND, session), *turns}
+        return {seen.Owner(seen.HANDOVER_KIND, request)} if snapshot.limits.role == BOTH else set()
+    turns = [seen.Owner(seen.REQUEST_KIND, one.id) for one in snapshot.requests or () if one.session == session]
+    return {seen.Owner(seen.SESSION_KIND, session), *turns}
 
 
 def _are_locked(
-    snapshot: Snapshot, view: LaunchView, entry: int, component: int, owners: Collection[Owner | None]
+    snapshot: Snapshot, view: LaunchView, entry: int, component: int, owners: Collection[seen.Owner | None]
 ) -> bool:
     """Are all owners nodes under a lock of the record's owner, or under a lock fenced for this or a later pass?"""
-    nodes = [owner.id for owner in owners if owner is not None and owner.kind == TREE_KIND]
+    nodes = [owner.id for owner in owners if owner is not None and owner.kind == seen.TREE_KIND]
     late = [receipt.holder for receipt in snapshot.fence_receipts if receipt.holder.id >= view.launch]
-    holders = {Owner(REQUEST_KIND, view.entries[entry][0]), *_permitted_owners(snapshot, view, entry), *late}
+    holders = {seen.Owner(seen.REQUEST_KIND, view.entries[entry][0]), *_permitted_owners(snapshot, view, entry), *late}
     return (
         snapshot.receipts is not None
         and len(nodes) == len(owners)
@@ -202,10 +190,10 @@ def _unpinned(snapshot: Snapshot, view: LaunchView, entry: int, component: int, 
         owner = pool.owner_of.get(unit)
         if owner == FENCE:
             is_pinned = waits_for[unit] >= view.launch
-        elif owner is not None and owner.kind == TREE_KIND:
+        elif owner is not None and owner.kind == seen.TREE_KIND:
             is_pinned = _are_locked(snapshot, view, entry, component, [owner]) or _is_read(snapshot, pool, unit)
         else:
-            is_pinned = owner in permitted or (owner is not None and owner.kind == BACKUP_KIND)
+            is_pinned = owner in permitted or (owner is not None and owner.kind == seen.BACKUP_KIND)
         if not is_pinned:
             yield _not_pinned(unit_ref(pool, unit), view.launch, request, owner, waits_for.get(unit, 0))
 
@@ -217,7 +205,7 @@ def _is_read(snapshot: Snapshot, pool: PoolView, unit: int) -> bool:
     )
 
 
-def _not_pinned(subject: Ref, launch: int, request_id: int, owner: Owner | None, waits_for: int) -> Found:
+def _not_pinned(subject: Ref, launch: int, request_id: int, owner: seen.Owner | None, waits_for: int) -> Found:
     """A unit that a pass reads or writes, but that is not kept for the pass."""
     values: dict[str, object] = {"launch": launch_ref(launch), "request": request_ref(request_id)}
     if owner is None:
@@ -226,8 +214,8 @@ def _not_pinned(subject: Ref, launch: int, request_id: int, owner: Owner | None,
         return found(subject, FlightCode.USED_AFTER_FREE, **values)
     if owner == FENCE:
         return found(subject, FlightCode.FENCED_FOR_EARLIER_LAUNCH, **values, waits_for=launch_ref(waits_for))
-    if owner.kind == TREE_KIND:
+    if owner.kind == seen.TREE_KIND:
         return found(subject, FlightCode.USED_WITHOUT_LOCK, **values, owner=owner)
-    is_own = owner == (REQUEST_KIND, request_id)
+    is_own = owner == (seen.REQUEST_KIND, request_id)
     code = FlightCode.USED_IN_ANOTHER_RECORD if is_own else FlightCode.USED_AFTER_CHANGE_OF_OWNER
     return found(subject, code, **values, owner=owner)

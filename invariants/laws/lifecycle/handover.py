@@ -10,21 +10,7 @@ wrong answer; or a transfer never ends, and its pages leak.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from swarden.invariants.events import (
-    HANDOVER_KIND,
-    REQUEST_KIND,
-    Filled,
-    Finished,
-    FinishReason,
-    HandedOver,
-    LetGo,
-    Owner,
-    Reserved,
-    Sent,
-    SetAside,
-    Taken,
-    TakenOver,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.invariant import invariant
 from swarden.invariants.kinds import Place
 from swarden.invariants.transition import Transition, When
@@ -54,7 +40,7 @@ class HandoverCode(Code):
     LOST = "its KV was set aside, but it is in no queue and not finished"
 
 
-def missing_pages(snapshot: Snapshot, event: Reserved) -> dict[str, int]:
+def missing_pages(snapshot: Snapshot, event: seen.Reserved) -> dict[str, int]:
     """By pool, the number of pages that a transferred prompt needs beside its cached prefix.
 
     In a windowed component only the pages that the next token reads are needed.
@@ -71,16 +57,16 @@ def missing_pages(snapshot: Snapshot, event: Reserved) -> dict[str, int]:
 def pages_taken_for(change: Transition, request_id: int) -> dict[str, int]:
     """By pool, the number of pages taken for the transfer of a request."""
     taken = {component.pool: 0 for component in change.after.components}
-    for one in change.events_of(Taken):
-        if one.owner == (HANDOVER_KIND, request_id) and one.pool in taken:
+    for one in change.events_of(seen.Taken):
+        if one.owner == (seen.HANDOVER_KIND, request_id) and one.pool in taken:
             taken[one.pool] += len(one.units)
     return taken
 
 
-@invariant(When.OP, needs=("Taken",), on=(Reserved,))
+@invariant(When.OP, needs=("Taken",), on=(seen.Reserved,))
 def reserved_pages_cover_the_prompt(change: Transition) -> Evidence:
     """A decode engine takes every page that a transferred prompt lacks, and reports as many as it takes."""
-    for event in change.events_of(Reserved):
+    for event in change.events_of(seen.Reserved):
         subject, reported = request_ref(event.request_id), dict(event.pages)
         taken = pages_taken_for(change, event.request_id)
         for pool, count in missing_pages(change.after, event).items():
@@ -97,11 +83,11 @@ def reserved_pages_cover_the_prompt(change: Transition) -> Evidence:
                 )
 
 
-@invariant(When.OP, needs=("records",), on=(Sent,))
+@invariant(When.OP, needs=("records",), on=(seen.Sent,))
 def sent_pages_are_held(change: Transition) -> Evidence:
     """Pages that are sent to the other engine are those that the request has at these page indices."""
-    for event in change.events_of(Sent):
-        owners = [Owner(REQUEST_KIND, event.request_id), Owner(HANDOVER_KIND, event.request_id)]
+    for event in change.events_of(seen.Sent):
+        owners = [seen.Owner(seen.REQUEST_KIND, event.request_id), seen.Owner(seen.HANDOVER_KIND, event.request_id)]
         places = range(event.first, event.first + len(event.pages))
         held = [
             held
@@ -115,12 +101,12 @@ def sent_pages_are_held(change: Transition) -> Evidence:
             yield found(request_ref(event.request_id), HandoverCode.SENT_FOREIGN_PAGES, **values)
 
 
-@invariant(When.OP, needs=("records",), on=(Filled,))
+@invariant(When.OP, needs=("records",), on=(seen.Filled,))
 def filled_pages_were_reserved(change: Transition) -> Evidence:
     """KV that arrives from the other engine is written to the pages that were reserved for these page indices."""
-    reserved = {event.request_id for event in change.events_of(Reserved)}
+    reserved = {event.request_id for event in change.events_of(seen.Reserved)}
     before, after = change.before.transfer_records, change.after.transfer_records
-    for event in change.events_of(Filled):
+    for event in change.events_of(seen.Filled):
         record = before.get(event.request_id) or after.get(event.request_id)
         if record is None and event.request_id not in reserved:
             pages = _page_refs(change.after, event)
@@ -150,15 +136,15 @@ def awaited_pages_are_due(change: Transition) -> Evidence:
                     yield found(_transfer_ref(request_id), HandoverCode.AWAITS_OTHER_PAGES, **values)
 
 
-@invariant(When.STEP, needs=("delivered",), on=(Finished, LetGo))
+@invariant(When.STEP, needs=("delivered",), on=(seen.Finished, seen.LetGo))
 def delivered_transfers_never_time_out(change: Transition) -> Evidence:
     """No transfer ends by the peer timeout if all of its KV was sent, and each message has been read.
 
     Then both engines have all that they wait for, or one of them was sent too little.
     """
-    ends = [(event.request_id, event.reason) for event in change.events_of(Finished)]
-    ends += [(event.request_id, event.cause) for event in change.events_of(LetGo)]
-    timed_out = {request_id for request_id, reason in ends if reason == FinishReason.PEER_TIMEOUT}
+    ends = [(event.request_id, event.reason) for event in change.events_of(seen.Finished)]
+    ends += [(event.request_id, event.cause) for event in change.events_of(seen.LetGo)]
+    timed_out = {request_id for request_id, reason in ends if reason == seen.FinishReason.PEER_TIMEOUT}
     for request_id in sorted(timed_out & (change.before.delivered or frozenset())):
         yield found(_transfer_ref(request_id), HandoverCode.TIMED_OUT_WITH_ALL)
 
@@ -182,8 +168,8 @@ def transfers_keep_pages_until_released(change: Transition) -> Evidence:
     Windowed pages that the next token does not read may change.
     """
     before, after = change.before.transfer_records, change.after.transfer_records
-    ended = {one.request_id for kind in (LetGo, TakenOver) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
-    began = {one.request_id for kind in (HandedOver, Reserved) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
+    ended = {one.request_id for kind in (seen.LetGo, seen.TakenOver) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
+    began = {one.request_id for kind in (seen.HandedOver, seen.Reserved) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
     for request_id in sorted(before.keys() - ended):
         if request_id not in after:
             yield found(_transfer_ref(request_id), HandoverCode.ENDED_UNREPORTED)
@@ -192,7 +178,7 @@ def transfers_keep_pages_until_released(change: Transition) -> Evidence:
     for request_id in sorted(after.keys() - before.keys() - began):
         yield found(_transfer_ref(request_id), HandoverCode.BEGAN_UNREPORTED)
     for request_id in sorted(ended - began):
-        owner = Owner(HANDOVER_KIND, request_id)
+        owner = seen.Owner(seen.HANDOVER_KIND, request_id)
         for pool in change.after.pools:
             left = [unit for holding in pool.holdings if holding.owner == owner for unit in holding.units]
             if left:
@@ -200,13 +186,13 @@ def transfers_keep_pages_until_released(change: Transition) -> Evidence:
                 yield found(_transfer_ref(request_id), HandoverCode.UNITS_LEFT, units=units)
 
 
-@invariant(When.OP, needs=("requests",), on=(TakenOver,))
+@invariant(When.OP, needs=("requests",), on=(seen.TakenOver,))
 def taken_over_len_was_computed(change: Transition) -> Evidence:
     """A request is taken over with the KV of its prompt, or of its prompt and all of its output but the newest token.
 
     Output tokens come with it only if none were known before.
     """
-    for event in change.events_of(TakenOver):
+    for event in change.events_of(seen.TakenOver):
         request = change.before.request_by_id.get(event.request_id)
         if request is not None:
             subject, computed = request_ref(event.request_id), request.prompt_len + max(0, request.num_outputs - 1)
@@ -218,11 +204,11 @@ def taken_over_len_was_computed(change: Transition) -> Evidence:
                 yield found(subject, HandoverCode.KNOWN_OUTPUT_RESENT, **counts)
 
 
-@invariant(When.OP, needs=("requests",), on=(SetAside,))
+@invariant(When.OP, needs=("requests",), on=(seen.SetAside,))
 def set_aside_requests_are_kept(change: Transition) -> Evidence:
     """A request whose KV was set aside waits for that KV, has it again, or has finished; it is not prefilled again."""
-    ended = {event.request_id for event in change.events_of(Finished)}
-    for event in change.events_of(SetAside):
+    ended = {event.request_id for event in change.events_of(seen.Finished)}
+    for event in change.events_of(seen.SetAside):
         request = change.after.request_by_id.get(event.request_id)
         if request is None and event.request_id not in ended:
             yield found(request_ref(event.request_id), HandoverCode.LOST)
@@ -231,7 +217,7 @@ def set_aside_requests_are_kept(change: Transition) -> Evidence:
 
 
 def _transfer_ref(request_id: int) -> Ref:
-    return Ref(HANDOVER_KIND, request_id)
+    return Ref(seen.HANDOVER_KIND, request_id)
 
 
 def _due(snapshot: Snapshot, record: RecordView | None, length: int) -> list[Sequence[int]]:
@@ -253,7 +239,7 @@ def _due(snapshot: Snapshot, record: RecordView | None, length: int) -> list[Seq
     ]
 
 
-def _page_refs(snapshot: Snapshot, event: Sent | Filled) -> tuple[Ref, ...]:
+def _page_refs(snapshot: Snapshot, event: seen.Sent | seen.Filled) -> tuple[Ref, ...]:
     return tuple(unit_ref(snapshot.pool(event.pool), page) for page in event.pages)
 
 

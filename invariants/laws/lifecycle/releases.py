@@ -4,18 +4,7 @@ On a server: Pages and rows leak with each such request, until no request fits; 
 waits for ever.
 """
 
-from swarden.invariants.events import (
-    REQUEST_KIND,
-    Admitted,
-    Failed,
-    Finished,
-    GaveWay,
-    LoadPlanned,
-    Owner,
-    Preempted,
-    RanOut,
-    Retracted,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.invariant import invariant
 from swarden.invariants.kinds import Place
 from swarden.invariants.transition import Transition, When
@@ -23,7 +12,7 @@ from swarden.invariants.view import Snapshot
 from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 WITHOUT_RECORD = frozenset({Place.WAITING, Place.LINKED})
-ADMISSIONS = (Admitted.__name__, LoadPlanned.__name__)
+ADMISSIONS = (seen.Admitted.__name__, seen.LoadPlanned.__name__)
 
 
 class ReleaseCode(Code):
@@ -33,7 +22,7 @@ class ReleaseCode(Code):
     VANISHED = "was in launch {launch}, which failed; now it is in no queue and not finished"
 
 
-@invariant(When.OP, needs=("requests",), on=(Retracted, Preempted, RanOut, GaveWay, Failed))
+@invariant(When.OP, needs=("requests",), on=(seen.Retracted, seen.Preempted, seen.RanOut, seen.GaveWay, seen.Failed))
 def retracted_requests_hold_nothing(change: Transition) -> Evidence:
     """A retracted or preempted request, or one of a failed pass, has no record, row or page until it is admitted again.
 
@@ -41,13 +30,15 @@ def retracted_requests_hold_nothing(change: Transition) -> Evidence:
     report admissions, only requests that wait (Place WAITING or LINKED) are checked.
     """
     released: dict[int, str] = {}
-    for event in change.in_order(Retracted, Preempted, RanOut, GaveWay, Failed, Admitted, LoadPlanned):
-        if isinstance(event, (Retracted, Preempted, RanOut, GaveWay)):
+    for event in change.in_order(
+        seen.Retracted, seen.Preempted, seen.RanOut, seen.GaveWay, seen.Failed, seen.Admitted, seen.LoadPlanned
+    ):
+        if isinstance(event, (seen.Retracted, seen.Preempted, seen.RanOut, seen.GaveWay)):
             released[event.request_id] = type(event).__name__
-        elif isinstance(event, Failed):
+        elif isinstance(event, seen.Failed):
             failed = [one.request_id for one in change.landings if one.failed and one.launch == event.launch]
             released |= dict.fromkeys(failed, type(event).__name__)
-        elif isinstance(event, (Admitted, LoadPlanned)):
+        elif isinstance(event, (seen.Admitted, seen.LoadPlanned)):
             released.pop(event.request_id, None)
     are_reported = change.after.unreported.isdisjoint(ADMISSIONS)
     for request_id, cause in released.items():
@@ -56,10 +47,10 @@ def retracted_requests_hold_nothing(change: Transition) -> Evidence:
             yield from _remains(change.after, request_id, cause)
 
 
-@invariant(When.OP, on=(Finished,))
+@invariant(When.OP, on=(seen.Finished,))
 def finished_requests_hold_nothing(change: Transition) -> Evidence:
     """A finished request is in no queue and has no record, no row and no page."""
-    for event in change.events_of(Finished):
+    for event in change.events_of(seen.Finished):
         request = change.after.request_by_id.get(event.request_id)
         if request is not None:
             values = {"reason": event.reason, "place": request.place}
@@ -67,17 +58,17 @@ def finished_requests_hold_nothing(change: Transition) -> Evidence:
         yield from _remains(change.after, event.request_id, type(event).__name__)
 
 
-@invariant(When.OP, needs=("requests", "launches", "Finished"), on=(Failed,))
+@invariant(When.OP, needs=("requests", "launches", "Finished"), on=(seen.Failed,))
 def requests_survive_failed_passes(change: Transition) -> Evidence:
     """A request of a failed pass is still in the engine, or it has finished."""
-    ended = {event.request_id for event in change.events_of(Finished)}
+    ended = {event.request_id for event in change.events_of(seen.Finished)}
     for landing in change.landings:
         if landing.failed and landing.request_id not in change.after.request_by_id.keys() | ended:
             yield found(request_ref(landing.request_id), ReleaseCode.VANISHED, launch=landing.launch)
 
 
 def _remains(snapshot: Snapshot, request_id: int, cause: str) -> Evidence:
-    subject, owner = request_ref(request_id), Owner(REQUEST_KIND, request_id)
+    subject, owner = request_ref(request_id), seen.Owner(seen.REQUEST_KIND, request_id)
     if request_id in snapshot.record_by_request:
         row = snapshot.record_by_request[request_id].row
         yield found(subject, ReleaseCode.KEEPS_RECORD, row=row, after=cause)

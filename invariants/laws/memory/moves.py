@@ -4,33 +4,14 @@ On a server: Two requests use one page, or a page is given away while it is stil
 silently, or an assertion that ends the scheduler.
 """
 
-from swarden.invariants.events import (
-    OUTSIDE_KIND,
-    REQUEST_KIND,
-    CopiedIn,
-    CopyBegan,
-    Demoted,
-    Filled,
-    FreeCause,
-    Freed,
-    Given,
-    Owner,
-    Refused,
-    Removed,
-    Slid,
-    Split,
-    Taken,
-    Tombstoned,
-    Unlocked,
-    Written,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.invariant import invariant
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import FREE, ReceiptView, Snapshot
 from swarden.invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref, unit_ref
 
-Move = Taken | Given | Freed
-Departure = Removed | Demoted | Tombstoned
+Move = seen.Taken | seen.Given | seen.Freed
+Departure = seen.Removed | seen.Demoted | seen.Tombstoned
 MOVE_EVENTS = ("Taken", "Given", "Freed")  # without one of them the owner inside a step is unknown
 
 
@@ -50,13 +31,13 @@ class MoveCode(Code):
 
 
 UNDER_LOCK = {
-    Removed: MoveCode.REMOVED_UNDER_LOCK,
-    Demoted: MoveCode.DEMOTED_UNDER_LOCK,
-    Tombstoned: MoveCode.TOMBSTONED_UNDER_LOCK,
+    seen.Removed: MoveCode.REMOVED_UNDER_LOCK,
+    seen.Demoted: MoveCode.DEMOTED_UNDER_LOCK,
+    seen.Tombstoned: MoveCode.TOMBSTONED_UNDER_LOCK,
 }
 
 
-@invariant(When.OP, on=(Taken, Given, Freed))
+@invariant(When.OP, on=(seen.Taken, seen.Given, seen.Freed))
 def padding_unit_is_never_moved(change: Transition) -> Evidence:
     """Unit 0 and ids beyond the capacity are never taken, given or freed."""
     for event, unit, _ in change.misplaced:
@@ -65,7 +46,7 @@ def padding_unit_is_never_moved(change: Transition) -> Evidence:
             yield out_of_range(event, unit_ref(pool, unit), pool.capacity)
 
 
-@invariant(When.OP, needs=MOVE_EVENTS, on=(Taken, Given, Freed))
+@invariant(When.OP, needs=MOVE_EVENTS, on=(seen.Taken, seen.Given, seen.Freed))
 def units_move_only_by_their_owner(change: Transition) -> Evidence:
     """A unit is taken only while it is free, and given or freed only by its owner."""
     for event, unit, owner in change.misplaced:
@@ -74,11 +55,11 @@ def units_move_only_by_their_owner(change: Transition) -> Evidence:
             yield wrongly_moved(event, unit_ref(pool, unit), owner)
 
 
-@invariant(When.OP, needs=("Taken", "Freed"), on=(Refused,))
+@invariant(When.OP, needs=("Taken", "Freed"), on=(seen.Refused,))
 def refused_takes_change_nothing(change: Transition) -> Evidence:
     """A take that is refused in one pool keeps no units of another pool."""
     for index, event in enumerate(change.events):
-        if isinstance(event, Refused):
+        if isinstance(event, seen.Refused):
             kept = _kept_after_refusal(change, index, event)
             if kept:
                 yield found(
@@ -90,7 +71,7 @@ def refused_takes_change_nothing(change: Transition) -> Evidence:
                 )
 
 
-@invariant(When.OP, needs=MOVE_EVENTS, on=(Written,))
+@invariant(When.OP, needs=MOVE_EVENTS, on=(seen.Written,))
 def writes_go_to_private_units(change: Transition) -> Evidence:
     """A pass writes only to units that its request owns, or that are fenced for this pass or a later one.
 
@@ -98,7 +79,7 @@ def writes_go_to_private_units(change: Transition) -> Evidence:
     of a turn may belong to its session, or to another turn of the session, when its pass writes.
     """
     for event, unit, owner in change.misplaced:
-        if isinstance(event, Written):
+        if isinstance(event, seen.Written):
             yield found(
                 unit_ref(change.before.pool(event.pool), unit),
                 MoveCode.WRITTEN_BY_ANOTHER if unit else MoveCode.WRITTEN_PADDING,
@@ -109,7 +90,7 @@ def writes_go_to_private_units(change: Transition) -> Evidence:
             )
 
 
-@invariant(When.OP, needs=MOVE_EVENTS, on=(CopiedIn, CopyBegan, Filled))
+@invariant(When.OP, needs=MOVE_EVENTS, on=(seen.CopiedIn, seen.CopyBegan, seen.Filled))
 def copies_go_to_private_units(change: Transition) -> Evidence:
     """A copy writes only to units that its owner holds, or that were taken for it in this step.
 
@@ -117,12 +98,12 @@ def copies_go_to_private_units(change: Transition) -> Evidence:
     of a locked prefix (sglang pull 29471).
     """
     for event, unit, owner in change.misplaced:
-        if isinstance(event, CopiedIn):
+        if isinstance(event, seen.CopiedIn):
             pool = change.before.pool(event.pool)
             yield found(unit_ref(pool, unit), MoveCode.COPIED_OVER, by=event.owner, owner=owner)
 
 
-@invariant(When.OP, needs=("nodes", "receipts", "Unlocked", "Split"), on=(Removed, Demoted, Tombstoned))
+@invariant(When.OP, needs=("nodes", "receipts", "Unlocked", "Split"), on=(seen.Removed, seen.Demoted, seen.Tombstoned))
 def eviction_spares_locked_nodes(change: Transition) -> Evidence:
     """No node loses its pages while a receipt covers it.
 
@@ -132,13 +113,13 @@ def eviction_spares_locked_nodes(change: Transition) -> Evidence:
     slid: set[int] = set()
     origin: dict[int, int] = {}
     for event in change.tree_events:
-        if isinstance(event, Unlocked):
+        if isinstance(event, seen.Unlocked):
             returned.add(event.receipt)
-        elif isinstance(event, Slid):
+        elif isinstance(event, seen.Slid):
             slid.add(event.request_id)
-        elif isinstance(event, Split):
+        elif isinstance(event, seen.Split):
             origin[event.upper] = origin.get(event.node, event.node)
-        elif isinstance(event, (Removed, Demoted, Tombstoned)):
+        elif isinstance(event, (seen.Removed, seen.Demoted, seen.Tombstoned)):
             node = origin.get(event.node, event.node)
             for receipt in change.before.receipts or () if node in change.before.covered else ():
                 if receipt.id not in returned and _covers(change.before, receipt, node, event, slid):
@@ -152,31 +133,31 @@ def out_of_range(event: Move, unit: Ref, capacity: int) -> Found:
     return found(unit, MoveCode.OUT_OF_RANGE, move=type(event).__name__.lower(), by=_mover(event), last=capacity)
 
 
-def wrongly_moved(event: Move, unit: Ref, owner: Owner | None) -> Found:
+def wrongly_moved(event: Move, unit: Ref, owner: seen.Owner | None) -> Found:
     """A move of a free unit, or of a unit by a holder that is not its owner."""
     by = _mover(event)
-    if isinstance(event, Taken):
+    if isinstance(event, seen.Taken):
         return found(unit, MoveCode.TAKEN_IN_USE, by=by, owner=owner)
-    if isinstance(event, Given):
+    if isinstance(event, seen.Given):
         return found(unit, MoveCode.GIVEN_BY_ANOTHER, by=by, to=event.to_owner, owner=owner)
     code = MoveCode.FREED_TWICE if owner == FREE else MoveCode.FREED_BY_ANOTHER
     return found(unit, code, by=by, cause=event.cause, owner=owner)
 
 
-def _mover(event: Move) -> Owner:
+def _mover(event: Move) -> seen.Owner:
     """The owner that moves the units."""
-    return event.from_owner if isinstance(event, Given) else event.owner
+    return event.from_owner if isinstance(event, seen.Given) else event.owner
 
 
-def _kept_after_refusal(change: Transition, index: int, refused: Refused) -> list[Ref]:
+def _kept_after_refusal(change: Transition, index: int, refused: seen.Refused) -> list[Ref]:
     """The units that the same take got from other pools right before it was refused, less those that it freed."""
     taken: list[Ref] = []
     returned: set[tuple[str, int]] = set()
     for event in reversed(change.events[:index]):
-        if isinstance(event, Freed) and event.owner == refused.owner and event.cause == FreeCause.ROLLED_BACK:
+        if isinstance(event, seen.Freed) and event.owner == refused.owner and event.cause == seen.FreeCause.ROLLED_BACK:
             returned.update((event.pool, unit) for unit in event.units)
         elif _may_be_part(event, refused, change.after):
-            assert isinstance(event, Taken), f"{event} is no take"
+            assert isinstance(event, seen.Taken), f"{event} is no take"
             pool = change.after.pool(event.pool)
             taken += [unit_ref(pool, unit) for unit in event.units if (event.pool, unit) not in returned]
         else:
@@ -184,12 +165,12 @@ def _kept_after_refusal(change: Transition, index: int, refused: Refused) -> lis
     return taken
 
 
-def _may_be_part(event: object, refused: Refused, snapshot: Snapshot) -> bool:
+def _may_be_part(event: object, refused: seen.Refused, snapshot: Snapshot) -> bool:
     """Is an event a take of equally many units by the same owner in another KV pool?  Rows are taken separately."""
     return (
-        isinstance(event, Taken)
+        isinstance(event, seen.Taken)
         and event.owner == refused.owner
-        and event.owner.kind != OUTSIDE_KIND
+        and event.owner.kind != seen.OUTSIDE_KIND
         and len(event.units) == refused.want
         and event.pool != refused.pool
         and any(component.pool == event.pool for component in snapshot.components)
@@ -201,9 +182,11 @@ def _covers(before: Snapshot, receipt: ReceiptView, node: int, event: Departure,
 
     If the engine does not report slides, each window may have slid.
     """
-    may_have_slid = "Slid" in before.unreported or (receipt.holder.kind == REQUEST_KIND and receipt.holder.id in slid)
+    may_have_slid = "Slid" in before.unreported or (
+        receipt.holder.kind == seen.REQUEST_KIND and receipt.holder.id in slid
+    )
     return any(
         node in receipt.covers[index] and not (component.window is not None and may_have_slid)
         for index, component in enumerate(before.components)
-        if not isinstance(event, Tombstoned) or component.pool == event.component
+        if not isinstance(event, seen.Tombstoned) or component.pool == event.component
     )

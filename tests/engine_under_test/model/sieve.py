@@ -24,10 +24,10 @@ from transformers.utils import logging
 
 from swarden.engine_under_test.errors import CheckpointError
 from swarden.engine_under_test.model.checkpoint import load_decoder, read_spec
-from swarden.engine_under_test.model.decoder import dense_logits
 from swarden.engine_under_test.model.spec import ModelSpec
 from tests.engine_under_test.model.checkpoints import CPU, oracle_logits, some_tokens, write_checkpoint_as_is
 from tests.engine_under_test.model.configs import OWN, drawn_config
+from tests.engine_under_test.model.dense import dense_logits
 
 NUM_TOKENS = 96  # longer than every window, and than most original lengths of stretched ropes
 CLOSE = 1e-4

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from swarden.engine_under_test.errors import CheckpointError, EngineError
 from swarden.engine_under_test.model.checkpoint import load_decoder, model_name, read_spec
-from swarden.engine_under_test.model.decoder import dense_logits
 from swarden.engine_under_test.model.tiny import TINY, tiny_spec
 from tests.engine_under_test.model.checkpoints import CPU, some_tokens, write_checkpoint
+from tests.engine_under_test.model.dense import dense_logits
 
 FLOAT = torch.float32
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from swarden.engine_under_test.model.checkpoint import load_decoder
-from swarden.engine_under_test.model.decoder import Decoder, dense_logits
+from swarden.engine_under_test.model.decoder import Decoder
 from swarden.engine_under_test.model.files import FULL, SLIDING
 from swarden.engine_under_test.model.tiny import LLAMA3, TINY, by_type, tiny_spec
 from swarden.engine_under_test.model.weights import random_tensors
 from tests.engine_under_test.model.checkpoints import CPU, oracle_logits, some_tokens, write_checkpoint
+from tests.engine_under_test.model.dense import dense_logits
 
 FLOAT, DOUBLE = torch.float32, torch.float64
 YARN = {"rope_type": "yarn", "rope_theta": 500_000.0, "factor": 8.0, "original_max_position_embeddings": 1024}

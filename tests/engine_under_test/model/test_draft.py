@@ -8,13 +8,14 @@ import torch
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import create_engine
 from swarden.engine_under_test.model import draft
-from swarden.engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
+from swarden.engine_under_test.model.decoder import Decoder, random_decoder
 from swarden.engine_under_test.model.draft import MIN_CAPACITY, DraftModel, draft_model
 from swarden.engine_under_test.model.runner import ModelForward, fitted
 from swarden.engine_under_test.model.tiny import tiny_spec
 from swarden.engine_under_test.ports import Ports, Proposer, Wanted
 from swarden.engine_under_test.sampling import GREEDY, SamplingParams
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
+from tests.engine_under_test.model.dense import dense_logits
 from tests.engine_under_test.model.device import DEVICE
 
 PROMPTS = [some_tokens(count, seed=count).tolist() for count in (5, 17, 30)]

@@ -9,13 +9,14 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine
 from swarden.engine_under_test.model.decoder import Decoder, random_decoder
 from swarden.engine_under_test.model.runner import ModelForward, fitted
-from swarden.engine_under_test.model.tiny import tiny_spec, tiny_spec_of_all_kinds
+from swarden.engine_under_test.model.tiny import tiny_spec
 from swarden.engine_under_test.ports import HostStore, Ports
 from swarden.engine_under_test.request import Generation
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.invariants.events import LoadPlanned
 from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens
+from tests.engine_under_test.model.dense import tiny_spec_of_all_kinds
 from tests.engine_under_test.model.device import DEVICE
 
 CLOSE = 1e-10

@@ -10,13 +10,14 @@ import torch
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine
-from swarden.engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
+from swarden.engine_under_test.model.decoder import Decoder, random_decoder
 from swarden.engine_under_test.model.runner import ModelForward, fitted
-from swarden.engine_under_test.model.tiny import TINY, tiny_spec, tiny_spec_of_all_kinds
+from swarden.engine_under_test.model.tiny import TINY, tiny_spec
 from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.request import Generation
 from swarden.engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.model.checkpoints import some_tokens
+from tests.engine_under_test.model.dense import dense_logits, tiny_spec_of_all_kinds
 from tests.engine_under_test.model.device import DEVICE
 
 CLOSE = 1e-10

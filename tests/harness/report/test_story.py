@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from rich.console import Console
 
+import swarden.invariants.events as seen
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Moment
@@ -24,19 +25,6 @@ from swarden.harness.report.event_text import op_text
 from swarden.harness.report.heading import needs_line, ops_line, request_lines
 from swarden.harness.report.history import history_of, refs_in_message
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
-from swarden.invariants.events import (
-    Finished,
-    FinishReason,
-    Freed,
-    Given,
-    LockCount,
-    Locked,
-    LocksCounted,
-    Owner,
-    Retracted,
-    Taken,
-    Written,
-)
 from swarden.invariants.laws.content.reads import ReadCode
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.laws.memory.pools import PoolCode
@@ -84,7 +72,7 @@ def test_story_of_a_pair_names_the_engine_that_failed_and_its_configuration():
 def test_history_of_a_page_has_only_events_of_the_engine_that_failed():
     """Both engines of the pair have a page with this number."""
     failure = failure_of(kept("B80"))
-    moments = [Moment(engine, 1, [Taken("swa", (1,), Owner("request", 10 + engine))]) for engine in (0, 1)]
+    moments = [Moment(engine, 1, [seen.Taken("swa", (1,), seen.Owner("request", 10 + engine))]) for engine in (0, 1)]
     violation = Violation("unit_has_one_owner", Ref("page", 1, "swa"), PoolCode.LEAKED, {})
 
     lines = failure_lines(replace(failure, history=moments, violations=[violation]))
@@ -200,13 +188,13 @@ def test_story_of_a_request_kept_waiting_has_the_needs_of_the_planner_and_of_the
 
 def test_story_of_a_stuck_engine_has_the_last_branches_once_and_the_holder_of_units():
     branch = PassedOver(1, "needed > left", (("needed", "3"), ("left", "2")), "scheduler.py:7 admit")
-    given = Moment(0, 1, [Given("full", (4, 5), Owner("request", 3), Owner("session", 2))])
+    given = Moment(0, 1, [seen.Given("full", (4, 5), seen.Owner("request", 3), seen.Owner("session", 2))])
     idle = [Moment(0, step, [], passed_over=[branch, branch]) for step in (2, 3, 4)]
     stuck = Violation(
         "work_makes_progress", Ref("engine"), ProgressCode.STUCK, {"steps": 3, "requests": (Ref("request", 1),)}
     )
     failure = failure_of(kept("B18"))
-    pools = [PoolView("full", "page", 5, (1, 2, 3), (), [Holding(Owner("session", 2), (4, 5), cached=False)])]
+    pools = [PoolView("full", "page", 5, (1, 2, 3), (), [Holding(seen.Owner("session", 2), (4, 5), cached=False)])]
     after = replace(failure.transition.after, pools=pools)
 
     lines = [
@@ -252,8 +240,8 @@ def test_wrong_content_has_the_history_of_the_page_and_not_of_its_reader():
         ReadCode.UNWRITTEN,
         {"position": 3, "place": Ref("page", 5, "full")},
     )
-    owner = Owner("request", 1)
-    history = [Moment(0, 1, [Taken("full", (5,), owner), Written(1, 2, "full", 0, 4, (5,))])]
+    owner = seen.Owner("request", 1)
+    history = [Moment(0, 1, [seen.Taken("full", (5,), owner), seen.Written(1, 2, "full", 0, 4, (5,))])]
 
     lines = failure_lines(replace(failure_of(kept("B18")), history=history, violations=[violation]))
 
@@ -265,9 +253,13 @@ def test_wrong_content_has_the_history_of_the_page_and_not_of_its_reader():
 
 def test_history_shows_no_empty_value_and_no_name_of_a_field_of_ours():
     """A pass that writes the same positions in two pools is one entry of its request."""
-    freed, written = Freed("full", (5,), Owner("request", 1), "", 0), Written(9, 1, "full", 0, 4, (5,))
+    freed, written = seen.Freed("full", (5,), seen.Owner("request", 1), "", 0), seen.Written(9, 1, "full", 0, 4, (5,))
     also = written._replace(pool="swa", pages=(7, 8), component=1)
-    ended: list[NamedTuple] = [Finished(1, "length"), Finished(1, "error", "no memory"), Retracted(1, 8, ())]
+    ended: list[NamedTuple] = [
+        seen.Finished(1, "length"),
+        seen.Finished(1, "error", "no memory"),
+        seen.Retracted(1, 8, ()),
+    ]
     moment = Moment(0, 1, [written, also, freed, *ended])
 
     lines = [line for ref in (request_ref(1), Ref("page", 5, "full")) for line in history_of(ref, [moment])]
@@ -282,7 +274,7 @@ def test_retraction_and_end_for_want_of_memory_have_the_need_and_the_lack_of_eac
     """The need is that of all running requests, or of the one that has ended."""
     short = "full needs 2, 0 free, 0 evictable: lacks 2; swa needs 2, 2 free, 2 evictable"
     before = replace(AFTER, pools=with_pool(AFTER, "full", free=[], holdings=[]))
-    events: list[NamedTuple] = [Retracted(1, 1, ()), Finished(1, FinishReason.OUT_OF_MEMORY, "too long")]
+    events: list[NamedTuple] = [seen.Retracted(1, 1, ()), seen.Finished(1, seen.FinishReason.OUT_OF_MEMORY, "too long")]
     moment = Moment(0, 1, events, before=replace(before, limits=before.limits._replace(lookahead_len=7)))
 
     assert history_of(request_ref(1), [moment]) == [
@@ -296,7 +288,7 @@ def test_unit_and_receipt_that_stay_after_a_drain_have_the_line_that_took_them()
     lines = lines_of("S139", StoryPart.HISTORY)
 
     assert any(re.search(r"taken by .*backups\.py:\d+ begin", line) for line in lines)
-    assert history_of(Ref("receipt", 7), [Moment(0, 1, [Locked(7, 3)], ["cache/locks.py:64 lock"])]) == [
+    assert history_of(Ref("receipt", 7), [Moment(0, 1, [seen.Locked(7, 3)], ["cache/locks.py:64 lock"])]) == [
         "step 1     locked by receipt 7  cache/locks.py:64 lock"
     ]
 
@@ -327,7 +319,7 @@ def test_op_counts_prompts_and_live_requests_in_words(op, text):
     ],
 )
 def test_history_has_the_locks_of_a_subject_with_the_places_of_their_callers(ref, text):
-    locked = LocksCounted(1, (LockCount("full", 4, (3,), 0, 1), LockCount("swa", 4, (7,), 1, 2)))
+    locked = seen.LocksCounted(1, (seen.LockCount("full", 4, (3,), 0, 1), seen.LockCount("swa", 4, (7,), 1, 2)))
 
     shown = history_of(ref, [Moment(0, 1, [locked], ["tree.py:3 lock < policy.py:9 add"])])
 

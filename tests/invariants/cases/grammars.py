@@ -31,6 +31,7 @@ CASES = [
         during(GrammarRefused(1, 5, 2)),
         found(request_ref(1), GrammarCode.REFUSED, token=5, num_accepted=2),
     ),
+    healthy(grammars_get_only_what_they_allow, accepted(3), "allowed-tokens"),
     healthy(grammars_follow_their_answers, accepted(3), "with-its-answer"),
     broken(grammars_follow_their_answers, "ahead", accepted(4), behind(4)),
     broken(grammars_follow_their_answers, "behind", accepted(2), behind(2)),

@@ -7,19 +7,7 @@ rest are reserved: full 9 10 11 12 and, for the two pages of the tail, swa 7 8. 
 from dataclasses import replace
 from typing import Any
 
-from swarden.invariants.events import (
-    Filled,
-    Finished,
-    FinishReason,
-    FreeCause,
-    LetGo,
-    Owner,
-    Reserved,
-    Sent,
-    SetAside,
-    Taken,
-    TakenOver,
-)
+import swarden.invariants.events as seen
 from swarden.invariants.kinds import Place
 from swarden.invariants.laws.lifecycle.handover import (
     HandoverCode,
@@ -41,7 +29,7 @@ from tests.invariants.builders import AFTER, LIMITS, R2, broken, healthy, idle, 
 
 # All of the KV of r2 had come before the step; after it a page is awaited in each pool.
 DUE = replace(AFTER, awaited={2: ((4,), (2,))}, due_transfers=frozenset({2}))
-T1, T2 = Owner("transfer", 1), Owner("transfer", 2)
+T1, T2 = seen.Owner("transfer", 1), seen.Owner("transfer", 2)
 TAKEN = {"full": (9, 10, 11, 12), "swa": (7, 8), "rows": (2,)}
 R2_RECORD = RecordView(
     T2, 2, 8, 8, 8, 22, (0, 16), ((5, 6, 9, 10, 11, 12), (0, 0, 0, 0, 7, 8)), (5, 6, 9, 10, 11, 12), receipt=2, node=3
@@ -50,11 +38,11 @@ LOCK = ReceiptView(2, T2, 3, ((3,), ()))  # n3 is out of the window of r2's next
 RUNNING, _ = AFTER.requests or ()
 R2_LINKED, R3_LINKED = RequestView(2, Place.LINKED, 0, 22, 0, 9), RequestView(3, Place.LINKED, 0, 5, 0, 1)
 RECORDS, RECEIPTS = AFTER.records or (), AFTER.receipts or ()
-TAKES = tuple(Taken(pool, units, T2) for pool, units in TAKEN.items())
-RESERVED = Reserved(2, 8, 22, (("full", 4), ("swa", 2)))
+TAKES = tuple(seen.Taken(pool, units, T2) for pool, units in TAKEN.items())
+RESERVED = seen.Reserved(2, 8, 22, (("full", 4), ("swa", 2)))
 
 
-def held_by(owner: Owner) -> tuple[PoolView, ...]:
+def held_by(owner: seen.Owner) -> tuple[PoolView, ...]:
     """The pools when `owner` has all units taken for r2, and n3 is locked for it."""
     return tuple(
         replace(
@@ -102,15 +90,15 @@ def arriving(*events: Any, before: Snapshot = R2_RESERVED, after: Snapshot = R2_
 
 def taking(*, prefix_len: int, **pages: int) -> Transition:
     """`pages` by pool are taken for r2, which has a cached prefix of `prefix_len` tokens."""
-    takes = [Taken(pool, tuple(range(1, count + 1)), T2) for pool, count in pages.items()]
-    return idle(*takes, Reserved(2, prefix_len, 22, tuple(pages.items())), before=R2_WAITS, after=R2_RESERVED)
+    takes = [seen.Taken(pool, tuple(range(1, count + 1)), T2) for pool, count in pages.items()]
+    return idle(*takes, seen.Reserved(2, prefix_len, 22, tuple(pages.items())), before=R2_WAITS, after=R2_RESERVED)
 
 
 def set_aside(*events: Any, place: Place | None) -> Transition:
     """r2 ran and was set aside after three output tokens; now it is in `place`, or in no queue."""
     later = [] if place is None else [R2_LINKED._replace(place=place, num_outputs=3)]
     return idle(
-        SetAside(2, 24),
+        seen.SetAside(2, 24),
         *events,
         before=R2_RUNS,
         after=replace(R2_WAITS, requests=(RUNNING, *later)),
@@ -155,7 +143,7 @@ CASES = [
         broken(
             sent_pages_are_held,
             name,
-            idle(Sent(request, pool, first, pages), before=before),
+            idle(seen.Sent(request, pool, first, pages), before=before),
             found(request_ref(request), HandoverCode.SENT_FOREIGN_PAGES, pages=page_refs(pool, pages), first=first),
         )
         for name, before, request, pool, first, pages in (
@@ -168,7 +156,7 @@ CASES = [
         broken(
             filled_pages_were_reserved,
             name,
-            arriving(*events, Filled(2, pool, places, pages), before=before),
+            arriving(*events, seen.Filled(2, pool, places, pages), before=before),
             found(request_ref(2), HandoverCode.FILLED_OTHER_PLACES, pages=page_refs(pool, pages)),
         )
         for name, before, events, pool, places, pages in (
@@ -180,7 +168,7 @@ CASES = [
     broken(
         filled_pages_were_reserved,
         "without-a-reservation",
-        arriving(Filled(2, "swa", (5,), (8,)), before=R2_WAITS, after=R2_WAITS),
+        arriving(seen.Filled(2, "swa", (5,), (8,)), before=R2_WAITS, after=R2_WAITS),
         found(request_ref(2), HandoverCode.FILLED_WITHOUT_RESERVATION, pages=page_refs("swa", (8,))),
     ),
     healthy(awaited_pages_are_due, awaiting((9,), (7, 8), records=OWN_IN_PREFIX), "own-page-in-the-prefix"),
@@ -217,17 +205,17 @@ CASES = [
             name,
         )
         for name, event, delivered in (
-            ("a-message-was-lost", Finished(2, FinishReason.PEER_TIMEOUT), {1}),
-            ("read-by-the-other-engine", LetGo(2, FreeCause.HANDED_OVER), {2}),
-            ("aborted", Finished(2, FinishReason.ABORT), {2}),
+            ("a-message-was-lost", seen.Finished(2, seen.FinishReason.PEER_TIMEOUT), {1}),
+            ("read-by-the-other-engine", seen.LetGo(2, seen.FreeCause.HANDED_OVER), {2}),
+            ("aborted", seen.Finished(2, seen.FinishReason.ABORT), {2}),
         )
     ),
     broken(
         delivered_transfers_never_time_out,
         "decode-side",
         arriving(
-            Finished(2, FinishReason.PEER_TIMEOUT),
-            LetGo(2, FinishReason.PEER_TIMEOUT),
+            seen.Finished(2, seen.FinishReason.PEER_TIMEOUT),
+            seen.LetGo(2, seen.FinishReason.PEER_TIMEOUT),
             before=replace(R2_RESERVED, delivered=frozenset({2})),
             after=WITHOUT_R2,
             delivered=frozenset(),
@@ -272,19 +260,19 @@ CASES = [
     broken(
         transfers_keep_pages_until_released,
         "units-left",
-        arriving(LetGo(2, "abort"), after=WITHOUT_R2, pools=held_by(T2)),
+        arriving(seen.LetGo(2, "abort"), after=WITHOUT_R2, pools=held_by(T2)),
         *(transfer(HandoverCode.UNITS_LEFT, units=page_refs(pool, units)) for pool, units in TAKEN.items()),
     ),
     broken(
         taken_over_len_was_computed,
         "last-token-missing",
-        arriving(TakenOver(2, 21, (3,)), after=R2_RUNS),
+        arriving(seen.TakenOver(2, 21, (3,)), after=R2_RUNS),
         found(request_ref(2), HandoverCode.TAKEN_OVER_AT_WRONG_LEN, length=21, computed=22),
     ),
     broken(
         taken_over_len_was_computed,
         "known-output-sent-again",
-        idle(TakenOver(2, 24, (3,)), before=THREE_OUTPUTS),
+        idle(seen.TakenOver(2, 24, (3,)), before=THREE_OUTPUTS),
         found(request_ref(2), HandoverCode.KNOWN_OUTPUT_RESENT, num_tokens=1, num_outputs=3),
     ),
     broken(

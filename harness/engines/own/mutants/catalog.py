@@ -1,4 +1,4 @@
-"""The catalogue of mutants by number: planted, waiting, excluded by design, or detected by a test only.
+"""The catalogue of mutants by number: planted, excluded by design, or detected by a test only.
 
 The bugs are those of the Mutants of each module of this package, and its module-level values.
 """
@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.mutant import Mutant, Mutants
-from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
+from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Excluded
 
 
 def collected() -> tuple[Bug, ...]:
@@ -41,9 +41,7 @@ def mutant_of_catalog(name: str) -> Mutant:
     bug = next((bug for bug in BUGS if bug.id == name), None)
     if isinstance(bug, Mutant):
         return bug
-    if isinstance(bug, Waiting):
-        why = f"not planted, it waits for {bug.capability}"
-    elif isinstance(bug, DetectedByTest):
+    if isinstance(bug, DetectedByTest):
         why = f"not searched, {bug.detected_by} detects it"
     elif isinstance(bug, Excluded):
         why = "not planted, excluded by design"

@@ -163,7 +163,7 @@ bug(
     "sglang pull 29471: a restore writes the pages of the cached prefix, too, with the content that they have",
     at=f"{DECODE}._begin_transfer",
     healthy="incoming.missing = {pool: set(pages) for pool, pages in due.items()}",
-    broken="whole = all_pages_due(self._memory, prefix_len=0, length=incoming.length)\n"
+    broken="whole = payload.all_pages_due(self._memory, prefix_len=0, length=incoming.length)\n"
     "    incoming.missing = {\n"
     "        pool: set(pages if incoming.swapped_out is None else whole[pool]) for pool, pages in due.items()\n"
     "    }",

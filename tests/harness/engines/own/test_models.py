@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.engine_under_test.model.decoder import dense_logits
 from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.engines.own.models import FAMILIES, VOCABULARY, tiny_model
 from swarden.invariants.events import Compared, Read, Written
+from tests.engine_under_test.model.dense import dense_logits
 from tests.harness.driving import own_driver
 
 BOTH = EngineConfig(

@@ -7,7 +7,7 @@ import pytest
 from swarden.harness.core.mutant_file import check_mutant
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.mutants.catalog import BUGS, CATALOG
-from swarden.harness.search.mutants.unplanted import Excluded, Waiting
+from swarden.harness.search.mutants.unplanted import Excluded
 from tests.invariants.test_invariants import CASES
 
 # The published bugs of serving engines, by part: pools, tree, scheduler, host tier, sessions, disaggregation, checkers.
@@ -20,8 +20,6 @@ PUBLISHED = """
     B72 B73 B75 B77 B78 B80
     B82 B83 B84 B85 B86 B87 B88 B89
 """
-CAPABILITIES = {"host tier", "sessions", "speculation", "disaggregation", "recurrent state"}
-WAITING = [bug for bug in BUGS if isinstance(bug, Waiting)]
 EXCLUDED = [bug for bug in BUGS if isinstance(bug, Excluded)]
 
 
@@ -35,11 +33,6 @@ def test_catalogue_has_every_published_bug():
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
 def test_mutant_matches_the_code_and_names_existing_laws(mutant):
     check_mutant(target_of(OWN), mutant)
-
-
-@pytest.mark.parametrize("row", WAITING, ids=attrgetter("id"))
-def test_waiting_entry_names_a_capability(row):
-    assert row.capability in CAPABILITIES
 
 
 @pytest.mark.parametrize("row", EXCLUDED, ids=attrgetter("id"))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from swarden.harness.engines.own.state_probes import StateWatch
+from swarden.harness.engines.own.probes import state_probes_of
 from swarden.invariants.events import CopyBegan, Matched, Removed, Tombstoned, Verified
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import Snapshot
@@ -46,8 +46,8 @@ def copying(*events, has_states: bool = True) -> Transition:
     ],
 )
 def test_probe_is_reached_by_its_state(events, probes):
-    assert set(StateWatch().look(copying(*events))) == probes
+    assert set(state_probes_of(copying(*events))) == probes
 
 
 def test_engine_without_states_reaches_no_probe():
-    assert not set(StateWatch().look(copying(OF_N1, EVICTED, STATE_LOADED, has_states=False)))
+    assert not set(state_probes_of(copying(OF_N1, EVICTED, STATE_LOADED, has_states=False)))
