@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_620, 55_270  # lines
+PRODUCT, TESTS = 81_620, 55_290  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 5_040,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_750,
+    "tests/harness": 21_760,
     "tests/hostile": 1_040,
     "tests/invariants": 6_530,
     "tests/packaging": 130,
