@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_200, 55_310  # lines
+PRODUCT, TESTS = 81_200, 55_330  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 5_080,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_730,
+    "tests/harness": 21_740,
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from swarden.harness.core.admission import load_for_here
+from swarden.harness.core.changes import fitting_fixes
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.files import write_whole
@@ -126,21 +127,21 @@ class Reporting:
         return write_unshrunk(whole, self.out, note).repeated(Verdict.FAILED, 1, 1)
 
     def _inner(self, finding: Finding, path: Path) -> tuple[Finding | None, str]:
-        """The finding in the op-log that was recorded, and a note about it.
-
-        There is no finding if its engine is not installed here, or if the log passes behind the port of its engine.
-        """
+        """The finding in the op-log that was recorded, and a note; no finding if it passes here, or cannot be run."""
         try:
-            log = load_for_here(path)
-            failure = run_log(log, observe=self._beat).failure
+            recorded = load_for_here(path)
+            fixes = tuple(patch.name for patch in fitting_fixes(target_for(recorded.header)))
+            for log in (recorded.with_fixes(fixes), recorded):  # a known bug may fail first
+                if (failure := run_log(log, observe=self._beat).failure) is not None:
+                    break
         except UsageError as error:
             return None, f"the op-log of the check inside is not replayed: {error}"
         engine = f"{log.header.engine}=={log.header.version}"
         note = f"{len(log.ops)} ops that the check inside has recorded"
         if failure is None:
             return None, f"{note} pass when they are replayed on {engine}: {path}"
-        name = failure.fingerprint
-        inner = Finding(name, log.as_regression(name), finding.found_cpu_seconds, engine)
+        name, cause = failure.fingerprint, Cause(fails_with=log.header.fixes)
+        inner = Finding(name, log.as_regression(name), finding.found_cpu_seconds, engine, cause=cause)
         return inner, f"{note} fail when they are replayed on {engine}"
 
     def _beat(self, *_: object) -> None:
@@ -251,9 +252,8 @@ class Reporting:
 
     def _behind_port(self, finding: Finding, log: OpLog) -> str:
         """How the ops of a server end behind the port of its release; "" if that is not known."""
-        header = log.header
         try:
-            if (place := target_for(header).behind_port(header.configs)) is None:
+            if (place := target_for(log.header).behind_port(log.header.configs)) is None:
                 return ""
             engine, configs = place
             name, _, version = engine.partition("==")

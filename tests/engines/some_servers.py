@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarden.harness.core.admission import load_log
+from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.ops import Step
+from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import run_log
 from swarden.harness.strict.follow import Attachment
 
@@ -163,9 +165,10 @@ def log_named_in(done: Ended) -> Path:
     return path
 
 
-def replayed(path: Path, planted: Callable[[], Any]) -> Replayed:
-    """Run an op-log behind the port, with a bug planted."""
+def replayed(path: Path, planted: Callable[[], Any], fixes: Sequence[str] = ()) -> Replayed:
+    """Run an op-log behind the port, with a bug planted and with fixes of known bugs."""
     log = load_log(path)
+    log = log.with_fixes(fixes_of(target_for(log.header), fixes))
     with planted():
         driver = run_log(log)
     num_steps = sum(op.count for op in log.ops if isinstance(op, Step))

@@ -2,9 +2,9 @@
 
 Run with the engine and its packages on the path.
 
-    python replay.py vllm|sglang FILE [--bug]
+    python replay.py vllm|sglang FILE [--bug] [--fixed]
 
-Prints, as JSON, what `Replayed` has.
+Prints, as JSON, what `Replayed` has. `--bug` plants a use after free, `--fixed` the fixes of all known bugs.
 """
 
 import json
@@ -22,5 +22,6 @@ if __name__ == "__main__":
     engine, file = sys.argv[1:3]
     import_module(f"swarden.harness.engines.{engine}.boot").boot(version(DISTRIBUTIONS[engine]))
     use_after_free = import_module(f"tests.engines.{engine}.some_server").use_after_free
-    result = replayed(Path(file), use_after_free if "--bug" in sys.argv else nullcontext)
+    bug, fixes = use_after_free if "--bug" in sys.argv else nullcontext, ["all"] if "--fixed" in sys.argv else []
+    result = replayed(Path(file), bug, fixes)
     sys.stdout.write(json.dumps({**result._asdict(), "fingerprints": sorted(result.fingerprints)}))

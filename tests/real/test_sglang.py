@@ -69,8 +69,11 @@ def test_use_after_free_is_raised(level, model, tmp_path):
 
 
 def test_log_of_a_use_after_free_fails_behind_the_port(model, tmp_path):
-    """By a law that the check lacks, too, and then earlier: behind the port all laws judge each step."""
+    """By a law that the check lacks, too, and then earlier: behind the port all laws judge each step.
+
+    Known bugs of the release fail there, too: in some orders of this traffic prompt-behind-a-branch-not-cached does.
+    """
     _, log = broken("audit", model, tmp_path)
 
-    assert replayed("sglang", log, "--bug").fingerprints
-    assert not replayed("sglang", log).fingerprints
+    assert replayed("sglang", log, "--bug", "--fixed").fingerprints
+    assert not replayed("sglang", log, "--fixed").fingerprints

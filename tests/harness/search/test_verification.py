@@ -11,6 +11,7 @@ from swarden.harness.core.admission import load_log
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.known_bug import PRIVATE, Related
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_for, target_of
 from swarden.harness.core.replay import Verdict, replay, run_log
 from swarden.harness.report.vulnerability import WARNING
@@ -27,6 +28,7 @@ from swarden.harness.search.cures import (
 from swarden.harness.search.findings import Reporting
 from swarden.harness.search.judge import Rule, judge_alone
 from swarden.harness.search.outcome import Outcome
+from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink.shrink import ShrinkBudget
 from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.verification import Verifier, upstream_of
@@ -210,6 +212,17 @@ def test_new_stuck_bug_beside_known_ones_is_a_finding_whose_log_has_none_of_them
     assert finding.cause.bugs == ()
     assert (log.header.fixes, len(log.ops)) == ((), 2)
     assert with_all.driver.failure is not None
+
+
+def test_recorded_log_that_fails_by_a_known_bug_first_is_shrunk_to_the_new_one(tmp_path):
+    known, new = (load_log(write_log(tmp_path / "some.oplog", request)) for request in (WHOLE, LONG))
+    OpLog(known.header, [*known.ops, *new.ops]).save(tmp_path / "recorded.oplog")
+    finding = Finding(STUCK, known, 0.0, recorded=str(tmp_path / "recorded.oplog"))
+
+    report = Reporting(tmp_path / "out", ShrinkBudget(cpu_seconds=20)).report(finding)
+
+    assert report.inner is not None
+    assert (report.inner.cause.bugs, report.inner.log.header.fixes, report.inner.ops) == ((), (), 2)
 
 
 def test_each_failed_run_is_known_or_new(result):
