@@ -23,6 +23,7 @@ WITHOUT_MUTANT = {
     *("ranks_compute_equal_batches", "ranks_have_equal_requests"),  # our engine has one rank
     *("ranks_have_equal_trees", "ranks_have_equal_free_units"),
     *("served_blocks_are_hit", "longest_idle_units_are_evicted_first"),  # of engines that find blocks by their hash
+    *("grammars_get_only_what_they_allow", "grammars_follow_their_answers"),  # our engine has no structured output
     "prefetches_get_idle_host_memory",  # our host tier has no storage behind it
     "waiting_requests_are_not_passed_over",  # our queue promises more: admission_follows_queue_order
     "passes_prefill_within_chunk_len",
