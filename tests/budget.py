@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_620, 55_270  # lines
+PRODUCT, TESTS = 81_620, 55_280  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -43,13 +43,13 @@ LINES: Mapping[str, int] = {
     "harness/strict": 1_660,
     "harness/traces": 410,
     "invariants": 3_510,
-    "invariants/contracts": 3_570,
+    "invariants/contracts": 3_580,
     "invariants/laws": 3_510,
     "src": 200,
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_510,
-    "tests/engines": 5_040,
+    "tests/engines": 5_050,
     "tests/examples": 540,
     "tests/fakes": 750,
     "tests/harness": 21_750,
