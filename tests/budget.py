@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_200, 55_330  # lines
+PRODUCT, TESTS = 81_200, 55_340  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -49,7 +49,7 @@ LINES: Mapping[str, int] = {
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_550,
-    "tests/engines": 5_080,
+    "tests/engines": 5_090,
     "tests/examples": 540,
     "tests/fakes": 750,
     "tests/harness": 21_740,

@@ -67,7 +67,8 @@ def _waits_still(change: Transition, request: RequestView) -> bool:
 def _has_tokens_to_spare(change: Transition) -> bool:
     """Do the passes of the step stay below chunk_len, with no request between chunks and no shortage of memory?
 
-    With states a prompt begins with a whole page (vllm 0.33.0, v1/core/sched/scheduler.py:1388).  Drafts count.
+    With states a prompt begins with a whole page (vllm 0.33.0, v1/core/sched/scheduler.py:1388).  Drafts count, also of
+    a request that begins: a loaded prompt waits for a pass with tokens for all of them (there, line 1326).
     """
     before, holdings = change.before, [holding for pool in change.before.pools for holding in pool.holdings]
     has_load = before.is_loading or any(holding.owner.kind == LOAD_KIND for holding in holdings)
@@ -76,7 +77,7 @@ def _has_tokens_to_spare(change: Transition) -> bool:
         return False
     limits, passes = change.after.limits, change.events_of(Launched)
     size = limits.page_size if limits.chunks_count_pages else 1
-    least = 1 if before.stateful is None else limits.page_size
+    least = limits.draft_len + (1 if before.stateful is None else limits.page_size)
     computed = [
         sum(-((start - end) // size) * size + limits.draft_len for _, start, end in event.entries) for event in passes
     ]

@@ -63,7 +63,7 @@ def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig,
         second = with_drafts(draw, second, has=has)
     if has("pushes"):
         links = drawn(draw, Pairing, "push")
-        if has("mooncake_link") and not links["push"] and not first.states.is_on:
+        if has("mooncake_link") and not links["push"] and (has("failed_requests") or not first.states.is_on):
             links = drawn(draw, Pairing, "mooncake_link")
         first, second = replaced(first, **links), replaced(second, **links)
     return with_blocks(draw, first), with_blocks(draw, second)

@@ -3,8 +3,10 @@
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.ops import Abort, Inject
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Abort, Drain, Inject
 from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.link import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS
 from swarden.harness.engines.vllm.parts.pair import DECODE, PREFILL
@@ -65,9 +67,17 @@ def test_states_are_refused_on_a_release_with_other_caches(on_release):
         on_release("0.26.0", served, (PROMPT,), changes, "0.26.0")
 
 
-def test_sides_are_linked_by_the_same_connector():
+def digests():
     target = target_of(f"vllm=={NEWEST}")
-    configs = [target.decode({"role": role, "mooncake_link": role == PREFILL}) for role in (PREFILL, DECODE)]
+    configs = [{**target.defaults, "role": role, **LINKED, "windows": [5]} for role in (PREFILL, DECODE)]
+    driver = driver_of(Header(engine=target.name, version=NEWEST, machine="pd", configs=configs))
+    for op in (PROMPT, PROMPT, PROMPT, Abort(engine=DECODE_SIDE), *FIRST_PASSES, Drain()):
+        driver.apply(op)
+    return driver.failure, driver.digests
 
-    with pytest.raises(InvalidConfig, match="mooncake_link differs"):
-        target.check_linked(configs)
+
+def test_run_has_the_same_digests_in_another_process(on_release):
+    first = on_release(NEWEST, digests)
+
+    assert first[0] is None
+    assert first == on_release(NEWEST, digests)

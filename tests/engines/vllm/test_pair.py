@@ -186,9 +186,10 @@ def test_request_that_was_routed_at_once_is_given_up_with_its_prefill(on_release
     assert ends == [FinishReason.ABORT, FinishReason.ABORT]
 
 
-def test_sides_of_a_pair_are_linked_by_the_same_connector():
+@pytest.mark.parametrize("setting", ["push", "mooncake_link"])
+def test_sides_of_a_pair_are_linked_by_the_same_connector(setting):
     target = target_of(f"vllm=={NEWEST}")
-    configs = [target.decode({"role": role, "push": role == PREFILL}) for role in (PREFILL, DECODE)]
+    configs = [target.decode({"role": role, setting: role == PREFILL}) for role in (PREFILL, DECODE)]
 
-    with pytest.raises(InvalidConfig, match="push differs"):
+    with pytest.raises(InvalidConfig, match=f"{setting} differs"):
         target.check_linked(configs)
