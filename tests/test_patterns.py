@@ -17,6 +17,7 @@ TEXTS = {
     "engines/server/masking.py": "the command of --restart",
     "releases/definitions.py": "the code of an engine",
     "releases/reads.py": "the code of an engine",
+    "kit/constructed.py": "names of classes",
     "kit/locks.py": "names of methods",
     "report/decisions.py": "names of our files of code",
     "report/history.py": "our own story",
