@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.backtest import table as backtest_table
-from swarden.harness.core.known_bug import PRIVATE, KnownBug
+from swarden.harness.core.known_bug import EMBARGO, PRIVATE, KnownBug
 from swarden.harness.core.registry import bugs_by_engine, target_of
 from swarden.harness.kit.settings import PartSettings, default_of
 from swarden.harness.releases.backtest_results import Outcome, cost_of
@@ -266,6 +266,7 @@ def draw(page: str) -> None:
 
 
 if __name__ == "__main__":
+    os.environ.pop(EMBARGO, None)  # the pages are public
     for path in PAGES:
         path.write_text(with_parts(with_tables(with_counts(with_backtests(with_stories(path.read_text()))))))
     for path, text in documents().items():
