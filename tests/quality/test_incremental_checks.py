@@ -161,7 +161,7 @@ def nudge(value, random):
         return not value
     if isinstance(value, int):
         return value + random.choice((-4, -1, 1, 4))
-    if isinstance(value, str) or not len(value):
+    if value is None or isinstance(value, str) or not len(value):
         return value
     if hasattr(value, "_fields"):
         return value._replace(units=nudge(value.units, random))

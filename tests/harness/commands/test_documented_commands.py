@@ -83,7 +83,8 @@ def folder(tmp_path: Path, checkpoint: Path) -> Path:
     found.add(Sighting(night="2026-11-24-01-aaaa", engine="swarden", status=Status.NEW, log=path.name))
     night = begin(archive, Order(["swarden"], "swarden nightly", minutes=0.01, runs=2, profile="smoke", seed=SEED))
     (archive.nights_folder / "NAME").symlink_to(archive.nights_folder / night.name)
-    write(log, "NAME", tmp_path / ".swarden" / "findings")
+    for folder in ("findings", "first"):
+        write(log, "NAME", tmp_path / ".swarden" / folder)
     for name in ("FILE.oplog", "found.oplog", "tests/quality/oplogs/B18.oplog", "tests/oplogs/B18.oplog"):
         log.save(tmp_path / name)
     write_trace(tmp_path / "FILE", [row([0, 1], output_length=4)])
