@@ -128,5 +128,6 @@ def misfits(engine, folder):
 
 def names_around(path, line):
     """The functions and classes of a file around a line."""
-    nodes = [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    nodes = [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, kinds)]
     return {one.name for one in nodes if one.lineno <= line <= one.end_lineno}
