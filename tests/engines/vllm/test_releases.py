@@ -22,6 +22,7 @@ KNOWN = {
         "served_blocks_are_hit/request/computed_again": {"state_groups"},
         "router_view_matches_cache/cached block/cached_not_reported": {"kv_events"},
         "frontiers_spare_the_window/request/frontier_in_window": {"late_loads", "draft_len", "windows"},
+        "work_makes_progress/engine/stuck": {"streaming_input"},  # idle-stream-starves-request
     },
 }
 
