@@ -109,6 +109,11 @@ class Offload(VllmPart, frozen=True):
                 f'offloader is "chunks" with cpu_chunks, want "eager" or "lazy" for vllm {release.text}'
             )
 
+    def inapplicable(self, config: VllmConfig, release: VllmRelease) -> Sequence[str]:
+        """Behind the fix of `stores-preempt-a-request-for-ever` a running request waits for the blocks of stores."""
+        waits = ("running_requests_are_computed",) if self.offloader == EAGER else ()
+        return [*super().inapplicable(config, release), *waits]
+
     def can_reset(self, release: VllmRelease) -> bool:
         return self.offloader == CHUNKS or release.has("simple_reset")
 
