@@ -26,7 +26,7 @@ def preempted_requests_free_units_at_once(change: Transition) -> Evidence:
     pools = {component.pool for component in change.after.components}
     lost = [] if change.events_of(Paused) else change.in_order(Retracted, Preempted)
     loaded = {event.request_id for event in change.events_of(Loaded)}
-    for request_id in dict.fromkeys(event.request_id for event in lost):  # type: ignore[attr-defined]  # both have one
+    for request_id in dict.fromkeys(event.request_id for event in lost):  # type: ignore[attr-defined]  # both events have a request_id
         if request_id in loaded:
             continue
         owner = Owner(REQUEST_KIND, request_id)

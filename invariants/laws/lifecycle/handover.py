@@ -168,8 +168,8 @@ def transfers_keep_pages_until_released(change: Transition) -> Evidence:
     Windowed pages that the next token does not read may change.
     """
     before, after = change.before.transfer_records, change.after.transfer_records
-    ended = {one.request_id for kind in (seen.LetGo, seen.TakenOver) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
-    began = {one.request_id for kind in (seen.HandedOver, seen.Reserved) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both have one
+    ended = {one.request_id for kind in (seen.LetGo, seen.TakenOver) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both events have a request_id
+    began = {one.request_id for kind in (seen.HandedOver, seen.Reserved) for one in change.events_of(kind)}  # type: ignore[attr-defined]  # both events have a request_id
     for request_id in sorted(before.keys() - ended):
         if request_id not in after:
             yield found(_transfer_ref(request_id), HandoverCode.ENDED_UNREPORTED)

@@ -25,10 +25,10 @@ def dense_logits(decoder: Decoder, token_ids: torch.Tensor) -> torch.Tensor:
     """Logits at each token of one sequence, (n, vocab_size), without a cache: the reference for paged runs."""
     decoder.reserve(len(token_ids))
     positions = torch.arange(len(token_ids), device=decoder.device)
-    return decoder.logits(decoder.hidden(token_ids, positions, WholeSequence(decoder.spec, positions)))
+    return decoder.logits(decoder.hidden(token_ids, positions, WholeSequenceCache(decoder.spec, positions)))
 
 
-class WholeSequence:
+class WholeSequenceCache:
     """The cache of a pass over all tokens of one sequence: no key, value or state is kept."""
 
     def __init__(self, spec: ModelSpec, positions: torch.Tensor) -> None:
