@@ -39,7 +39,7 @@ from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.mutes import Mute
 from swarden.harness.search.result import Tallies
 
-Known = Mapping[str, Collection[str]]  # for each night some nights before it: at least the latest that it knows
+Predecessors = Mapping[str, Collection[str]]  # for each night some nights before it, at least the last ones
 
 
 HASH_LEN = 8  # hex digits
@@ -147,13 +147,10 @@ class EngineOfNight(msgspec.Struct, kw_only=True):
 class Night(msgspec.Struct, kw_only=True):
     """night.json: the settings of a night, and its results so far.  `exit_code` is None until it has ended.
 
-    `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
-    `runs` the runs of each engine.  In a gate, findings that were open before do not make the night red.  `workers` is
-    the number of shards that run at a time.
-    `settings` are in all runs, and `about` says what a server has reported, or what of a launch line is not driven;
-    with a launch line the night has one `machine`.
-    `started` and `ended` are times in UTC.  `after` has the latest nights of the archive when the night began.
-    `not_ended` has a line for each earlier night that has died with shards.
+    `seed`, `profile`, `settings` and the limits (`minutes` in sum, `runs` of each engine) are those of the campaigns;
+    `workers` shards run at a time.  `about` is the report of a server about itself, or names the options of a launch
+    line that are not driven.  In a gate, findings that were open before do not make the night red.  `after` has the
+    last nights of the archive when this one began, `not_ended` a line for each earlier night that died with shards.
     """
 
     format: int = 1
@@ -201,20 +198,21 @@ class Archived:
     @cached_property
     def sightings(self) -> list[Sighting]:
         """The sightings, the earliest night first."""
-        found = [*archive_files.read_all(self.folder.glob("seen/*.json"), Sighting, self.errors, self.root)]
-        order = positions(_known(found))
-        return sorted(found, key=lambda one: (order[one.night], one.engine))
+        sightings = [*archive_files.read_all(self.folder.glob("seen/*.json"), Sighting, self.errors, self.root)]
+        order = positions(_predecessors(sightings))
+        return sorted(sightings, key=lambda sighting: (order[sighting.night], sighting.engine))
 
     @cached_property
     def quarantine(self) -> Mute | None:
         path = self.folder / "quarantine.json"
-        return next(archive_files.read_all([path] * path.exists(), Mute, self.errors, self.root), None)
+        paths = [path] if path.exists() else []
+        return next(archive_files.read_all(paths, Mute, self.errors, self.root), None)
 
     @property
     def log(self) -> Path | None:
         """The op-log of the last night that has one."""
-        names = [sighting.log for sighting in self.sightings if sighting.log]
-        return self.folder / Path(names[-1]).name if names else None
+        logs = [sighting.log for sighting in self.sightings if sighting.log]
+        return self.folder / Path(logs[-1]).name if logs else None
 
     @cached_property
     def story(self) -> str:
@@ -266,7 +264,7 @@ class Archived:
     def add(self, sighting: Sighting) -> None:
         """Write a sighting that comes after the earlier ones; the same sighting again changes nothing."""
         earlier = Archived(self.folder)._before(sighting.night)
-        sighting = msgspec.structs.replace(sighting, after=latest(_known(earlier)))
+        sighting = msgspec.structs.replace(sighting, after=latest(_predecessors(earlier)))
         archive_files.save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
         self._refresh()
 
@@ -287,7 +285,7 @@ class Archived:
 
     def _before(self, night: str) -> Iterator[Sighting]:
         """The sightings of earlier nights; all sightings, if this night has none yet."""
-        return takewhile(lambda one: one.night != night, self.sightings)
+        return takewhile(lambda sighting: sighting.night != night, self.sightings)
 
     def _refresh(self) -> None:
         """Write finding.json again from the files beside it."""
@@ -319,13 +317,13 @@ class Archive:
 
     def findings(self, errors: list[str]) -> list[Archived]:
         """The findings by folder name; a line for each that cannot be read is added to `errors`."""
-        found = []
+        archived = []
         for folder in sorted(path for path in self.findings_folder.glob("*") if path.is_dir()):
             try:
-                found.append(Archived(folder))
+                archived.append(Archived(folder))
             except archive_files.ArchiveError as error:
                 errors.append(str(error))
-        return found
+        return archived
 
     def finding(self, engine: str, fingerprint: str) -> Archived:
         """The finding of an engine with this fingerprint; its folder is created.
@@ -342,15 +340,14 @@ class Archive:
         """The nights, the earliest first; a line for each that cannot be read is added to `errors`."""
         nights = [*archive_files.read_all(self.nights_folder.glob("*/night.json"), Night, errors, self.root)]
         order = positions({night.name: night.after for night in nights})
-        return sorted(nights, key=lambda one: order[one.name])
+        return sorted(nights, key=lambda night: order[night.name])
 
 
-def _known(sightings: Iterable[Sighting]) -> dict[str, list[str]]:
-    """The nights of these sightings, each with the nights that it comes after."""
-    known: dict[str, list[str]] = {}
+def _predecessors(sightings: Iterable[Sighting]) -> dict[str, list[str]]:
+    predecessors: dict[str, list[str]] = {}
     for sighting in sightings:
-        known.setdefault(sighting.night, []).extend(sighting.after)
-    return known
+        predecessors.setdefault(sighting.night, []).extend(sighting.after)
+    return predecessors
 
 
 def name_of_engine(engine: str) -> str:
@@ -369,16 +366,15 @@ def date_of(night: str) -> str:
     return night[:10]
 
 
-def positions(known: Known) -> dict[str, int]:
-    """The position of each night, the earliest first: a night is earlier than each night that knows of it.
+def positions(predecessors: Predecessors) -> dict[str, int]:
+    """The position of each night in a topological order, the earliest first.
 
-    The clocks of machines differ, and one can be wrong, so a night names the nights that it knows of. The clock, with
-    which the name of a night begins, decides only between nights that do not know of each other, or that all do, as in
-    damaged files. The order is made from its end, so a night with a clock in the future comes right before the first
-    night that knows of it.
+    A clock can be wrong, so the time in a night's name decides only where no list of predecessors does, or where the
+    lists have a cycle, as in damaged files.  The order is made from its end: a night with a clock in the future comes
+    right before the first night that lists it.
     """
-    waiting = _times_known(known)
-    left = sorted(known)
+    waiting = _num_successors(predecessors)
+    left = sorted(predecessors)
     ready = [night for night in left if not waiting[night]]
     backwards: dict[str, None] = {}
     while left:
@@ -386,19 +382,19 @@ def positions(known: Known) -> dict[str, int]:
         if night in backwards:
             continue
         backwards[night] = None
-        for one in set(known[night]) & known.keys():
-            waiting[one] -= 1
-            if not waiting[one]:
-                insort(ready, one)
+        for earlier in set(predecessors[night]) & predecessors.keys():
+            waiting[earlier] -= 1
+            if not waiting[earlier]:
+                insort(ready, earlier)
     return {night: position for position, night in enumerate(reversed(backwards))}
 
 
-def latest(known: Known) -> list[str]:
-    """The nights that no other night knows of."""
-    times = _times_known(known)
-    return [night for night in sorted(known) if not times[night]]
+def latest(predecessors: Predecessors) -> list[str]:
+    """The nights that are a predecessor of no other night."""
+    num_successors = _num_successors(predecessors)
+    return [night for night in sorted(predecessors) if not num_successors[night]]
 
 
-def _times_known(known: Known) -> Counter[str]:
-    """For each night the number of other nights that know of it."""
-    return Counter(one for night, before in known.items() for one in {*before} - {night})
+def _num_successors(predecessors: Predecessors) -> Counter[str]:
+    """For each night the number of other nights that list it."""
+    return Counter(earlier for night, before in predecessors.items() for earlier in {*before} - {night})

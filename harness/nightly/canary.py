@@ -14,20 +14,20 @@ SHARE = 0.25  # of the night's minutes
 
 def limit_seconds(night: Coordinator) -> float:
     """The time of the search on one engine: all of them together take at most SHARE of the night's minutes."""
-    minutes, rounds = night.night.minutes, ceil(len(night.night.engines) / night.pool.width)
+    minutes, rounds = night.record.minutes, ceil(len(night.record.engines) / night.pool.width)
     return SHARE * 60 * minutes / rounds if minutes is not None else inf
 
 
 def canary(night: Coordinator) -> str:
     """Plant a canary in each engine and search for it; returns the text of the phase's line."""
-    done = {one.engine for one in night.night.canaries}
+    done = {result.engine for result in night.record.canaries}
     jobs = []
-    for engine in (one.engine for one in night.night.engines if one.engine not in done):
-        seed, names = night.seed_of("canary"), [mutant.id for mutant in target_of(engine).catalog if mutant.is_canary]
-        first = seed % len(names) if names else 0
+    for engine in (name for name in night.engine_names if name not in done):
+        seed, mutants = night.seed_of("canary"), [mutant.id for mutant in target_of(engine).catalog if mutant.is_canary]
+        first = seed % len(mutants) if mutants else 0
         campaign = Plan(engine=engine, profile=PROFILES["default"], seed=seed, seconds=limit_seconds(night))
-        jobs.append(Job(engine, find_canary, (campaign, [*names[first:], *names[:first]], night.limits)))
-    for _, found in night.jobs(jobs):
-        night.night.canaries.append(found)
+        jobs.append(Job(engine, find_canary, (campaign, [*mutants[first:], *mutants[:first]], night.limits)))
+    for _, result in night.jobs(jobs):
+        night.record.canaries.append(result)
         night.save()
-    return ", ".join(f"{one.engine}: {one.result}" for one in night.night.canaries)
+    return ", ".join(f"{result.engine}: {result.result}" for result in night.record.canaries)

@@ -69,5 +69,4 @@ KINDS = Phase | Runs | ProbeReached | FindingResult | WorkerReplaced | ShardLost
 
 def schema() -> bytes:
     """The JSON Schema of a line."""
-    found = msgspec.json.schema(KINDS)
-    return msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(KINDS)), indent=1) + b"\n"

@@ -25,11 +25,11 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
     def admitted(self, path: Path) -> "ShardFile":
         """A shard that was read from a file; raises OpLogError if its engine does not admit one of its logs."""
         engine = self.record.engine
-        logs = [parse_log(rare.log.to_bytes(), path, engine=engine) for rare in self.rare]
+        logs = [parse_log(run.log.to_bytes(), path, engine=engine) for run in self.rare]
         return ShardFile(
             record=self.record,
             findings=[finding.admitted(path, engine) for finding in self.findings],
-            rare=[RareRun(log, one.features, one.steps) for one, log in zip(self.rare, logs, strict=True)],
+            rare=[RareRun(log, run.features, run.steps) for run, log in zip(self.rare, logs, strict=True)],
         )
 
 

@@ -37,7 +37,7 @@ class Coordinator:
     """
 
     archive: Archive
-    night: Night
+    record: Night
     pool: JobPool
     limits: ProcessLimits
     emit: Callable[[Event], None] = lambda _: None
@@ -46,20 +46,24 @@ class Coordinator:
 
     @property
     def folder(self) -> Path:
-        return self.archive.nights_folder / self.night.name
+        return self.archive.nights_folder / self.record.name
 
     @property
     def journal(self) -> Journal:
-        return Journal(self.folder / "shards", [engine.engine for engine in self.night.engines])
+        return Journal(self.folder / "shards", self.engine_names)
+
+    @property
+    def engine_names(self) -> list[str]:
+        return [engine.engine for engine in self.record.engines]
 
     @property
     def profile(self) -> Profile:
-        return PROFILES[self.night.profile]
+        return PROFILES[self.record.profile]
 
     def run(self, phases: Sequence["NightPhase"]) -> Iterator[str]:
         """Run the phases that have not ended yet; yields a line after each."""
-        self.night.workers = self.pool.width
-        ended = {one.name for one in self.night.phases}
+        self.record.workers = self.pool.width
+        ended = {phase.name for phase in self.record.phases}
         for phase in phases:
             if phase.name in ended:
                 continue
@@ -69,9 +73,9 @@ class Coordinator:
             seconds = round(time.monotonic() - start, 3)
             cpu_seconds = round(time.process_time() - cpu_start, 3)
             record = PhaseRecord(name=phase.name, line=line, seconds=seconds, cpu_seconds=cpu_seconds)
-            self.night.phases.append(record)
+            self.record.phases.append(record)
             self.save()
-            self.emit(Phase(night=self.night.name, name=phase.name, line=line, seconds=seconds))
+            self.emit(Phase(night=self.record.name, name=phase.name, line=line, seconds=seconds))
             yield f"{phase.name}: {line}"
 
     def jobs(self, jobs: Iterable[Job]) -> Iterator[tuple[Any, Any]]:
@@ -80,19 +84,19 @@ class Coordinator:
 
     def save(self) -> None:
         # A phase that starts again finds the errors again; the name of a file may not be UTF-8.
-        self.night.errors = list(dict.fromkeys(map(printable, self.night.errors)))
-        save(self.folder / NIGHT_FILE, self.night, self.archive.root)
+        self.record.errors = list(dict.fromkeys(map(printable, self.record.errors)))
+        save(self.folder / NIGHT_FILE, self.record, self.archive.root)
 
     def engine(self, name: str) -> EngineOfNight:
-        return next(engine for engine in self.night.engines if engine.engine == name)
+        return next(engine for engine in self.record.engines if engine.engine == name)
 
     def seed_of(self, purpose: str) -> int:
         """A seed for a choice of this night other than its campaigns; `purpose` names the choice."""
-        return seed_from(f"{self.night.seed}/{purpose}")
+        return seed_from(f"{self.record.seed}/{purpose}")
 
     def finding(self, engine: str, fingerprint: str) -> FindingOfNight | None:
         """The result of this night for a finding on an engine, if there is one already."""
-        for finding in self.night.findings:
+        for finding in self.record.findings:
             if (finding.sighting.engine, finding.fingerprint) == (engine, fingerprint):
                 return finding
         return None
@@ -157,11 +161,11 @@ def begin(archive: Archive, order: Order) -> Night:
 
 def _lines_of(archive: Archive, not_ended: Iterable[Night]) -> Iterator[str]:
     """A line for each of these nights that has shards, with the command that continues it."""
-    for one in not_ended:
-        folder = archive.nights_folder / one.name
+    for night in not_ended:
+        folder = archive.nights_folder / night.name
         if shards := Journal(folder / "shards").count():
             command = f"swarden nightly --resume {shlex.quote(str(folder))}"
-            yield f"night {one.name} has not ended: {counted(shards, 'shard')} not settled; to continue: {command}"
+            yield f"night {night.name} has not ended: {counted(shards, 'shard')} not settled; to continue: {command}"
 
 
 def resumed(folder: Path) -> tuple[Archive, Night]:
@@ -180,7 +184,7 @@ def resumed(folder: Path) -> tuple[Archive, Night]:
 
 
 def _check(folder: Path, night: Night) -> None:
-    """Check the fields of a damaged night that only its continuation needs; raises UsageError."""
+    """Raise UsageError if night.json is damaged in a field that only a resumed night reads."""
     path = folder / NIGHT_FILE
     if night.name != folder.resolve().name:
         raise UsageError(f"{path}: name is {shortened(night.name)}, want that of its folder; restore it")
@@ -206,10 +210,10 @@ def start_of(night: Night) -> datetime:
 def fresh_seed(name: str, earlier: Sequence[int]) -> int:
     """A seed from the name of a night, which begins with its date, and from the seeds of the nights before it."""
     used = set(earlier)
-    found = seed_from("/".join([name, *map(str, sorted(used))]))
-    while found in used:
-        found = seed_from(str(found))
-    return found
+    seed = seed_from("/".join([name, *map(str, sorted(used))]))
+    while seed in used:
+        seed = seed_from(str(seed))
+    return seed
 
 
 def seed_from(text: str) -> int:

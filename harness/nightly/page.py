@@ -27,7 +27,7 @@ from swarden.harness.nightly.archive import (
     date_of,
 )
 from swarden.harness.nightly.reports import about_server, known_of
-from swarden.harness.nightly.verdict import judgement_of, next_step, red_reasons
+from swarden.harness.nightly.verdict import judgement_of, next_step, red_reasons, unjudged
 from swarden.harness.report.page import page_of_report
 from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN
 
@@ -78,8 +78,8 @@ class NightView(NamedTuple):
     @property
     def statuses(self) -> dict[str, int]:
         """The number of findings by status."""
-        found = [finding.sighting.status for finding in self.record.findings]
-        return {status.value: found.count(status) for status in URGENCY if status in found}
+        statuses = [finding.sighting.status for finding in self.record.findings]
+        return {status.value: statuses.count(status) for status in URGENCY if status in statuses}
 
 
 class Probe(NamedTuple):
@@ -134,16 +134,17 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
     date = date_of(nights[-1].name) if nights else f"{datetime.now(UTC):%Y-%m-%d}"
     of_archive = sorted(  # the most urgent first; findings in quarantine come last
         (_of_archive(archived_finding, date) for archived_finding in archived),
-        key=lambda one: (bool(one.quarantine), URGENCY.index(Status(one.status)), one.summary.fingerprint),
+        key=lambda view: (bool(view.quarantine), URGENCY.index(Status(view.status)), view.summary.fingerprint),
     )
     findings = of_archive or [*map(_of_log, logs)]
     for archived_finding in archived:
         errors += archived_finding.errors
     with_run = [finding.log for finding in findings[:MAX_RUNS] if finding.log is not None]
     parts = parts_of(with_run)
-    shown = [one._replace(part=parts.get(one.log, RunPart())) if one.log else one for one in findings[:MAX_FINDINGS]]
+    shown = [finding._replace(part=parts.get(finding.log or root, finding.part)) for finding in findings[:MAX_FINDINGS]]
     views = [_view_of(night) for night in nights]
-    last = next(iter([*filter(lambda one: one.record.exit_code is not None, reversed(views)), *reversed(views)]), None)
+    ended = [view for view in views if view.record.exit_code is not None]
+    last = next(reversed(ended or views), None)
     engines = last.record.engines if last is not None else []
     return page_of_report(
         name=root.resolve().name,
@@ -154,10 +155,10 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
         findings=shown,
         num_findings=len(findings),
         open=[finding for finding in findings if finding.status in ("", *FAILING)],
-        probes={one.engine: _probes(one) for one in engines},
-        code={one.engine: coverage_of(one.engine, _corpus_of(archive, one.engine)) for one in engines},
-        laws=sorted({law for one in engines for law in (*one.tallies.evaluated, *one.tallies.not_applicable)}),
-        fastest_rate=max((_rate(one) for night in nights for one in night.engines), default=0.0) or 1.0,
+        probes={engine.engine: _probes(engine) for engine in engines},
+        code={engine.engine: coverage_of(engine.engine, _corpus_of(archive, engine.engine)) for engine in engines},
+        laws=sorted({law for engine in engines for law in (*engine.tallies.evaluated, *engine.tallies.not_applicable)}),
+        fastest_rate=max((_rate(engine) for night in nights for engine in night.engines), default=0.0) or 1.0,
         errors=errors,
         matrix=_text_of(root / MATRIX),
     )
@@ -173,16 +174,16 @@ def _view_of(night: Night) -> NightView:
     (code, verdict), step = judgement_of(night), next_step(night)
     if night.exit_code is None:
         verdict, step = NOT_ENDED, ""
-    reasons = red_reasons(night)
-    reasons += [f"{one.engine} is not judged: {one.why_not_judged}" for one in night.engines if one.why_not_judged]
+    reasons = [*red_reasons(night), *unjudged(night)]
     return NightView(night, verdict, code, reasons, about_server(night), step)
 
 
 def _columns(nights: Sequence[NightView], findings: Iterable[FindingView]) -> dict[str, NightView | None]:
-    """The nights by name, and among them the imports of these findings, whose names sort behind that of their night."""
-    by_name, imports = {one.record.name: one for one in nights}, {name for one in findings for name in one.by_night}
+    """The nights by name, each followed by the imports of these findings that came after it."""
+    by_name = {night.record.name: night for night in nights}
+    imports = {name for finding in findings for name in finding.by_night if name.endswith(IMPORT)}
     names = [*by_name]
-    for name in sorted((one for one in imports if one.endswith(IMPORT)), reverse=True):
+    for name in sorted(imports, reverse=True):
         names.insert(sum(other < name for other in by_name), name)
     return {name: by_name.get(name) for name in names[-MAX_NIGHTS:]}
 
@@ -215,8 +216,9 @@ def _of_log(path: Path) -> FindingView:
 def _by_night(sightings: Iterable[Sighting]) -> Mapping[str, Status]:
     """The worst status of each night."""
     by_night: dict[str, Status] = {}
-    for one in sightings:
-        by_night[one.night] = min(by_night.get(one.night, one.status), one.status, key=URGENCY.index)
+    for sighting in sightings:
+        status = sighting.status
+        by_night[sighting.night] = min(by_night.get(sighting.night, status), status, key=URGENCY.index)
     return by_night
 
 
@@ -236,7 +238,7 @@ def _probes(engine: EngineOfNight) -> list[Probe]:
     meanings = {name: meaning for spec in specs for name, meaning in spec.probes.items()}
     reached = engine.tallies.probes
     probes = [Probe(name, meanings.get(name, ""), reached[name], wanted) for name, wanted in engine.wanted.items()]
-    return sorted(probes, key=lambda one: (one.reached >= one.wanted, one.reached, one.name))
+    return sorted(probes, key=lambda probe: (probe.reached >= probe.wanted, probe.reached, probe.name))
 
 
 def _corpus_of(archive: Archive, engine: str) -> list[Path]:

@@ -41,13 +41,13 @@ def replay(night: Coordinator) -> str:
     """Replay the archive; returns the text of the phase's line."""
     for subject, (path, replays) in night.jobs(_jobs(night)):
         publish(night, subject.archived, _sighting(night, subject, path, replays))
-    counts = Counter(finding.sighting.status for finding in night.night.findings)
+    counts = Counter(finding.sighting.status for finding in night.record.findings)
     return ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items())) or "the archive is empty"
 
 
 def _jobs(night: Coordinator) -> Iterator[Job]:
-    for archived in night.archive.findings(night.night.errors):
-        for engine in (one.engine for one in night.night.engines):
+    for archived in night.archive.findings(night.record.errors):
+        for engine in night.engine_names:
             if name_of_engine(engine) != archived.engine or night.finding(engine, archived.fingerprint):
                 continue
             subject = ReplaySubject(archived, engine)
@@ -59,8 +59,8 @@ def _jobs(night: Coordinator) -> Iterator[Job]:
                 unread = not_run(f"{path}: cannot be read: {error.strerror}")
                 publish(night, archived, _sighting(night, subject, path, unread))
             else:
-                yield Job(subject, replay_logs, (logs, engine, night.night.mutant, night.limits))
-        night.night.errors += archived.errors
+                yield Job(subject, replay_logs, (logs, engine, night.record.mutant, night.limits))
+        night.record.errors += archived.errors
 
 
 def logs_of(archived: Archived) -> list[Path]:
@@ -72,7 +72,8 @@ def logs_of(archived: Archived) -> list[Path]:
 
 def smallest_logs(archive: Path, engine: str, errors: list[str]) -> dict[str, Path]:
     """The smallest op-log of each finding of an archive on an engine of this name, by the name of the finding."""
-    return {one.name: logs_of(one)[0] for one in Archive(archive).findings(errors) if one.engine == engine}
+    findings = [finding for finding in Archive(archive).findings(errors) if finding.engine == engine]
+    return {finding.name: logs_of(finding)[0] for finding in findings}
 
 
 def _size_and_name(path: Path) -> tuple[int, str]:
@@ -84,7 +85,7 @@ def _sighting(night: Coordinator, subject: ReplaySubject, path: Path, replays: R
     """The sighting for the replays of the log with this path; a finding that is fixed keeps its log."""
     archived, engine = subject
     last = archived.log.name if archived.log is not None else ""
-    status = archived.status_of(replays.verdict, night.night.name, engine)
+    status = archived.status_of(replays.verdict, night.record.name, engine)
     log = last if status is Status.FIXED or not last else path.name
     return sighting_of(night, engine, status, log=log, **figures_of(replays))
 
@@ -92,7 +93,7 @@ def _sighting(night: Coordinator, subject: ReplaySubject, path: Path, replays: R
 def sighting_of(night: Coordinator, engine: str, status: Status, **fields: object) -> Sighting:
     """A sighting of this night on this engine."""
     of_night = night.engine(engine)
-    common = {"night": night.night.name, "engine": engine, "version": of_night.version}
+    common = {"night": night.record.name, "engine": engine, "version": of_night.version}
     return msgspec.convert(common | {"source_hash": of_night.source_hash, "status": status, **fields}, Sighting)
 
 
@@ -104,10 +105,10 @@ def publish(night: Coordinator, archived: Archived, sighting: Sighting) -> None:
         fingerprint=archived.fingerprint,
         sighting=sighting,
         quarantine=archived.quarantine,
-        was_open=archived.status_before(night.night.name, sighting.engine) not in (None, Status.FIXED),
+        was_open=archived.status_before(night.record.name, sighting.engine) not in (None, Status.FIXED),
     )
     before = night.finding(sighting.engine, archived.fingerprint)
-    night.night.findings = [finding for finding in night.night.findings if finding is not before] + [published]
+    night.record.findings = [finding for finding in night.record.findings if finding is not before] + [published]
     night.save()
     if before is None or before.sighting.status is not sighting.status:
         night.emit(
@@ -116,7 +117,7 @@ def publish(night: Coordinator, archived: Archived, sighting: Sighting) -> None:
                 fingerprint=archived.fingerprint,
                 status=sighting.status.value,
                 folder=archived.name,
-                is_quarantined=published.is_quarantined(night.night.name),
+                is_quarantined=published.is_quarantined(night.record.name),
             )
         )
 

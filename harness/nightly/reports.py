@@ -1,7 +1,9 @@
 """The reports of a night for people and machines: Markdown, JUnit and OpenMetrics, made from its record alone."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -12,7 +14,7 @@ from swarden.harness.core.registry import UnknownEngine, target_of
 from swarden.harness.nightly.archive import URGENCY, EngineOfNight, FindingOfNight, Night, Status
 from swarden.harness.nightly.night import Coordinator, start_of
 from swarden.harness.nightly.replaying import log_path
-from swarden.harness.nightly.verdict import code_of, excuse_of, judgement_of, next_step, red_reasons
+from swarden.harness.nightly.verdict import code_of, excuse_of, judgement_of, next_step, red_reasons, unjudged
 from swarden.harness.report.known_bug import BugView, view_of
 from swarden.harness.report.markdown import plain, table
 from swarden.harness.report.story import replay_line
@@ -22,11 +24,14 @@ from swarden.harness.search.verification import bugs_in
 
 MAX_STORY_BYTES = 1 << 20  # in junit.xml
 KNOWN_HEADS = ("known bug", "engine", "failed runs", "effect", "upstream")
+FINDING_HEADS = ("status", "engine", "finding", "runs", "replay")
+ENGINE_HEADS = ("engine", "version", "runs", "engine steps", "steps per CPU second", "failed runs", "probes", "canary")
+PHASE_HEADS = ("phase", "seconds", "result")
 
 
 def report(night: Coordinator) -> str:
     """Judge the night, and write its reports into its folder; returns the text of the phase's line."""
-    record = night.night
+    record = night.record
     details = {finding.folder: _details(night, finding) for finding in record.findings}
     reports = {"report.md": markdown(record), "junit.xml": junit(record, details), "metrics.txt": metrics(record)}
     for name, text in reports.items():
@@ -71,36 +76,32 @@ def markdown(night: Night) -> str:
     """The page of a night as Markdown, for the summary of a job."""
     failing = [finding for finding in night.findings if code_of(finding) is not ExitCode.CLEAN]
     code, verdict = judgement_of(night)
+    step, known = next_step(night), known_of(night)
     lines = [
         f"# Night {night.name}: {verdict}",
         "",
         f"`{night.command}`, seed {night.seed}, exit code {code}.",
         "",
-        *([plain(step), ""] if (step := next_step(night)) else []),
+        *([plain(step), ""] if step else []),
         *(f"- {plain(line)}" for line in about_server(night)),
         *(f"- red: {plain(reason)}" for reason in red_reasons(night)),
         *(f"- error: {plain(error)}" for error in night.errors),
         *(f"- {plain(line)}" for line in night.not_ended),
         *(f"- not deterministic: {plain(run)}" for engine in night.engines for run in engine.diverged),
-        *(f"- {one.engine} is not judged: {plain(one.why_not_judged)}" for one in night.engines if one.why_not_judged),
+        *(f"- {plain(line)}" for line in unjudged(night)),
         "",
         f"## {counted(len(failing), 'open finding')}, {len(night.findings) - len(failing)} fixed",
         "",
-        *table(
-            ("status", "engine", "finding", "runs", "replay"), (_row(night, one) for one in _sorted(night.findings))
-        ),
+        *table(FINDING_HEADS, (_row(night, finding) for finding in _sorted(night.findings))),
         "",
-        *(["## Known bugs", "", *table(KNOWN_HEADS, map(_known_row, known)), ""] if (known := known_of(night)) else []),
+        *(["## Known bugs", "", *table(KNOWN_HEADS, map(_known_row, known)), ""] if known else []),
         "## Engines",
         "",
-        *table(
-            ("engine", "version", "runs", "engine steps", "steps per CPU second", "failed runs", "probes", "canary"),
-            (_engine_row(night, one) for one in night.engines),
-        ),
+        *table(ENGINE_HEADS, (_engine_row(night, engine) for engine in night.engines)),
         "",
         "## Phases",
         "",
-        *table(("phase", "seconds", "result"), ((one.name, f"{one.seconds:.0f}", one.line) for one in night.phases)),
+        *table(PHASE_HEADS, ((phase.name, f"{phase.seconds:.0f}", phase.line) for phase in night.phases)),
         "",
     ]
     return "\n".join(lines)
@@ -116,8 +117,8 @@ class KnownFailures(NamedTuple):
 
 
 def known_of(night: Night) -> list[KnownFailures]:
-    """The failures of known bugs, the most frequent of each engine first; a bug of the past has its bare name."""
-    found = []
+    """The failures of known bugs, the most frequent of each engine first; a removed bug has its bare name."""
+    failures = []
     for engine in night.engines:
         try:
             target = target_of(engine.engine)
@@ -126,8 +127,8 @@ def known_of(night: Night) -> list[KnownFailures]:
             bugs = {}
         for cause, runs in engine.tallies.known.most_common():
             views = [bugs.get(name, BugView(name, "")) for name in bugs_in(cause)]
-            found.append(KnownFailures(engine.engine, cause, runs, views))
-    return found
+            failures.append(KnownFailures(engine.engine, cause, runs, views))
+    return failures
 
 
 def _known_row(failed: KnownFailures) -> Sequence[str]:
@@ -137,7 +138,10 @@ def _known_row(failed: KnownFailures) -> Sequence[str]:
 
 
 def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:
-    return sorted(findings, key=lambda one: (URGENCY.index(one.sighting.status), one.sighting.engine, one.fingerprint))
+    return sorted(
+        findings,
+        key=lambda finding: (URGENCY.index(finding.sighting.status), finding.sighting.engine, finding.fingerprint),
+    )
 
 
 def _row(night: Night, finding: FindingOfNight) -> Sequence[str]:
@@ -170,13 +174,13 @@ def junit(night: Night, details: Mapping[str, str]) -> str:
         suite = ElementTree.SubElement(suites, "testsuite", name=engine.engine, time=f"{engine.seconds:.3f}")
         for finding in _sorted(finding for finding in night.findings if finding.sighting.engine == engine.engine):
             case = _case(suite, finding.folder, finding.fingerprint)
-            told = f"{finding.sighting.status.value}: {finding.fingerprint} {finding.sighting.why}".strip()
+            message = f"{finding.sighting.status.value}: {finding.fingerprint} {finding.sighting.why}".strip()
             if excuse := excuse_of(night, finding):
-                _add(case, "skipped", f"{told}; {excuse}")
+                _add(case, "skipped", f"{message}; {excuse}")
             elif code_of(finding) is not ExitCode.CLEAN:
                 kind = "error" if finding.sighting.status is Status.ERROR else "failure"
-                _add(case, kind, told, details.get(finding.folder, ""))
-        for canary in (one for one in night.canaries if one.engine == engine.engine and one.mutant):
+                _add(case, kind, message, details.get(finding.folder, ""))
+        for canary in (canary for canary in night.canaries if canary.engine == engine.engine and canary.mutant):
             case = _case(suite, "canary", canary.mutant)
             if not canary.law:
                 _add(case, "failure" if canary.is_missed else "skipped", canary.result)
@@ -221,34 +225,29 @@ def metrics(night: Night) -> str:
     def gauge(name: str, help_text: str, values: Iterable[tuple[dict[str, str], float]]) -> None:
         lines.extend((f"# TYPE swarden_night_{name} gauge", f"# HELP swarden_night_{name} {help_text}"))
         for labels, value in values:
-            text = ",".join(f'{key}="{_label(one)}"' for key, one in labels.items())
+            text = ",".join(f'{key}="{_label(label)}"' for key, label in labels.items())
             lines.append(f"swarden_night_{name}{f'{{{text}}}' if text else ''} {value:.15g}")
 
-    engines = [({"engine": one.engine, "version": one.version}, one) for one in night.engines]
+    engines = [({"engine": engine.engine, "version": engine.version}, engine) for engine in night.engines]
     gauge("exit_code", "Exit code, 0 if clean.", [({}, judgement_of(night).exit_code)])
     gauge("started_seconds", "Start in seconds since 1970.", [({}, int(start_of(night).timestamp()))])
-    gauge("runs", "Random runs.", [(labels, one.tallies.runs) for labels, one in engines])
-    gauge("steps", "Engine steps.", [(labels, one.tallies.steps) for labels, one in engines])
-    gauge("failed_runs", "Failed runs.", [(labels, one.tallies.failed_runs) for labels, one in engines])
-    gauge("cpu_seconds", "CPU seconds of the workers.", [(labels, one.cpu_seconds) for labels, one in engines])
-    gauge("owed", "Reasons to be red without a finding.", [(labels, len(one.owed)) for labels, one in engines])
+    gauge("runs", "Random runs.", [(labels, engine.tallies.runs) for labels, engine in engines])
+    gauge("steps", "Engine steps.", [(labels, engine.tallies.steps) for labels, engine in engines])
+    gauge("failed_runs", "Failed runs.", [(labels, engine.tallies.failed_runs) for labels, engine in engines])
+    gauge("cpu_seconds", "CPU seconds of the workers.", [(labels, engine.cpu_seconds) for labels, engine in engines])
+    gauge("owed", "Reasons to be red without a finding.", [(labels, len(engine.owed)) for labels, engine in engines])
     gauge(
         "canary_found",
         "1 if the planted bug was found.",
-        [({"engine": one.engine, "mutant": one.mutant}, bool(one.law)) for one in night.canaries if one.mutant],
+        [({"engine": bug.engine, "mutant": bug.mutant}, bool(bug.law)) for bug in night.canaries if bug.mutant],
+    )
+    counts = Counter(
+        (finding.sighting.engine, finding.sighting.status, finding.is_quarantined(night.name))
+        for finding in night.findings
     )
     findings = [
-        (
-            {"engine": engine.engine, "status": status.value, "quarantined": str(quarantined).lower()},
-            sum(
-                (finding.sighting.engine, finding.sighting.status, finding.is_quarantined(night.name))
-                == (engine.engine, status, quarantined)
-                for finding in night.findings
-            ),
-        )
-        for engine in night.engines
-        for status in URGENCY
-        for quarantined in (False, True)
+        ({"engine": name, "status": status.value, "quarantined": str(muted).lower()}, counts[name, status, muted])
+        for name, status, muted in product([engine.engine for engine in night.engines], URGENCY, (False, True))
     ]
     gauge("findings", "Findings by status.", findings)
     return "\n".join([*lines, "# EOF", ""])

@@ -25,50 +25,46 @@ SEEN_TODAY = (Status.NEW, Status.RECURRING, Status.REOPENED, Status.FLAKY)
 
 def settle_findings(night: Coordinator) -> str:
     """Confirm the failures of this night; returns the text of the phase's line."""
-    found = [*_found_by_traffic(night), *_found_by_replays(night)]
-    earlier = _found_by_dead_nights(night, found)
+    findings = [*_found_by_traffic(night), *_found_by_replays(night)]
+    earlier = _found_by_dead_nights(night, findings)
     times: Counter[tuple[str, str]] = Counter()
-    for record in night.night.shards:
+    for record in night.record.shards:
         times.update({(record.engine, name): count for name, count in record.tallies.failures.items()})
     for (engine, name), count in sorted(times.items()):
         published = night.finding(engine, name)
         if published is not None and published.sighting.times != count and (archived := _archived(night, engine, name)):
             publish(night, archived, msgspec.structs.replace(published.sighting, times=count))
-    for finding, (settled, *crashes) in night.jobs(_jobs(night, [*found, *earlier])):
+    for finding, (settled, *crashes) in night.jobs(_jobs(night, [*findings, *earlier])):
         for crash in crashes:  # with the fix of a known bug
             _publish(night, crash, crash, times=1)
         if settled.cause.bugs:
             night.engine(finding.engine).tallies.attribute(finding.fingerprint, settled.cause.name)
         elif settled.failures or not any(other is finding for other in earlier):
-            _publish(night, finding, settled, night.engine(finding.engine).tallies.runs_of(finding, found))
-    counts = Counter(one.sighting.status for one in night.night.findings)
+            _publish(night, finding, settled, night.engine(finding.engine).tallies.runs_of(finding, findings))
+    counts = Counter(finding.sighting.status for finding in night.record.findings)
     return ", ".join(f"{counts[status]} {status.value}" for status in SEEN_TODAY)
 
 
-def _jobs(night: Coordinator, found: list[Finding]) -> Iterator[Job]:
+def _jobs(night: Coordinator, findings: list[Finding]) -> Iterator[Job]:
     """A job for each finding that this night has not published as failing."""
-    for one in found:
-        published = night.finding(one.engine, one.name)
+    for finding in findings:
+        published = night.finding(finding.engine, finding.name)
         if published is None or published.sighting.status not in SEEN_TODAY:
-            yield Job(one, settle, (one, one.engine, night.limits))
+            yield Job(finding, settle, (finding, finding.engine, night.limits))
 
 
 def _found_by_traffic(night: Coordinator) -> list[Finding]:
-    shards = night.journal.shards(night.night.errors)
+    shards = night.journal.shards(night.record.errors)
     return _smallest(finding for shard in shards for finding in shard.findings)
 
 
-def _found_by_dead_nights(night: Coordinator, found: Iterable[Finding]) -> list[Finding]:
-    """The failures of earlier nights that have not ended, without those in `found` and those open in the archive."""
-    settled = {(name_of_engine(one.engine), one.name) for one in found}
-    settled |= {
-        (one.engine, one.fingerprint) for one in night.archive.findings([]) if one.sightings and one.status in FAILING
-    }
-    return [
-        finding
-        for finding in _smallest(_journals_of_dead_nights(night))
-        if (name_of_engine(finding.engine), finding.name) not in settled
-    ]
+def _found_by_dead_nights(night: Coordinator, findings: Iterable[Finding]) -> list[Finding]:
+    """The failures of earlier nights that have not ended, without these `findings` and those open in the archive."""
+    settled = {(name_of_engine(finding.engine), finding.name) for finding in findings}
+    archived = [finding for finding in night.archive.findings([]) if finding.sightings]
+    settled |= {(finding.engine, finding.fingerprint) for finding in archived if finding.status in FAILING}
+    dead = _smallest(_journals_of_dead_nights(night))
+    return [finding for finding in dead if (name_of_engine(finding.engine), finding.name) not in settled]
 
 
 def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
@@ -76,9 +72,9 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
 
     A log that this build cannot run is reported.
     """
-    engines, errors = {engine.engine for engine in night.night.engines}, night.night.errors
-    for dead in takewhile(lambda one: one.name != night.night.name, night.archive.nights([])):
-        if dead.exit_code is not None or dead.mutant != night.night.mutant:
+    engines, errors = {engine.engine for engine in night.record.engines}, night.record.errors
+    for dead in takewhile(lambda earlier: earlier.name != night.record.name, night.archive.nights([])):
+        if dead.exit_code is not None or dead.mutant != night.record.mutant:
             continue
         for path in sorted((night.archive.nights_folder / dead.name / "shards").glob("*.json")):
             try:
@@ -89,22 +85,22 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
                 errors.append(str(error))
 
 
-def _smallest(found: Iterable[Finding]) -> list[Finding]:
+def _smallest(findings: Iterable[Finding]) -> list[Finding]:
     """One failure for each engine, fingerprint and key: the failure with the smallest log."""
     results: dict[str, Result] = {}
-    for finding in found:
+    for finding in findings:
         results.setdefault(finding.engine, Result()).add(Result(findings={finding.fingerprint: finding}))
-    return [one for result in results.values() for one in result.findings.values()]
+    return [finding for result in results.values() for finding in result.findings.values()]
 
 
 def _found_by_replays(night: Coordinator) -> Iterator[Finding]:
     """The failures of logs of the archive that failed with another fingerprint than their own."""
-    for finding in night.night.findings:
+    for finding in night.record.findings:
         if finding.sighting.status is Status.CHANGED and finding.sighting.fingerprints:  # none in a damaged night
             name, engine = finding.sighting.fingerprints[0], finding.sighting.engine
             log = load_log(log_path(night, finding), engine=engine, inside=night.archive.root)
             died = f"a replay of {finding.fingerprint} ended with {name}" if is_death(name) else ""
-            yield Finding(name, log.with_header(expected=name, mutant=night.night.mutant), 0.0, engine, died=died)
+            yield Finding(name, log.with_header(expected=name, mutant=night.record.mutant), 0.0, engine, died=died)
 
 
 def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int) -> None:
@@ -117,7 +113,8 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
     if finding.died and not settled.failures:
         owed = night.engine(engine).owed
         note = f"{finding.fingerprint} did not repeat: {finding.died.splitlines()[0]}"
-        owed += [note] * (note not in owed)
+        if note not in owed:
+            owed.append(note)
         write_log(settled.log, finding.fingerprint, night.folder / "unconfirmed", night.archive.root, with_test=False)
         night.save()
         return
@@ -138,7 +135,7 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
     sighting = sighting_of(
         night,
         engine,
-        archived.status_of(Verdict.FAILED if settled.is_confirmed else Verdict.FLAKY, night.night.name, engine),
+        archived.status_of(Verdict.FAILED if settled.is_confirmed else Verdict.FLAKY, night.record.name, engine),
         fingerprints=settled.fingerprints,
         failures=settled.failures,
         runs=settled.runs,
@@ -154,5 +151,5 @@ def _archived(night: Coordinator, engine: str, name: str) -> Archived | None:
     try:
         return night.archive.finding(engine, name)
     except UnreadableFile as error:
-        night.night.errors.append(str(error))
+        night.record.errors.append(str(error))
         return None

@@ -115,12 +115,12 @@ def _searched(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
     """Plant a mutant and search for it.  A failure of the engine without it does not count: another seed follows."""
     runs, seconds, law = 0, 0.0, ""
     for seed in count(plan.seed):
-        left = replace(plan, seed=seed, seconds=plan.seconds - seconds, max_runs=CANARY_RUNS - runs)
-        result = run_shard(left, limits, until=mutant.caught_by).result
+        rest = replace(plan, seed=seed, seconds=plan.seconds - seconds, max_runs=CANARY_RUNS - runs)
+        result = run_shard(rest, limits, until=mutant.caught_by).result
         runs, seconds = runs + result.tallies.runs, seconds + result.seconds
-        found = [finding for finding in result.findings.values() if finding.invariant in mutant.caught_by]
-        law = next((one.invariant for one in found if _is_of_the_mutant(one, plan.engine, limits)), "")
-        if law or not found or runs >= CANARY_RUNS or seconds >= plan.seconds:
+        caught = [finding for finding in result.findings.values() if finding.invariant in mutant.caught_by]
+        law = next((finding.invariant for finding in caught if _is_of_the_mutant(finding, plan.engine, limits)), "")
+        if law or not caught or runs >= CANARY_RUNS or seconds >= plan.seconds:
             break
     return Canary(engine=plan.engine, mutant=mutant.id, law=law, runs=runs, seconds=round(seconds, 3))
 
@@ -169,7 +169,7 @@ def replay_logs(
         done.append((path, replay_log(content, path, engine, mutant, limits)))
         if done[-1][1].verdict is Verdict.FAILED:
             break
-    return max(done, key=lambda one: BADNESS.index(one[1].verdict))
+    return max(done, key=lambda replayed: BADNESS.index(replayed[1].verdict))
 
 
 def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding]:
@@ -193,14 +193,14 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
         return report
     if report.why_flaky:
         return report.changed(log=report.log.as_regression(report.fingerprint))
-    names, again, why = report.fingerprints, list[Replays](), ""
+    expected, again, why = report.fingerprints, list[Replays](), ""
     is_repeatable = target_for(report.log.header).is_repeatable
     try:
         for _ in range(FRESH if is_repeatable else 1):
             with _group(limits) if is_repeatable else _lane(report.engine, limits) as group:
                 again.append(group.replay(report.log, 1 if is_repeatable else FRESH))
     except EngineGone as error:  # after the run that has ended it there is no further one
-        return report.repeated(Verdict.FAILED, 1, 1, str(error), names=names)
+        return report.repeated(Verdict.FAILED, 1, 1, str(error), names=expected)
     except UsageError as error:
         why = str(error)
     failing = [replays for replays in again if is_same([report.fingerprint], replays.fingerprints)]
@@ -208,11 +208,11 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
         failing = [replays for replays in failing if replays.verdict is Verdict.FAILED]
     other = next((replays for replays in again if replays not in failing), None)
     if other is not None and not why:
-        ended, found = other.verdict.value, ", ".join(other.fingerprints)
-        text = f"a fresh process: {ended} {found}" if is_repeatable else f"{ended} when it was run again {found}"
+        ended, others = other.verdict.value, ", ".join(other.fingerprints)
+        text = f"a fresh process: {ended} {others}" if is_repeatable else f"{ended} when it was run again {others}"
         why = other.diverged or text.rstrip()
     failures, runs = sum(replays.failures for replays in failing), sum(replays.runs for replays in again)
-    return report.repeated(Verdict.FLAKY if why else Verdict.FAILED, failures, runs, why, names=names)
+    return report.repeated(Verdict.FLAKY if why else Verdict.FAILED, failures, runs, why, names=expected)
 
 
 # --- the worker processes

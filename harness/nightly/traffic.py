@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from swarden.harness.core.admission import load_log
@@ -13,6 +14,7 @@ from swarden.harness.nightly.archive import Status
 from swarden.harness.nightly.events import ProbeReached, Runs, WorkerReplaced
 from swarden.harness.nightly.journal import ShardFile, record_of
 from swarden.harness.nightly.night import Coordinator
+from swarden.harness.nightly.night_records import ShardRecord
 from swarden.harness.nightly.pool import Job
 from swarden.harness.nightly.replaying import log_path
 from swarden.harness.nightly.shards import BATCHES, ShardResult, plan_of_shard, run_shard
@@ -37,31 +39,31 @@ class ShardKey(NamedTuple):
 
 def traffic(night: Coordinator) -> str:
     """Make new shards until the time or the runs are used up; returns the text of the phase's line."""
-    shards = list(night.journal.shards(night.night.errors))
-    campaigns = {one.engine: campaign_of(night, one.engine) for one in night.night.engines}
+    shards = list(night.journal.shards(night.record.errors))
+    campaigns = {engine: campaign_of(night, engine) for engine in night.engine_names}
     corpora = {engine: _corpus(night, engine) for engine in campaigns}
     gathered = _Gathered(night, campaigns)
     for shard in shards:
         gathered.add(shard)
-    left = dict(campaigns)
-    for key, done in night.jobs(_jobs(night, left, corpora, shards)):
+    remaining = dict(campaigns)
+    for key, done in night.jobs(_jobs(night, remaining, corpora, shards)):
         if done.result.gone:
-            left.pop(key.engine, None)
+            remaining.pop(key.engine, None)
         shard = gathered.shard_file(key, done)
         night.journal.add(shard)
         gathered.add(shard, is_new=True)
         shards.append(shard)
     for engine, plan in campaigns.items():
-        _sum_up(night, plan, [one for one in shards if one.record.engine == engine])
+        records = [shard.record for shard in shards if shard.record.engine == engine]
+        _sum_up(night, plan, records)
         if plan.mutant is None:
-            replayed = {name for one in shards if one.record.engine == engine for name in one.record.replayed}
-            rare = [one for key, one in gathered.rare if key == engine]
-            write(night.archive.corpus_of(engine), rarest_first(rare), replaced=replayed)
-    night.night.shards = sorted((one.record for one in shards), key=lambda one: (one.engine, one.ordinal))
+            replayed = {name for record in records for name in record.replayed}
+            write(night.archive.corpus_of(engine), rarest_first(gathered.rare[engine]), replaced=replayed)
+    night.record.shards = sorted((shard.record for shard in shards), key=attrgetter("engine", "ordinal"))
     return ", ".join(
-        f"{one.engine}: {counted(one.tallies.runs, 'run')}, {counted(one.tallies.steps, 'engine step')} in "
-        f"{counted(one.shards, 'shard')}, {one.tallies.failed_runs} failed"
-        for one in night.night.engines
+        f"{engine.engine}: {counted(engine.tallies.runs, 'run')}, {counted(engine.tallies.steps, 'engine step')} in "
+        f"{counted(engine.shards, 'shard')}, {engine.tallies.failed_runs} failed"
+        for engine in night.record.engines
     )
 
 
@@ -70,21 +72,21 @@ def campaign_of(night: Coordinator, engine: str) -> Plan:
     return Plan(
         engine=engine,
         profile=night.profile,
-        seed=night.night.seed,
+        seed=night.record.seed,
         seconds=SHARD_S,
-        max_runs=night.night.runs,
-        mutant=night.night.mutant,
-        known=_known(night, engine),
-        settings=night.night.settings,
-        machine=night.night.machine,
-        fixes=fixes_of(target_of(engine), night.night.fixes),
+        max_runs=night.record.runs,
+        mutant=night.record.mutant,
+        known=_logs_that_fail(night, engine),
+        settings=night.record.settings,
+        machine=night.record.machine,
+        fixes=fixes_of(target_of(engine), night.record.fixes),
     )
 
 
-def _known(night: Coordinator, engine: str) -> list[OpLog]:
-    """The logs of the findings that fail tonight as before; later runs avoid these failures."""
+def _logs_that_fail(night: Coordinator, engine: str) -> list[OpLog]:
+    """The logs of the archive that failed again in this night's replay; random runs are steered away from them."""
     logs = []
-    for finding in night.night.findings:
+    for finding in night.record.findings:
         if finding.sighting.engine == engine and finding.sighting.status in (Status.RECURRING, Status.REOPENED):
             log = load_log(log_path(night, finding), engine=engine, inside=night.archive.root)
             logs.append(log.as_regression(finding.fingerprint))
@@ -98,7 +100,7 @@ def _corpus(night: Coordinator, engine: str) -> list[CorpusLog]:
         try:
             logs.append(CorpusLog(path.name, load_log(path, engine=engine, inside=path.parent)))
         except OpLogError as error:
-            night.night.errors.append(str(error))
+            night.record.errors.append(str(error))
     return logs
 
 
@@ -109,12 +111,12 @@ def _jobs(
     done: Sequence[ShardFile],
 ) -> Iterator[Job]:
     """A job for each shard that is not done yet, engine by engine in turn, until the time is used up."""
-    ended = {ShardKey(one.record.engine, one.record.ordinal) for one in done}
-    spent_s = sum(one.record.seconds for one in done) / night.pool.width
-    minutes = night.night.minutes
+    ended = {ShardKey(shard.record.engine, shard.record.ordinal) for shard in done}
+    spent_s = sum(shard.record.seconds for shard in done) / night.pool.width
+    minutes = night.record.minutes
     until = time.monotonic() + 60 * (minutes if minutes is not None else float("inf")) - spent_s
     size = BATCHES * night.profile.runs_per_batch
-    ordinal, runs = 0, night.night.runs
+    ordinal, runs = 0, night.record.runs
     while campaigns and time.monotonic() < until and (runs is None or ordinal * size < runs):
         for engine, campaign in [*campaigns.items()]:
             key = ShardKey(engine, ordinal)
@@ -129,7 +131,7 @@ class _Gathered:
     """The features and the probes that the shards have reached so far, and the runs for the corpora."""
 
     def __init__(self, night: Coordinator, campaigns: Mapping[str, Plan]) -> None:
-        self.rare: list[tuple[str, RareRun]] = []
+        self.rare: dict[str, list[RareRun]] = {engine: [] for engine in campaigns}
         self._night = night
         self._known = {engine: {log.header.expected for log in plan.known} for engine, plan in campaigns.items()}
         self._features: dict[str, set[int]] = {engine: set() for engine in campaigns}
@@ -147,9 +149,8 @@ class _Gathered:
 
     def add(self, shard: ShardFile, *, is_new: bool = False) -> None:
         record, night = shard.record, self._night
-        for rare in shard.rare:
-            self._features[record.engine] |= rare.features
-            self.rare.append((record.engine, rare))
+        self._features[record.engine].update(*(run.features for run in shard.rare))
+        self.rare[record.engine] += shard.rare
         first_seen = [name for name in record.tallies.probes if (record.engine, name) not in self._probes]
         self._probes.update((record.engine, name) for name in first_seen)
         if not is_new:
@@ -174,21 +175,20 @@ class _Gathered:
         )
 
 
-def _sum_up(night: Coordinator, plan: Plan, shards: Sequence[ShardFile]) -> None:
+def _sum_up(night: Coordinator, plan: Plan, records: Sequence[ShardRecord]) -> None:
     """Add up the shards of an engine, and judge its coverage."""
-    of_night, tallies, records = night.engine(plan.engine), Tallies(), [shard.record for shard in shards]
+    of_night, tallies = night.engine(plan.engine), Tallies()
     for record in records:
         tallies.add(record.tallies)
     deaths = [death for record in records for death in record.unexplained_deaths]
-    outcome = Outcome(plan, night.night.command, Result(tallies, unexplained_deaths=deaths))
+    outcome = Outcome(plan, night.record.command, Result(tallies, unexplained_deaths=deaths))
     of_night.tallies, of_night.shards = tallies, len(records)
     of_night.seconds = round(sum(record.seconds for record in records), 3)
     of_night.cpu_seconds = round(sum(record.cpu_seconds for record in records), 3)
     of_night.diverged = [run for record in records for run in record.diverged]
     of_night.wanted = wanted_runs(tallies, plan.profile, target_of(plan.engine))
-    unproven = [
-        one.result for one in night.night.canaries if one.engine == plan.engine and not (one.law or one.is_missed)
-    ]
+    canaries = [canary for canary in night.record.canaries if canary.engine == plan.engine]
+    unproven = [canary.result for canary in canaries if not (canary.law or canary.is_missed)]
     reasons = filter(None, [outcome.why_not_judged, *unproven])
     of_night.why_not_judged = "; ".join(reasons) if plan.mutant is None else ""
     of_night.owed = deaths if plan.mutant is not None else outcome.owed

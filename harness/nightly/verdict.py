@@ -20,13 +20,13 @@ NEXT = {
 
 def judgement_of(night: Night) -> Judgement:
     """The judgement of a night; excused and fixed findings do not count."""
-    codes = [ExitCode.MISUSE] * bool(night.errors)
+    codes = [ExitCode.MISUSE if night.errors else ExitCode.CLEAN]
     codes += [ExitCode.NONDETERMINISTIC for engine in night.engines if engine.diverged]
-    codes += [ExitCode.RED] * bool(red_reasons(night))
+    codes += [ExitCode.RED for _ in red_reasons(night)]
     codes += [code_of(finding) for finding in night.findings if not excuse_of(night, finding)]
     has_known = any(engine.tallies.known for engine in night.engines)
-    found = judged(codes, has_known=has_known, is_judged=not any(engine.why_not_judged for engine in night.engines))
-    return found._replace(verdict=NOT_READABLE) if found.exit_code is ExitCode.MISUSE else found
+    judgement = judged(codes, has_known=has_known, is_judged=not any(engine.why_not_judged for engine in night.engines))
+    return judgement._replace(verdict=NOT_READABLE) if judgement.exit_code is ExitCode.MISUSE else judgement
 
 
 def next_step(night: Night) -> str:
@@ -50,6 +50,12 @@ def red_reasons(night: Night) -> list[str]:
         *(f"{canary.engine}: canary {canary.result}" for canary in night.canaries if canary.is_missed),
         *(f"{engine.engine}: {owed}" for engine in night.engines for owed in engine.owed),
     ]
+
+
+def unjudged(night: Night) -> list[str]:
+    """A line for each engine whose coverage was not judged."""
+    whys = {engine.engine: engine.why_not_judged for engine in night.engines}
+    return [f"{name} is not judged: {why}" for name, why in whys.items() if why]
 
 
 def code_of(finding: FindingOfNight) -> ExitCode:

@@ -88,7 +88,7 @@ class DecisionTracer:
         if code not in self._is_decision:
             planted = PLANTED_IN.match(code.co_filename)
             name = planted[1].replace(":", ".") if planted else f"{module_of(frame)}.{code.co_qualname}"
-            listed = any(name == one or name.startswith(f"{one}.") for one in self._code.decisions)
+            listed = any(name == decision or name.startswith(f"{decision}.") for decision in self._code.decisions)
             self._is_listed[code] = listed
             self._is_decision[code] = listed or (self._is_everywhere and self._code.has(frame))
         if self._is_decision[code]:
@@ -107,7 +107,7 @@ class DecisionTracer:
         if branch is not None and branch.is_result and not self._is_listed[frame.f_code]:
             branch = None
         if branch is not None and branch.is_result == (event == "return") and not (branch.is_result and result):
-            values = dict(pair for one in reversed(branch.conditions) for pair in self._values(frame, one))
+            values = dict(pair for condition in reversed(branch.conditions) for pair in self._values(frame, condition))
             shown = [(name, text) for name, value in values.items() if (text := _shown(value))]
             place = self._code.place(frame, frame.f_lineno)
             self.found.append(PassedOver(request_of(frame, MAX_DEPTH), branch.text, tuple(shown[:MAX_VALUES]), place))
@@ -171,28 +171,28 @@ def source_of(filename: str) -> Source:
 
     def walk(statements: Sequence[ast.stmt], above: tuple[ast.expr, ...]) -> None:
         passed: tuple[ast.expr, ...] = ()  # that an earlier branch of the block, which accepts, was not taken
-        for one in statements:
-            match one:
+        for statement in statements:
+            match statement:
                 case ast.If():
-                    walk(one.body, (*above[-1:], *passed, one.test))
-                    walk(one.orelse, (*above[-1:], *passed, _negated(one.test)))
-                    if isinstance(one.body[-1], ast.Return) and _accepts(one.body[-1].value):
-                        passed = (_negated(one.test),)
+                    walk(statement.body, (*above[-1:], *passed, statement.test))
+                    walk(statement.orelse, (*above[-1:], *passed, _negated(statement.test)))
+                    if isinstance(statement.body[-1], ast.Return) and _accepts(statement.body[-1].value):
+                        passed = (_negated(statement.test),)
                     continue
                 case ast.Return(value=(ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not())) as value):
-                    branches.update(dict.fromkeys(_lines(one), Branch((_negated(value),), is_result=True)))
+                    branches.update(dict.fromkeys(_lines(statement), Branch((_negated(value),), is_result=True)))
                 case ast.Return(value=value) if (above or passed) and _refuses(value):
-                    branches.update(dict.fromkeys(_lines(one), Branch((*above, *passed))))
+                    branches.update(dict.fromkeys(_lines(statement), Branch((*above, *passed))))
                 case ast.Break() | ast.Continue() if above or passed:
-                    branches[one.lineno] = Branch((*above, *passed))
+                    branches[statement.lineno] = Branch((*above, *passed))
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    assigned[one.lineno] = (name, value)
-            if isinstance(one, ast.Return) and one.value is not None:
-                returned.update(dict.fromkeys(_lines(one), one.value))
-            is_scope = isinstance(one, ast.FunctionDef | ast.ClassDef | ast.For | ast.While)
+                    assigned[statement.lineno] = (name, value)
+            if isinstance(statement, ast.Return) and statement.value is not None:
+                returned.update(dict.fromkeys(_lines(statement), statement.value))
+            is_scope = isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.For | ast.While)
             for name in ("body", "orelse", "finalbody"):
-                walk(getattr(one, name, ()), () if is_scope else above)
-            for handler in getattr(one, "handlers", ()):
+                walk(getattr(statement, name, ()), () if is_scope else above)
+            for handler in getattr(statement, "handlers", ()):
                 walk(handler.body, above)
 
     walk(ast.parse(text).body, ())
@@ -266,8 +266,8 @@ def _shown(value: object) -> str:
             return repr(value) if len(value) < 40 else ""
         case Enum():
             return value.name
-        case Mapping() if all(isinstance(one, int | float) for one in value.values()):
-            pairs = [f"{name} {one}" for name, one in list(value.items())[:MAX_NAMES]]
+        case Mapping() if all(isinstance(number, int | float) for number in value.values()):
+            pairs = [f"{name} {number}" for name, number in list(value.items())[:MAX_NAMES]]
             return f"[{', '.join(pairs)}]"
         case list() | tuple() | set() | frozenset():
             return f"{len(value)} entries"

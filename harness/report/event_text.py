@@ -73,7 +73,7 @@ def event_text(event: Any, before: Snapshot | None, texts: dict[type, str] = IN_
 def value_of(value: object) -> str:
     """A value of an event as text: counts by pool, or a list that is cut."""
     if isinstance(value, tuple | list):
-        counts = [one for one in value if isinstance(one, tuple) and len(one) == 2]
+        counts = [pair for pair in value if isinstance(pair, tuple) and len(pair) == 2]
         return " ".join(f"{pool} {count}" for pool, count in counts) if counts else f"[{listed(value)}]"
     return str(value)
 

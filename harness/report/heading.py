@@ -23,7 +23,8 @@ def engine_name(header: Header, engine: int) -> str:
     target = target_for(header)
     rank, engine = divmod(engine, len(header.configs))
     role = target.role(target.decode(header.configs[engine]))
-    return f"engine {engine}{f' ({role})' * bool(role)}{f' rank {rank}' * bool(rank)}"
+    name = f"engine {engine} ({role})" if role else f"engine {engine}"
+    return f"{name} rank {rank}" if rank else name
 
 
 def opening_lines(header: Header, failed: int | None = None) -> list[str]:
@@ -94,38 +95,40 @@ def ops_line(failure: Failure) -> str:
 
     If there are many, only ops other than submissions and steps are shown.
     """
-    first, merged = failure.op_index + 2 - len(failure.ops), list[tuple[int, Op, int]]()
+    first = failure.op_index + 2 - len(failure.ops)  # the last of these ops is the one that failed
+    merged = list[tuple[int, Op, int]]()
     for number, op in enumerate(failure.ops, first):
         count = op.count if isinstance(op, Step) else 1
         if merged and isinstance(op, Step) and isinstance(merged[-1][1], Step) and merged[-1][1].engine == op.engine:
             merged[-1] = (*merged[-1][:2], merged[-1][2] + count)
         else:
             merged.append((number, op, count))
-    chosen = merged if len(merged) <= MAX_OPS else [one for one in merged if not isinstance(one[1], Step | Submit)]
+    others = [entry for entry in merged if not isinstance(entry[1], Step | Submit)]
+    chosen = merged if len(merged) <= MAX_OPS else others
     several = len({op.engine for op in failure.ops}) > 1
-    shown = [
-        f"{number} {op_text(op)}{f' {count}' * isinstance(op, Step)}{f' (engine {op.engine})' * several}"
-        for number, op, count in chosen[-MAX_OPS:]
-    ]
-    left = len(merged) - len(shown)
-    return f"ops: {'; '.join(shown)}{f'; and {left} others' if left else ''}"
+    shown = []
+    for number, op, count in chosen[-MAX_OPS:]:
+        text = f"{number} {op_text(op)} {count}" if isinstance(op, Step) else f"{number} {op_text(op)}"
+        shown.append(f"{text} (engine {op.engine})" if several else text)
+    num_others = len(merged) - len(shown)
+    return f"ops: {'; '.join(shown)}{f'; and {num_others} others' if num_others else ''}"
 
 
 def request_lines(reference: Reference, named: Collection[int] = ()) -> Iterator[str]:
     """The requests of one engine with their prompts: the `named` ones, then the newest."""
-    known = reference.expectations
-    newest = [request_id for request_id in reversed(known) if request_id not in named]
-    shown = sorted((*[one for one in known if one in named], *newest)[:MAX_REQUESTS])
+    expectations = reference.expectations
+    newest = [request_id for request_id in reversed(expectations) if request_id not in named]
+    shown = sorted((*[request_id for request_id in expectations if request_id in named], *newest)[:MAX_REQUESTS])
     for request_id in shown:
-        yield f"request r{request_id}: {_prompt(request_id, known)}"
-    if len(known) > len(shown):
-        yield f"and {len(known) - len(shown)} other requests"
+        yield f"request r{request_id}: {_prompt(request_id, expectations)}"
+    if len(expectations) > len(shown):
+        yield f"and {len(expectations) - len(shown)} other requests"
 
 
-def _prompt(request_id: int, known: dict[int, Expectation]) -> str:
-    own = known[request_id]
-    earlier = [(one, _num_shared(own, known[one])) for one in takewhile(lambda one: one != request_id, known)]
-    other, shared = max(earlier, key=lambda pair: pair[1], default=(0, 0))
+def _prompt(request_id: int, expectations: dict[int, Expectation]) -> str:
+    own = expectations[request_id]
+    lens = {other: _num_shared(own, expectations[other]) for other in takewhile(request_id.__ne__, expectations)}
+    other, shared = max(lens.items(), key=lambda item: item[1], default=(0, 0))
     text = f"prompt of {counted(own.prompt_len, 'token')}"
     if shared:
         text += f" ({'all' if shared == own.prompt_len else f'the first {shared}'} as in r{other})"

@@ -33,11 +33,11 @@ WITH_CALLERS = (seen.Freed, seen.Locked, seen.LocksCounted, seen.Unlocked)
 def refs_in_message(text: str, pools: Iterable[str]) -> list[Ref]:
     """The units, requests and nodes that the message of an engine's error names, each once and in this order."""
     refs = []
-    if names := "|".join(map(re.escape, sorted(pools, key=len, reverse=True))):  # one name may end with another
-        for named in re.finditer(rf"\b({names}) ({UNITS})s? \[?(\d+(?:, \d+)*)", text):
+    if pool_names := "|".join(map(re.escape, sorted(pools, key=len, reverse=True))):  # one name may end with another
+        for named in re.finditer(rf"\b({pool_names}) ({UNITS})s? \[?(\d+(?:, \d+)*)", text):
             refs += [Ref(named[2], int(unit), named[1]) for unit in named[3].split(", ")]
-    refs += [request_ref(int(found[1])) for found in OF_REQUEST.finditer(text)]
-    refs += [node_ref(int(found[1])) for found in OF_NODE.finditer(text)]
+    refs += [request_ref(int(match[1])) for match in OF_REQUEST.finditer(text)]
+    refs += [node_ref(int(match[1])) for match in OF_NODE.finditer(text)]
     return list(dict.fromkeys(refs))
 
 
@@ -101,8 +101,8 @@ def passed_over(requests: Collection[int], moments: Sequence[Moment]) -> tuple[i
 
 
 def _branches(moment: Moment, requests: Collection[int]) -> list[PassedOver]:
-    found = moment.passed_over
-    return list(dict.fromkeys([one for one in found if one.request_id in requests] or found))
+    branches = moment.passed_over
+    return list(dict.fromkeys([branch for branch in branches if branch.request_id in requests] or branches))
 
 
 def nearest(origin: str) -> str:
@@ -138,10 +138,10 @@ def _action(event: object, ref: Ref, below: Collection[int], before: Snapshot | 
 
 def _ancestors(node: int, parents: Mapping[int, int]) -> set[int]:
     """The nodes above `node`, up to a node with an unknown parent or a node that was found before."""
-    found: set[int] = set()
-    while (node := parents.get(node, 0)) and node not in found:
-        found.add(node)
-    return found
+    above: set[int] = set()
+    while (node := parents.get(node, 0)) and node not in above:
+        above.add(node)
+    return above
 
 
 def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
@@ -172,18 +172,17 @@ def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
 def _locking(event: seen.LocksCounted, ref: Ref) -> str | None:
     """The changes of the numbers of locks on a unit or on a node, or all those that were made for a request."""
     if ref.kind == seen.REQUEST_KIND and ref.id == event.request_id:
-        nodes = listed(
-            [f"{seen.NODE_LETTER}{node}" for node in dict.fromkeys(one.node for one in event.counts) if node]
-        )
-        pools = ", ".join(dict.fromkeys(one.pool for one in event.counts))
-        units = listed([unit for one in event.counts if not one.node for unit in one.units])
+        ids = dict.fromkeys(count.node for count in event.counts if count.node)
+        nodes = listed([f"{seen.NODE_LETTER}{node}" for node in ids])
+        pools = ", ".join(dict.fromkeys(count.pool for count in event.counts))
+        units = listed([unit for count in event.counts if not count.node for unit in count.units])
         return f"{_locks(event)}s {f'nodes {nodes} in {pools}' if nodes else f'{pools} {units}'}"
     counts = [
-        one
-        for one in event.counts
-        if (one.pool == ref.pool and ref.id in one.units) or (ref.kind == NODE and ref.id == one.node)
+        count
+        for count in event.counts
+        if (count.pool == ref.pool and ref.id in count.units) or (ref.kind == NODE and ref.id == count.node)
     ]
-    changed = ", ".join(f"{one.pool} {one.before} to {one.after}" for one in counts)
+    changed = ", ".join(f"{count.pool} {count.before} to {count.after}" for count in counts)
     by = f" by request r{event.request_id}" if event.request_id else ""
     return f"{_locks(event)}ed{by}: {changed}" if counts else None
 

@@ -143,7 +143,7 @@ def view_of(bug: KnownBug, target: Target) -> BugView:
         return BugView(bug.name)
     if not bug.repository and target.releases is None:  # so that it has no address
         return BugView(bug.name, bug.effect, text=bug.cause)
-    upstream = [_link(one, home_of(bug, target)) for one in bug.upstream]
+    upstream = [_link(related, home_of(bug, target)) for related in bug.upstream]
     return BugView(bug.name, bug.effect, upstream, issue(bug, target, "") if bug.document is not None else bug.cause)
 
 
@@ -169,10 +169,10 @@ def _sections(bug: KnownBug, about: Document | None, home: Home) -> dict[str, st
 def _code_text(about: Document, home: Home) -> str:
     """The places as permanent links, one a line: GitHub shows the lines behind such a link in an issue."""
     tree = f"{GITHUB}/{home.repository}/blob/{home.tag or f'v{about.code_release}'}/{home.sources}"
-    places = [(one, f"{tree}{one.file}#L{one.line}" if home.repository else "") for one in about.code]
+    places = [(place, f"{tree}{place.file}#L{place.line}" if home.repository else "") for place in about.code]
     return "\n".join(
-        f"- {_linked(f'{one.file}:{one.line}', address)}{f': {one.says}' if one.says else f', `{one.name}`'}"
-        for one, address in places
+        f"- {_linked(f'{place.file}:{place.line}', address)}{f': {place.says}' if place.says else f', `{place.name}`'}"
+        for place, address in places
     )
 
 
@@ -189,7 +189,7 @@ def rows_of(bugs: Iterable[KnownBug], target: Target) -> list[Row]:
     public = [bug for bug in bugs if bug.verdict != PRIVATE]
     return [
         Row(bug.name, specifier(bug), bug.effect, needs_text(bug, target), status_text(bug))
-        for bug in sorted(public, key=lambda one: (one.fixed is not None, one.name))
+        for bug in sorted(public, key=lambda bug: (bug.fixed is not None, bug.name))
     ]
 
 
@@ -214,13 +214,14 @@ def needs_text(bug: KnownBug, target: Target) -> str:
 
 def needs_of(log: OpLog, target: Target) -> str:
     """The features that the server and the traffic of an op-log need, beyond the default; "" if none."""
-    needs = []
+    is_needed = {}
     for setting, need in target.needs.items():
         default = target.defaults.get(setting)
-        needs += [need] * any(_is_on(engine.get(setting, default), default) for engine in log.header.configs)
-    needs += ["n > 1"] * any(isinstance(op, Submit) and op.sequences > 1 for op in log.ops)
-    needs += ["a pause"] * any(isinstance(op, Pause) for op in log.ops)
-    return ", ".join([*needs, *["a fault"] * any(isinstance(op, Inject) for op in log.ops)])
+        is_needed[need] = any(_is_on(engine.get(setting, default), default) for engine in log.header.configs)
+    is_needed["n > 1"] = any(isinstance(op, Submit) and op.sequences > 1 for op in log.ops)
+    is_needed["a pause"] = any(isinstance(op, Pause) for op in log.ops)
+    is_needed["a fault"] = any(isinstance(op, Inject) for op in log.ops)
+    return ", ".join(need for need, needed in is_needed.items() if needed)
 
 
 def _is_on(value: object, default: object) -> bool:
@@ -242,7 +243,7 @@ def span_text(span: Span, tried: str) -> str:
 
 
 def upstream_text(bug: KnownBug, home: Home) -> str:
-    links = [f"{_linked(str(one), _link(one, home))} ({one.state}): {one.relation}" for one in bug.upstream]
+    links = [f"{_linked(str(item), _link(item, home))} ({item.state}): {item.relation}" for item in bug.upstream]
     return "; ".join(links) or f"no upstream issue found (searched up to {bug.searched})"
 
 
@@ -310,7 +311,7 @@ def diff_of(fix: Fix, sources: str) -> str:
         function = hunk.at.partition(":")[2]
         depth = "    " * function.count(".")  # a hunk is of the source of a function, without the indent of its class
         before, after = (indent(text, depth).splitlines() for text in (hunk.before, hunk.after))
-        above, below = ([f" {one}" for one in text.splitlines()] for text in context)
+        above, below = ([f" {line}" for line in text.splitlines()] for text in context)
         first, around = line - len(above), len(above) + len(below)
         lines.append(f"@@ -{first},{len(before) + around} +{first + growth},{len(after) + around} @@ {function}")
         lines += [*above, *islice(unified_diff(before, after, lineterm="", n=len(before)), 3, None), *below]

@@ -15,7 +15,7 @@ from typing import Any
 from swarden.harness.core.program import Program, arguments, literal
 
 TEST = "test_finding"  # the function of a source that makes the engine, makes the calls, and judges the end
-MADE = "made"  # that which returns objects of the release
+MADE = "made"  # the function that returns objects of the release
 HEADING = "# --- the case\n"
 FORMATTERS = (("check", "--select", "I", "--fix", "--quiet"), ("format",))  # of ruff
 EXIT_CODES = "Exit code 1 with the bug, 0 without it, 2 for all else."
@@ -36,23 +36,23 @@ def program_text(program: Program, title: str, versions: str, *, is_test: bool =
     """
     trees = [_tree(path, {**program.constants, "IS_TEST": is_test}) for path in _paths(program.source)]
     imports = [node for tree in trees for node in tree.body if isinstance(node, Import) and not _is_ours(node)]
-    *helpers, main = [[one for one in tree.body[1:] if not isinstance(one, Import)] for tree in trees]
-    place = next((number for number, one in enumerate(main, 1) if _is_case(one)), 0)
+    *helpers, main = [[node for node in tree.body[1:] if not isinstance(node, Import)] for tree in trees]
+    place = next((number for number, node in enumerate(main, 1) if _is_case(node)), 0)
     if program.calls:
         _replace_case(main[place - 1], program.calls)
     if program.made:
         lines = ast.parse(program.made).body
-        imports += [one for one in lines if isinstance(one, Import)]
-        _function(main, MADE).body = [one for one in lines if not isinstance(one, Import)]
+        imports += [line for line in lines if isinstance(line, Import)]
+        _function(main, MADE).body = [line for line in lines if not isinstance(line, Import)]
     imported = {_name_of(alias) for node in imports for alias in node.names} - {"NamedTuple"}
-    kept = _needed([*main[:place], *[one for helper in helpers for one in helper], *main[place:]], imported)
-    names = _named(kept) if is_test else _named(kept) | {"sys"}  # with which it says that it is not run
-    standard, packages = (_imports(imports, names, of_python=of_python) for of_python in (True, False))
+    needed = _needed([*main[:place], *[node for helper in helpers for node in helper], *main[place:]], imported)
+    used = _named(needed) if is_test else _named(needed) | {"sys"}  # of NOT_RUN
+    standard, packages = (_imports(imports, used, of_python=of_python) for of_python in (True, False))
     if packages and not is_test:
         packages = NOT_RUN.format(imports=indent(packages, "    "))
     about = [*([versions] if is_test else [versions, EXIT_CODES]), *(ast.get_docstring(trees[-1]) or "").splitlines()]
     head = "\n".join([literal(title), "", *[f"# {line}".rstrip() for line in about]])
-    return _formatted("\n\n".join([head, standard, packages, "\n".join(map(_unparsed, kept))]))
+    return _formatted("\n\n".join([head, standard, packages, "\n".join(map(_unparsed, needed))]))
 
 
 def _formatted(text: str) -> str:
@@ -67,7 +67,7 @@ def _paths(path: Path) -> list[Path]:
     """A source and those of swarden that it imports, before it."""
     nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom) and _is_ours(node)]
     specs = [find_spec(_module_of(node)) for node in nodes]
-    return [*dict.fromkeys(one for spec in specs for one in _paths(Path(str(spec and spec.origin)))), path]
+    return [*dict.fromkeys(path for spec in specs for path in _paths(Path(str(spec and spec.origin)))), path]
 
 
 def _tree(path: Path, constants: Mapping[str, Any]) -> ast.Module:
@@ -92,14 +92,14 @@ class _Decided(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
         if isinstance(body := getattr(node, "body", None), list):
-            end = next((place for place, one in enumerate(body, start=1) if isinstance(one, ast.Return)), None)
+            end = next((place for place, child in enumerate(body, start=1) if isinstance(child, ast.Return)), None)
             node.body = body[:end] or [ast.Pass()]  # type: ignore[attr-defined]  # a statement with a body
         return node
 
     def visit_If(self, node: ast.If) -> Any:
         self.generic_visit(node)
-        names = _named([node.test])
-        if not names or not names <= self._constants.keys():
+        variables = _named([node.test])
+        if not variables or not variables <= self._constants.keys():
             return node
         test = compile(ast.Expression(node.test), "a condition", "eval")
         return node.body if eval(test, {}, self._constants) else node.orelse
@@ -110,42 +110,42 @@ def _defined(node: ast.stmt) -> set[str]:
     if isinstance(node, Function | ast.ClassDef):
         return {node.name}
     targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
-    return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
 def _named(nodes: Iterable[ast.AST]) -> set[str]:
     """All names and attributes in nodes."""
     parts = [part for node in nodes for part in ast.walk(node)]
-    names = {part.id for part in parts if isinstance(part, ast.Name)}
-    return names | {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    variables = {part.id for part in parts if isinstance(part, ast.Name)}
+    return variables | {part.attr for part in parts if isinstance(part, ast.Attribute)}
 
 
 def _needed(statements: Sequence[ast.stmt], imported: set[str]) -> list[ast.stmt]:
     """The case, the statements that define no name, and what these need."""
-    names = {name for one in statements if _is_case(one) for name in _defined(one)}
+    names = {name for node in statements if _is_case(node) for name in _defined(node)}
     while True:
-        kept = [_cut(one, names, imported) for one in statements if not _defined(one) or _defined(one) & names]
-        more = names | _named(kept)
+        needed = [_cut(node, names, imported) for node in statements if not _defined(node) or _defined(node) & names]
+        more = names | _named(needed)
         if more == names:
-            return kept
+            return needed
         names = more
 
 
 def _cut(node: ast.stmt, names: set[str], imported: set[str]) -> ast.stmt:
-    """A statement; of a class without a base of a package, without the methods that nothing names."""
+    """A statement; a class loses its unused methods, unless a base class is of a package, which may call them."""
     if not isinstance(node, ast.ClassDef) or _named(node.bases) & imported:
         return node
-    body = [one for one in node.body if not isinstance(one, Function) or one.name in names or one.name[:2] == "__"]
+    body = [part for part in node.body if not isinstance(part, Function) or part.name in names or part.name[:2] == "__"]
     return ast.ClassDef(node.name, node.bases, node.keywords, body, node.decorator_list)
 
 
 def _is_case(node: ast.stmt) -> bool:
-    return TEST in {getattr(one, "name", "") for one in (node, *getattr(node, "body", ()))}
+    return TEST in {getattr(statement, "name", "") for statement in (node, *getattr(node, "body", ()))}
 
 
 def _unparsed(node: ast.stmt) -> str:
     text, comment = ast.unparse(ast.fix_missing_locations(node)), getattr(node, "comment", "")
-    return f"{HEADING * _is_case(node)}{text}{comment and f'  # {comment}'}"
+    return f"{HEADING if _is_case(node) else ''}{text}{comment and f'  # {comment}'}"
 
 
 def _replace_case(node: ast.stmt, calls: Iterable[Mapping[str, Any]]) -> None:
@@ -156,7 +156,7 @@ def _replace_case(node: ast.stmt, calls: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _function(nodes: Iterable[ast.AST], name: str) -> Function:
-    return next(one for node in nodes for one in ast.walk(node) if isinstance(one, Function) and one.name == name)
+    return next(node for node in nodes for node in ast.walk(node) if isinstance(node, Function) and node.name == name)
 
 
 def _call(name: str, args: Sequence[Any] = (), **more: Any) -> str:

@@ -96,7 +96,7 @@ class Scene(NamedTuple):
         yield from self.passed_over(requests)
         waiting = [request_ref(request) for request in requests]
         holdings = [holding for pool in self.pools for holding in pool.holdings if holding.units]
-        owners = [owner_ref(one.owner) for one in holdings if one.owner.kind != TREE_KIND or one.locks]
+        owners = [owner_ref(holding.owner) for holding in holdings if holding.owner.kind != TREE_KIND or holding.locks]
         holders = sorted([ref for ref in owners if ref.id and ref not in waiting], key=lambda ref: ref.kind == NODE)
         for ref in [*waiting, *dict.fromkeys(holders)][: len(waiting[:MAX_SUBJECTS]) + MAX_HOLDERS]:
             if history := self.history_of(ref):
@@ -125,7 +125,7 @@ def story_lines(
         refs = refs_in_message(text_of(failure.error), ())
     named = {ref.id for ref in refs if ref.kind == REQUEST_KIND}
     heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
-    heading += filter(None, [needs_line(header)] * is_minimal)
+    heading += filter(None, [needs_line(header) if is_minimal else ""])
     heading += [*request_lines(failure.transition.reference, named), ops_line(failure), failed_line(failure)]
     return [*(StoryLine(StoryPart.HEADING, line) for line in heading), *lines]
 
@@ -137,7 +137,7 @@ def failure_lines(failure: Failure, path: Path | None = None, *, expected: str |
     if failure.error is not None:
         lines = list(_error_lines(failure, failure.error, scene))
     else:
-        violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
+        violations = sorted(failure.violations, key=lambda violation: fingerprint(violation) != expected)
         lines = _violation_lines(violations, scene)
     return lines if path is None else [*lines, replay_line(path)]
 
@@ -259,8 +259,8 @@ def _line_of(text: str) -> StoryLine:
 
 def _equation_lines(pools: Iterable[PoolView], *, except_for: Sequence[StoryLine]) -> list[StoryLine]:
     """The conservation equations of the pools, without those that are in `except_for`."""
-    known = {line.text for line in except_for}
-    return [StoryLine(StoryPart.EQUATION, terms) for terms in map(conservation_line, pools) if terms not in known]
+    shown = {line.text for line in except_for}
+    return [StoryLine(StoryPart.EQUATION, terms) for terms in map(conservation_line, pools) if terms not in shown]
 
 
 def _pools_of(violations: Sequence[Violation], pools: Sequence[PoolView]) -> Sequence[PoolView]:

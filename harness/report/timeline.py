@@ -113,7 +113,7 @@ class Timeline:
             places=_places(change.after),
             pools=[PoolOccupancy(pool.name, conservation_of(pool)) for pool in change.after.pools],
             results=_results(change),
-            states=[state_of(one, change) for one in self.subjects] if engine == self.subjects_engine else (),
+            states=[state_of(ref, change) for ref in self.subjects] if engine == self.subjects_engine else (),
         )
 
 
@@ -143,8 +143,8 @@ def written(log: OpLog) -> list[Row]:
 
 
 def _places(state: Snapshot) -> list[int]:
-    found = [request.place for request in state.requests or ()]
-    return [found.count(place) for place in PLACES] if state.requests is not None else []
+    places = [request.place for request in state.requests or ()]
+    return [places.count(place) for place in PLACES] if state.requests is not None else []
 
 
 def _results(change: Transition) -> list[str]:
@@ -163,7 +163,7 @@ def subjects_of(failure: Failure, expected: str | None = None) -> list[Ref]:
     if failure.error is not None:
         refs = refs_in_message(text_of(failure.error), [pool.name for pool in failure.transition.after.pools])
     else:
-        violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
+        violations = sorted(failure.violations, key=lambda violation: fingerprint(violation) != expected)
         refs = [ref for violation in violations for ref in refs_of(violation)]
     units = [ref for ref in refs if ref.pool and ref.kind not in WHOLES]
     others = [ref for ref in refs if ref.kind in (REQUEST_KIND, NODE) and ref.id]
@@ -209,12 +209,12 @@ def _units_read(read: Read, change: Transition) -> Sequence[int]:
     for entry, units in zip(view.entries, view.units, strict=True) if view is not None else ():
         if entry[0] == read.request_id:
             return units[read.component]
-    known: list[RecordView] = [
+    records: list[RecordView] = [
         state.record_by_request[read.request_id]
         for state in (change.after, change.before)
         if read.request_id in state.record_by_request
     ]
-    if not known:
+    if not records:
         return ()
     page_size = change.after.page_sizes[read.component]
-    return known[0].units[read.component][read.start // page_size : -(-(read.start + len(read.tags)) // page_size)]
+    return records[0].units[read.component][read.start // page_size : -(-(read.start + len(read.tags)) // page_size)]

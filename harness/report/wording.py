@@ -77,10 +77,10 @@ def value_text(value: object) -> str:
         case Enum():
             return str(value.value)
         case Mapping():
-            return ", ".join(f"{name} {value_text(one)}" for name, one in value.items())
+            return ", ".join(f"{name} {value_text(part)}" for name, part in value.items())
         case Sequence() | Iterable():
             things = list(value)
-            joint = " and " if any(isinstance(one, Ref | Owner) for one in things) else ", "
+            joint = " and " if any(isinstance(thing, Ref | Owner) for thing in things) else ", "
             return joint.join(map(value_text, things)) or "nothing"
     return str(value)
 
