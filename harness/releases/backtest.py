@@ -9,6 +9,7 @@ import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, product
 from math import inf
 from pathlib import Path
@@ -54,14 +55,14 @@ class Backtest:
 
     def __post_init__(self) -> None:
         path = self.folder / "budget.json"
-        if (before := self._kept(path, Budget)) not in (None, self.budget):
+        if (before := self._read(path, Budget)) not in (None, self.budget):
             raise UsageError(f"{path}: is of a backtest with {before}, not {self.budget}; name another folder")
-        self._keep(path, self.budget)
+        self._save(path, self.budget)
 
-    def _kept(self, path: Path, kind: type[RecordT]) -> RecordT | None:
+    def _read(self, path: Path, kind: type[RecordT]) -> RecordT | None:
         return read(path, kind, self.folder.parent) if path.exists() else None
 
-    def _keep(self, path: Path, record: RecordT) -> RecordT:
+    def _save(self, path: Path, record: RecordT) -> RecordT:
         save(path, record, self.folder.parent)
         return record
 
@@ -74,10 +75,10 @@ class Backtest:
 
     def pair(self, old: str, new: str) -> Pair | None:
         """The result for two releases, if it is there."""
-        return self._kept(self._pair_path(old, new), Pair)
+        return self._read(self._pair_path(old, new), Pair)
 
     def same(self, old: str, new: str) -> Pair:
-        return self._keep(self._pair_path(old, new), Pair(old=old, new=new, is_same=True))
+        return self._save(self._pair_path(old, new), Pair(old=old, new=new, is_same=True))
 
     def frozen(self, version: str, digest: str) -> Release:
         """Search a release, shrink what is found, and write the logs with their hashes.
@@ -85,20 +86,20 @@ class Backtest:
         `digest` is the hash of the modules that the adapter drives.
         """
         path = self.folder / version / "frozen.json"
-        if (before := self._kept(path, Release)) is not None:
+        if (before := self._read(path, Release)) is not None:
             return before
         began = _cpu_seconds()
         was_searched = self._search_path(version, self.budget.seed).exists()
         with self._workers(version) as group:
             search = self._searched(group, version, self.budget.seed)
-            known, findings = [*search.known], []
+            bugs, findings = [*search.known], []
             seen: set[str] = set()
             for finding in self._shrunk(group, version, search):
-                known += finding.cause.bugs
+                bugs += finding.cause.bugs
                 if finding.path is not None and finding.is_confirmed and finding.fingerprint not in seen:
                     seen.update(finding.fingerprints)
                     findings.append(_frozen(finding.path, finding.fingerprint, "", sorted(finding.cause.namesakes)))
-            of_tree = [self._of_known_bug(group, version, bug) for bug in dict.fromkeys(known)]
+            of_tree = [self._of_known_bug(group, version, bug) for bug in dict.fromkeys(bugs)]
         findings += [finding for finding in of_tree if finding is not None]
         cpu_seconds = _cpu_seconds() - began - (0 if was_searched else search.cost.cpu_seconds)
         release = Release(
@@ -108,7 +109,7 @@ class Backtest:
             findings=findings,
             cost=Cost(part=f"{version}: shrinks and replays", cpu_seconds=round(cpu_seconds, 1)),
         )
-        return self._keep(path, release)
+        return self._save(path, release)
 
     def judged(self, old: Release, new: str, older_defaults: Block | None) -> Pair:
         """Judge the findings of a release by the next one, in one process.
@@ -121,8 +122,9 @@ class Backtest:
         searches: list[Searched] = []
         bugs: dict[str, str] = {}  # by log
         with self._workers(new) as group:
-            outcomes = {one.log: self._outcome_of_log(group, old.version, new, one, bugs) for one in old.findings}
-            passing = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
+            outcome_of = partial(self._outcome_of_log, group, old.version, new, bugs=bugs)
+            outcomes = {finding.log: outcome_of(finding) for finding in old.findings}
+            passing = [finding for finding in old.findings if outcomes[finding.log][0] is Outcome.FOUND]
             for finding, block in product(passing, filter(None, [older_defaults])):
                 log, rule = self.folder / old.version / finding.log, Rule([finding.fingerprint], block=block)
                 if judge(group, log, f"{self.engine}=={new}", rule).verdict is Verdict.FAILED:
@@ -132,18 +134,16 @@ class Backtest:
         for finding in old.findings:
             if outcomes[finding.log][0] is Outcome.FOUND:
                 outcomes[finding.log] = self._outcome_of_searches(new, finding, old.search, searches)
-        found = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
-        bugs |= self._known_bugs(old.version, new, found)
+        passing = [finding for finding in old.findings if outcomes[finding.log][0] is Outcome.FOUND]
+        bugs |= self._known_bugs(old.version, new, passing)
         inner = sum(search.cost.cpu_seconds for search in searches if search.seed not in were_searched)
         replays = Cost(part=f"{new}: replays of {old.version}", cpu_seconds=round(_cpu_seconds() - began - inner, 1))
         pair = Pair(
             old=old.version,
             new=new,
             judged=[
-                structs.replace(
-                    one, outcome=outcomes[one.log][0], why=outcomes[one.log][1], bug=bugs.get(one.log, one.bug)
-                )
-                for one in old.findings
+                structs.replace(finding, outcome=outcome, why=why, bug=bugs.get(finding.log, finding.bug))
+                for finding, (outcome, why) in zip(old.findings, outcomes.values(), strict=True)
             ],
             costs=[old.search.cost, old.cost, replays, *(search.cost for search in searches)],
             faults=[
@@ -151,14 +151,14 @@ class Backtest:
                 *(f"{new}: {name}" for name in sorted({*chain.from_iterable(search.faults for search in searches)})),
             ],
         )
-        return self._keep(self._pair_path(old.version, new), pair)
+        return self._save(self._pair_path(old.version, new), pair)
 
     def _search_path(self, version: str, seed: int) -> Path:
         return self.folder / version / f"search-{seed}.json"
 
     def _searched(self, group: WorkerGroup, version: str, seed: int) -> Searched:
         path = self._search_path(version, seed)
-        if (before := self._kept(path, Searched)) is not None:
+        if (before := self._read(path, Searched)) is not None:
             return before
         name, budget = f"{self.engine}=={version}", self.budget
         plan = Plan(
@@ -183,11 +183,11 @@ class Backtest:
                 ops=sum(tallies.ops.values()),
             ),
             fingerprints=sorted({*tallies.failures, *result.findings}),
-            known=sorted({bug for cause in tallies.known for bug in bugs_in(cause)}),
+            known=sorted({bug for name in tallies.known for bug in bugs_in(name)}),
             faults=result.target_faults | deaths,
             findings=[finding.changed(path=None) for finding in result.findings.values()],
         )
-        return self._keep(path, searched)
+        return self._save(path, searched)
 
     def _shrunk(self, group: WorkerGroup, version: str, search: Searched) -> Sequence[Finding]:
         """The reports of the findings of a search, whose shrinks go on from where the search has left them."""
@@ -224,7 +224,8 @@ class Backtest:
         try:
             log = parse_log(content, path, engine=name)
             targets = [target_of(f"{self.engine}=={version}") for version in (old, new)]
-            before, after = ([one.encode(one.decode(config)) for config in log.header.configs] for one in targets)
+            configs = log.header.configs
+            before, after = ([target.encode(target.decode(config)) for config in configs] for target in targets)
         except UsageError as error:
             return Outcome.NOT_JUDGED, str(error)
         replays = judge(group, log, name, Rule([finding.fingerprint], finds_cures=not finding.bug))
@@ -255,17 +256,17 @@ class Backtest:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {same[0]}"
         return Outcome.FOUND, ""
 
-    def _known_bugs(self, old: str, new: str, found: Sequence[Frozen]) -> Mapping[str, str]:
+    def _known_bugs(self, old: str, new: str, findings: Sequence[Frozen]) -> Mapping[str, str]:
         """By log, the known bug of a finding, else its first namesake whose op-log passes on the newer release, too."""
-        logs = [
-            (one, name, path) for one in found for name in one.namesakes for path in self._known_bug(old, name).oplogs
-        ]
+        pairs = [(finding, name) for finding in findings for name in finding.namesakes]
+        logs = [(finding, name, path) for finding, name in pairs for path in self._known_bug(old, name).oplogs]
         for version, verdict in ((old, Verdict.FAILED), (new, Verdict.FIXED)) if logs else ():
             name = f"{self.engine}=={version}"
             with self._workers(version) as group:
-                ends = [judge(group, path, name, Rule([one.fingerprint])).verdict for one, _, path in logs]
-            logs = [one for one, end in zip(logs, ends, strict=True) if end is verdict]
-        return {one.log: bug for one, bug, _ in reversed(logs)} | {one.log: one.bug for one in found if one.bug}
+                ends = [judge(group, path, name, Rule([finding.fingerprint])).verdict for finding, _, path in logs]
+            logs = [log for log, end in zip(logs, ends, strict=True) if end is verdict]
+        own = {finding.log: finding.bug for finding in findings if finding.bug}
+        return {finding.log: bug for finding, bug, _ in reversed(logs)} | own
 
     def _workers(self, version: str) -> WorkerGroup:
         (self.folder / version).mkdir(parents=True, exist_ok=True)

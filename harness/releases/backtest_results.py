@@ -111,16 +111,16 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     def count(self, outcome: Outcome, *, is_known: bool | None = None) -> int:
         """The number of findings with this outcome; `is_known` selects known bugs, or all others."""
-        found = [one for one in self.judged if one.outcome is outcome]
-        return len([one for one in found if is_known is None or bool(one.bug) == is_known])
+        judged = [finding for finding in self.judged if finding.outcome is outcome]
+        return len([finding for finding in judged if is_known is None or bool(finding.bug) == is_known])
 
 
 def judgement_of(pairs: Sequence[Pair]) -> Judgement:
     """The judgement of the newest release: only findings that are still there count, as in a campaign."""
     newest = next((pair.judged for pair in reversed(pairs) if not pair.is_same), [])
-    still = [one for one in newest if one.outcome is Outcome.STILL]
-    codes = [code_of_failure(one.fingerprint) for one in still if not one.bug]
-    is_judged = all(one.outcome is not Outcome.NOT_JUDGED for one in newest)
+    still = [finding for finding in newest if finding.outcome is Outcome.STILL]
+    codes = [code_of_failure(finding.fingerprint) for finding in still if not finding.bug]
+    is_judged = all(finding.outcome is not Outcome.NOT_JUDGED for finding in newest)
     return judged(codes, has_known=bool(still), is_judged=is_judged)
 
 
@@ -129,9 +129,9 @@ def cost_of(pairs: Iterable[Pair]) -> Cost:
     costs = {cost.part: cost for pair in pairs for cost in pair.costs}.values()
     return Cost(
         part="all",
-        cpu_seconds=sum(one.cpu_seconds for one in costs),
-        runs=sum(one.runs for one in costs),
-        ops=sum(one.ops for one in costs),
+        cpu_seconds=sum(cost.cpu_seconds for cost in costs),
+        runs=sum(cost.runs for cost in costs),
+        ops=sum(cost.ops for cost in costs),
     )
 
 

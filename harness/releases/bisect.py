@@ -17,10 +17,7 @@ IS_BAD = {Verdict.FIXED: False, Verdict.FAILED: True}  # all others may hide the
 
 
 class Boundaries(NamedTuple):
-    """`first_failing`: the oldest version of the failing range around the known one; `first_fixed`: the one after it.
-
-    None means that no older version passes, or that no version fixes it.
-    """
+    """The oldest version of the failing range, None if no older one passes; the first one after it, None if none is."""
 
     first_failing: str | None
     first_fixed: str | None
@@ -63,18 +60,18 @@ def bisected(
 ) -> Bisection:
     """Replay an op-log on versions of its engine, each in a process of its own."""
     header = load_log(path).header
-    name, known = engine or header.engine, header.version
+    name, failing = engine or header.engine, header.version
     releases = releases_of(name)
-    versions = _range(name, known, limits, note, install=install is not None)
-    if known not in versions:
-        raise UsageError(f"{path}: is for {name} {known}, want that version among {', '.join(versions)}")
+    versions = _range(name, failing, limits, note, install=install is not None)
+    if failing not in versions:
+        raise UsageError(f"{path}: is for {name} {failing}, want that version among {', '.join(versions)}")
 
     def replay(version: str) -> Replays:
         if install is not None:
             install(f"{name}=={version}", releases, version)
         return judge_alone(path, f"{name}=={version}", BY_LAW)
 
-    return Search(name, versions, replay, note).around(known, path, every=limits.every)
+    return Search(name, versions, replay, note).around(failing, path, every=limits.every)
 
 
 class Search(NamedTuple):
@@ -85,7 +82,7 @@ class Search(NamedTuple):
     replay: Callable[[str], Replays]
     note: Note
 
-    def around(self, known: str, path: Path, *, every: bool) -> Bisection:
+    def around(self, failing: str, path: Path, *, every: bool) -> Bisection:
         """The boundaries around a version that fails; raises UsageError if the op-log does not fail there."""
         ends: dict[str, Replays] = {}
 
@@ -95,14 +92,14 @@ class Search(NamedTuple):
                 self.note(f"{version}: {ends[version].text}")
             return IS_BAD.get(ends[version].verdict)
 
-        if not fails(known):
-            raise UsageError(f"{path}: {ends[known].text} on {known}; want a log that fails there")
+        if not fails(failing):
+            raise UsageError(f"{path}: {ends[failing].text} on {failing}; want a log that fails there")
         if every:
             list(map(fails, self.versions))
-        found = boundaries(self.versions, known, fails)
-        verdicts = {version: ends[version].verdict for version in self.versions if version in ends}
-        left_out = [version for version, verdict in verdicts.items() if verdict not in IS_BAD]
-        return Bisection(self.engine, self.versions, found, {of: one.value for of, one in verdicts.items()}, left_out)
+        around = boundaries(self.versions, failing, fails)
+        verdicts = {version: ends[version].verdict.value for version in self.versions if version in ends}
+        left_out = [version for version in verdicts if ends[version].verdict not in IS_BAD]
+        return Bisection(self.engine, self.versions, around, verdicts, left_out)
 
 
 def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], bool | None]) -> Boundaries:
@@ -110,9 +107,9 @@ def boundaries(versions: Sequence[str], failing: str, fails: Callable[[str], boo
 
     Calls `fails` O(log n) times, and once more for each version that it leaves out because the answer is None.
     """
-    known = versions.index(failing)
-    first, older = _last_failing(versions[known::-1], fails)
-    _, newer = _last_failing(versions[known:], fails)
+    index = versions.index(failing)
+    first, older = _last_failing(versions[index::-1], fails)
+    _, newer = _last_failing(versions[index:], fails)
     return Boundaries(first if older is not None else None, newer)
 
 
@@ -139,16 +136,16 @@ def releases_of(name: str) -> Releases:
     return releases
 
 
-def _range(name: str, known: str, limits: VersionRange, note: Note, *, install: bool) -> list[str]:
+def _range(name: str, failing: str, limits: VersionRange, note: Note, *, install: bool) -> list[str]:
     """The versions to search, oldest first; without `install` only installed ones, and notes which are missing."""
     releases = releases_of(name)
     installed = releases.installed()
     there = sorted({*installed, *_on_index(releases, note, needed=install)}, key=parsed)
     named = there if install else installed
-    for option, version in (("op-log of", known), ("--from", limits.oldest), ("--to", limits.newest)):
+    for option, version in (("op-log of", failing), ("--from", limits.oldest), ("--to", limits.newest)):
         if version is not None and version not in named:
             raise UsageError(f"{option} {version}: {_why_not(name, version, installed, there)}")
-    ends = sorted([known, *installed], key=parsed)
+    ends = sorted([failing, *installed], key=parsed)
     first, last = (parsed(version) for version in (limits.oldest or ends[0], limits.newest or ends[-1]))
     if last < first:
         raise UsageError(f"--from {limits.oldest} is newer than --to {limits.newest}; exchange them")

@@ -34,7 +34,7 @@ class History(NamedTuple):
 
         The first one is the good one, or the commit from which its branch and that of the bad one come.
         """
-        ends = (f"{one}^{{commit}}" for one in (self.good, self.bad))
+        ends = (f"{revision}^{{commit}}" for revision in (self.good, self.bad))
         try:
             merged = git(self.checkout, "merge-base", "--end-of-options", *ends)
         except UsageError as error:
@@ -64,17 +64,15 @@ def bisected_commits(path: Path, engine: str | None, history: History, note: Not
     return Search(name, commits, replay, note).around(commits[-1], path, every=every)
 
 
-def described(history: History, found: Bisection) -> list[str]:
-    """The first commit that fails, and those before it of which each can be the first one, because none can run."""
-    first = found.boundaries.first_failing
+def described(history: History, bisection: Bisection) -> list[str]:
+    """The first commit that fails, and the commits right before it that cannot run, so that each may be the first."""
+    first = bisection.boundaries.first_failing
     if first is None:
         return []
-    older = reversed(found.versions[: found.versions.index(first)])
-    unknown = " or ".join(takewhile(lambda commit: commit in found.left_out, older))
-    return [
-        git(history.checkout, "log", "-1", NAME, "--format=%h %s (%an, %as)", first),
-        *[f"perhaps since {unknown} already: it cannot be judged there"] * bool(unknown),
-    ]
+    older = reversed(bisection.versions[: bisection.versions.index(first)])
+    unknown = " or ".join(takewhile(lambda commit: commit in bisection.left_out, older))
+    line = git(history.checkout, "log", "-1", NAME, "--format=%h %s (%an, %as)", first)
+    return [line, f"perhaps since {unknown} already: it cannot be judged there"] if unknown else [line]
 
 
 @contextmanager

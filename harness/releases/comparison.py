@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from swarden.harness.core.errors import UsageError
@@ -82,7 +83,7 @@ def lines_of(target: ReleasedTarget[Any], comparison: reads.Comparison) -> Itera
     names, modules = counted(len(comparison.table), "name"), counted(len(comparison.new.modules), "module")
     yield f"{target.process}, beside {comparison.version}: the adapter reads {names} of {modules}"
     differences = [difference for difference in comparison.differences if difference.kind != reads.NEW]
-    alone = [group for _, [*group] in groupby(differences, key=lambda one: (one.kind, one.name))]
+    alone = [group for _, [*group] in groupby(differences, key=attrgetter("kind", "name"))]
     for same in _by_class(alone):
         kind = same[0].kind
         yield f"{kind:<10}{_text_of(same)}"
@@ -92,25 +93,22 @@ def lines_of(target: ReleasedTarget[Any], comparison: reads.Comparison) -> Itera
             yield f"{'':<10}not applicable where it cannot be read: {', '.join(laws)}"
     for place, fresh in _new_names(comparison).items():
         yield f"{reads.NEW:<10}{place}: {', '.join(fresh)}"
-    counts = {
-        kind: len({one.name for one in comparison.differences if one.kind == kind})
-        for kind in (*reads.BREAKS, reads.NEW)
-    }
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    yield f"{told}; the adapter does not read what is new" if counts[reads.NEW] else told or "no difference"
+    counts = Counter(kind for kind, _ in {(difference.kind, difference.name) for difference in comparison.differences})
+    figures = ", ".join(f"{counts[kind]} {kind}" for kind in reads.KINDS if counts[kind])
+    yield f"{figures}; the adapter does not read what is new" if counts[reads.NEW] else figures or "no difference"
 
 
 def _new_names(comparison: reads.Comparison) -> Mapping[str, Sequence[str]]:
     """The names that are new, by the class that has them; new classes by their module."""
-    found: dict[str, list[str]] = defaultdict(list)
+    names: dict[str, list[str]] = defaultdict(list)
     for difference in comparison.differences:
         if difference.kind == reads.NEW:
-            found[difference.place].append(_without_place(difference))
-    return dict(sorted(found.items()))
+            names[difference.place].append(_without_place(difference))
+    return dict(sorted(names.items()))
 
 
 def _by_class(groups: Iterable[list[reads.Difference]]) -> Iterator[list[reads.Difference]]:
-    """The differences by name, but together those of one class that has many of its names no more."""
+    """The differences in groups of one name; a class that has lost more than MOST_SHOWN names is one group."""
     groups, of_class = list(groups), defaultdict[tuple[bool, str], list[reads.Difference]](list)
     for group in groups:
         if len(group) == 1 and group[0].kind in (reads.GONE, reads.MOVED, reads.UNSET):
@@ -154,5 +152,6 @@ def table_lines(comparison: reads.Comparison) -> Iterator[str]:
     """The same for people: a line for each name."""
     for name, uses in sorted(comparison.table.items()):
         how = "/".join(dict.fromkeys(use.how for use in uses))
-        places = dict.fromkeys(one.owner or one.module for one in comparison.new.by_name.get(name, ()))
+        definitions = comparison.new.by_name.get(name, ())
+        places = dict.fromkeys(definition.owner or definition.module for definition in definitions)
         yield f"{name} ({how}): of {_some(list(places)) or 'an older release'}; at {_some(uses)}"

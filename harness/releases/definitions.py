@@ -58,42 +58,43 @@ class Definitions:
         """The driven modules, by their names relative to the root."""
         named = {self.module_of(place) for place in self.places}
         packages = {self._package_of(name) for name in named} - {""}
-        found = {name: tree for name in named if (tree := self._parsed(name)) is not None}
-        imported = {one for name, tree in found.items() for one in self._imported(name, tree)} - {*found}
+        trees = {name: tree for name in named if (tree := self._parsed(name)) is not None}
+        imported = {inner for name, tree in trees.items() for inner in self._imported(name, tree)} - {*trees}
         for name in imported:
             if self._package_of(name) in packages and (tree := self._parsed(name)) is not None:
-                found[name] = tree
-        return dict(sorted(found.items()))
+                trees[name] = tree
+        return dict(sorted(trees.items()))
 
     @cached_property
     def by_name(self) -> Mapping[str, Sequence[Definition]]:
-        found: dict[str, list[Definition]] = defaultdict(list)
+        definitions: dict[str, list[Definition]] = defaultdict(list)
         for module, tree in self.modules.items():
             for node in defined(module, tree.body):
-                found[node.name].append(node)
-        return found
+                definitions[node.name].append(node)
+        return definitions
 
     @cached_property
     def classes(self) -> Mapping[str, Sequence[str]]:
         """The names of the bases of each class, the direct and the indirect ones, by the name of the class."""
         bases: dict[str, set[str]] = defaultdict(set)
-        for one in chain.from_iterable(self.by_name.values()):
-            if one.kind == CLASS:
-                bases[one.name] |= {base.rpartition(".")[2] for base in re.split(r"[(), ]+|\[.*?\]", one.form)} - {""}
+        for definition in chain.from_iterable(self.by_name.values()):
+            if definition.kind == CLASS:
+                named = re.split(r"[(), ]+|\[.*?\]", definition.form)
+                bases[definition.name] |= {base.rpartition(".")[2] for base in named} - {""}
         return {name: sorted(_closure(name, bases) - {name}) for name in bases}
 
     @cached_property
     def defaults(self) -> Mapping[str, Mapping[str, object]]:
         """The fields whose default is a literal, each with its default, by class."""
-        found: dict[str, dict[str, object]] = defaultdict(dict)
+        defaults: dict[str, dict[str, object]] = defaultdict(dict)
         nodes = chain.from_iterable(map(ast.walk, self.modules.values()))
-        for kind in [one for one in nodes if isinstance(one, ast.ClassDef)]:
+        for kind in [node for node in nodes if isinstance(node, ast.ClassDef)]:
             for node in kind.body:
                 match node:
                     case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                         with suppress(ValueError):
-                            found[kind.name][name] = ast.literal_eval(value)
-        return found
+                            defaults[kind.name][name] = ast.literal_eval(value)
+        return defaults
 
     @cached_property
     def digest(self) -> str:
@@ -122,7 +123,7 @@ class Definitions:
         """The module of a place, or of a dotted name in a module; else the name itself."""
         module = place.partition(":")[0]
         outer = [module.rsplit(".", count)[0] for count in range(3)]
-        return next((one for one in outer if self._path(one) is not None), module)
+        return next((name for name in outer if self._path(name) is not None), module)
 
     def _path(self, module: str) -> Path | None:
         base = self.folder.joinpath(*self.root.split("."), *filter(None, module.split(".")))
@@ -159,7 +160,7 @@ def _parsed(path: Path) -> ast.Module:
 @cache
 def _bound(tree: ast.Module) -> frozenset[str]:
     """The names that a module binds, also by imports, and names in its strings, as in __all__ or for lazy imports."""
-    names = {one.name for one in defined("", tree.body) if not one.owner}
+    names = {definition.name for definition in defined("", tree.body) if not definition.owner}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
@@ -206,15 +207,15 @@ def _set_on_self(module: str, function: Function, owner: str) -> Iterator[Defini
 
 def _signature(function: Function) -> str:
     arguments = deepcopy(function.args)
-    for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-        one.annotation = None
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        argument.annotation = None
     return f"({ast.unparse(arguments)})"
 
 
 def _closure(name: str, bases: Mapping[str, Iterable[str]]) -> set[str]:
-    found, waiting = set(), [name]
+    closure, waiting = set(), [name]
     while waiting:
-        if (one := waiting.pop()) not in found:
-            found.add(one)
-            waiting += bases.get(one, ())
-    return found
+        if (current := waiting.pop()) not in closure:
+            closure.add(current)
+            waiting += bases.get(current, ())
+    return closure

@@ -31,12 +31,13 @@ OPEN = ("title", "effect", "cause", "searched", "verdict")
 
 def draft_of(path: Path, engine: str | None, note: Note) -> str:
     """The file in TOML; raises UsageError if the op-log does not fail on the release that it names."""
-    found = bisected(path, engine, VersionRange(None, None, every=True), note)
-    judged, (since, fixed) = [version for version in found.versions if version not in found.left_out], found.boundaries
+    bisection = bisected(path, engine, VersionRange(None, None, every=True), note)
+    since, fixed = bisection.boundaries
+    judged = [version for version in bisection.versions if version not in bisection.left_out]
     release = judged[judged.index(fixed) - 1] if fixed is not None else judged[-1]
     with Process(limits=ProcessLimits(BOOT_S)) as process:
         try:
-            bug, document = process.call(_measured, Found(path.stem, path, f"{found.engine}=={release}", None))
+            bug, document = process.call(_measured, Found(path.stem, path, f"{bisection.engine}=={release}", None))
         except ProcessDied as error:
             raise UsageError(f"{path}: its process {error.death.how} on {release}; write its file by hand") from error
     span = {"first": since or judged[0], **({"fixed": fixed} if fixed is not None else {}), "tried": judged[-1]}
@@ -49,21 +50,22 @@ def missing_in(path: Path) -> list[str]:
     if missing := list(_open(read_toml(path), "")):
         return missing
     bug = read_bug(path)
-    return [*["fixes"] * (not bug.fixes), *[f"{bug.name}.oplog, beside the file"] * (not bug.oplogs)]
+    missing = [] if bug.fixes else ["fixes"]
+    return missing if bug.oplogs else [*missing, f"{bug.name}.oplog, beside the file"]
 
 
-def _measured(found: Found) -> tuple[dict[str, Any], dict[str, Any]]:
+def _measured(source: Found) -> tuple[dict[str, Any], dict[str, Any]]:
     """The facts of the file and those of its document, in a process of the release."""
-    log, target = found.load(), found.target
+    log, target = source.load(), source.target
     prepare(target)
     failure = repeat(log, 1, tracer_of=decision_tracer).failure
     assert failure is not None, "it has failed on this release"
     story = story_lines(log.header, failure)
     evidence = [line.text for line in story if line.part is StoryPart.EVIDENCE]
     claim = next(line.text for line in story if line.part is StoryPart.CLAIM)
-    told = [line.text for line in story if line.part in (StoryPart.EVIDENCE, StoryPart.HISTORY)]
-    places = list(dict.fromkeys(place for text in reversed(told) for place in places_in(text)))[:MOST_PLACES]
-    pools = _large_pools(found, failure)
+    shown = [line.text for line in story if line.part in (StoryPart.EVIDENCE, StoryPart.HISTORY)]
+    places = list(dict.fromkeys(place for text in reversed(shown) for place in places_in(text)))[:MOST_PLACES]
+    pools = _large_pools(source, failure)
     settings = "; ".join(configuration_line(log.header, engine) for engine in range(len(log.header.configs)))
     return {"fingerprints": failure.fingerprints, **({"large_pools": pools} if pools else {})}, {
         "environment": f"{TODO}: {settings}",
@@ -80,11 +82,11 @@ def _measured(found: Found) -> tuple[dict[str, Any], dict[str, Any]]:
     }
 
 
-def _large_pools(found: Found, failure: Failure) -> Mapping[str, int]:
+def _large_pools(source: Found, failure: Failure) -> Mapping[str, int]:
     """The sizes of a server with which the op-log fails in the same way; none if it does not."""
-    settings = found.target.large_pools
+    settings = source.target.large_pools
     try:
-        larger = run_log(found._replace(settings=settings).load()).failure if settings else None
+        larger = run_log(source._replace(settings=settings).load()).failure if settings else None
     except UsageError:  # the engine refuses them
         larger = None
     return settings if larger is not None and failure.fingerprint in larger.fingerprints else {}
@@ -111,7 +113,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(_lines(value))} }}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return "".join(["[\n", *(f"    {_toml(one)},\n" for one in value), "]"])
+        return "".join(["[\n", *(f"    {_toml(item)},\n" for item in value), "]"])
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -120,5 +122,5 @@ def _open(value: Any, key: str) -> Iterator[str]:
     if isinstance(value, str) and value.startswith(TODO):
         yield key
     elif isinstance(value, list | dict):
-        for name, one in enumerate(value) if isinstance(value, list) else value.items():
-            yield from _open(one, f"{key}.{name}".removeprefix("."))
+        for name, item in enumerate(value) if isinstance(value, list) else value.items():
+            yield from _open(item, f"{key}.{name}".removeprefix("."))

@@ -1,6 +1,7 @@
 """The data that a target lacks, ordered by what the laws that need them have found in other engines."""
 
 from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from swarden.harness.core.ops import Accept, Flush, OpenSession, Pause, Reset
@@ -11,7 +12,7 @@ from swarden.invariants.invariant import Invariant
 
 
 class FurtherData(NamedTuple):
-    """Parts of a snapshot and types of events, the laws that would apply with them, and what these found elsewhere."""
+    """Parts of a snapshot and types of events; the laws that need them; what these found in other engines."""
 
     data: tuple[str, ...]
     laws: tuple[str, ...]
@@ -27,13 +28,13 @@ class FoundElsewhere(NamedTuple):
 
     def counts(self, laws: Iterable[str]) -> tuple[int, int]:
         """The bugs and the mutants of these laws, each once."""
-        found = [set[str]().union(*(of_law.get(law, ()) for law in laws)) for of_law in self]
-        return len(found[0]), len(found[1])
+        bugs, mutants = (len(set[str]().union(*(by_law.get(law, ()) for law in laws))) for by_law in self)
+        return bugs, mutants
 
 
 def found_elsewhere(target: Target) -> FoundElsewhere:
     """The findings of the laws, by the known bugs and the catalogues of all other targets that can be imported here."""
-    found = FoundElsewhere({}, {})
+    elsewhere = FoundElsewhere({}, {})
     for name in installed():
         try:
             other = target_of(name)
@@ -42,11 +43,11 @@ def found_elsewhere(target: Target) -> FoundElsewhere:
         if other.name != target.name:
             for bug in other.known_bugs().values():
                 for fingerprint in bug.fingerprints:
-                    found.bugs.setdefault(fingerprint.partition("/")[0], set()).add(bug.name)
+                    elsewhere.bugs.setdefault(fingerprint.partition("/")[0], set()).add(bug.name)
             for mutant in other.catalog:
                 for law in mutant.caught_by:
-                    found.mutants.setdefault(law, set()).add(mutant.id)
-    return found
+                    elsewhere.mutants.setdefault(law, set()).add(mutant.id)
+    return elsewhere
 
 
 def lacking(law: Invariant, missing: frozenset[str]) -> list[frozenset[str]]:
@@ -54,7 +55,7 @@ def lacking(law: Invariant, missing: frozenset[str]) -> list[frozenset[str]]:
     events = sorted(kind.__name__ for kind in law.on)
     one_of = events if events and missing.issuperset(events) else []
     needs = law.needs & missing
-    return [needs | {event} for event in one_of] or [needs] * bool(needs)
+    return [needs | {event} for event in one_of] or ([needs] if needs else [])
 
 
 def foreign_data(target: Target, missing: frozenset[str]) -> set[str]:
@@ -84,17 +85,18 @@ def further_data(missing: frozenset[str], found: FoundElsewhere, foreign: Collec
     """
     laws = {law.name: lacking(law, missing) for law in ALL.invariants if law.contract is None}
     own = {name: [data for data in lacks if data.isdisjoint(foreign)] for name, lacks in laws.items()}
-    left = {name: lacks for name, lacks in own.items() if lacks}
+    remaining = {name: lacks for name, lacks in own.items() if lacks}
     steps = list[FurtherData]()
-    while left:
+    while remaining:
         options = []
-        for data in {one for lacks in left.values() for one in lacks}:
-            gained = tuple(name for name, lacks in left.items() if any(one <= data for one in lacks))
+        for data in set(chain.from_iterable(remaining.values())):
+            gained = tuple(name for name, lacks in remaining.items() if any(need <= data for need in lacks))
             options.append(FurtherData(tuple(sorted(data)), gained, *found.counts(gained)))
         best = max(options, key=_worth)
         steps.append(best)
         added = set(best.data)
-        left = {name: [one - added for one in lacks] for name, lacks in left.items() if name not in best.laws}
+        others = {name: lacks for name, lacks in remaining.items() if name not in best.laws}
+        remaining = {name: [need - added for need in lacks] for name, lacks in others.items()}
     return steps
 
 

@@ -56,7 +56,7 @@ def ends_on(engine: str, logs: Mapping[str, Path]) -> Mapping[str, str]:
 
 
 class GatePage:
-    """The verdict of a gate.  `mutes` has what is put aside by the name of the failure, `logs` those of a release."""
+    """The verdict of a gate.  `mutes` are the muted failures by name, `logs` the known op-logs of a release."""
 
     def __init__(
         self,
@@ -68,9 +68,7 @@ class GatePage:
     ) -> None:
         self._target, self._gate, self._why_broken, self._mutes, self._logs = target, gate, why_broken, mutes, logs
         failed = [judged for judged in gate.judged.values() if judged.is_new or not judged.finding.cause.bugs]
-        self._failed = sorted(  # new ones come first, of these those that fail each time, and then short ones
-            failed, key=lambda one: (one.rank, one.is_flaky, bool(one.finding.cause.bugs), one.finding.ops)
-        )
+        self._failed = sorted(failed, key=_order)
 
     @cached_property
     def new(self) -> Sequence[Judged]:
@@ -89,22 +87,25 @@ class GatePage:
     @cached_property
     def code(self) -> ExitCode:
         doubtful = [judged for judged in self.new if self._is_doubtful(judged)]
-        codes = [ExitCode.MISUSE] * bool(self._why_broken) + [ExitCode.INTERRUPTED] * self._gate.head.is_interrupted
-        codes += [ExitCode.RED] * bool(doubtful or self.unanswered or not self._gate.head.result.tallies.runs)
-        is_worse = len(self.new) > len(doubtful) or bool(self._logs and self._logs.changed(PASSES, FAILS))
-        return worst([*codes, ExitCode.VIOLATED] if is_worse else codes)
+        codes = {
+            ExitCode.MISUSE: bool(self._why_broken),
+            ExitCode.INTERRUPTED: self._gate.head.is_interrupted,
+            ExitCode.RED: bool(doubtful or self.unanswered or not self._gate.head.result.tallies.runs),
+            ExitCode.VIOLATED: len(self.new) > len(doubtful) or bool(self._logs and self._logs.changed(PASSES, FAILS)),
+        }
+        return worst(code for code, is_given in codes.items() if is_given)
 
     def lines(self) -> Iterator[str]:
         """The page as Markdown."""
         yield f"# {self._gate.plan.engine} beside {self._gate.base}"
         yield from ("", *(f"{plain(line)}  " for line in self._verdict()))
         for judged in self.new:
-            found = touched(self._gate.plan.change, judged)
-            lines = [f"- `{line.replace('`', chr(39))}`" for line in found.texts]
+            touch = touched(self._gate.plan.change, judged)
+            lines = [f"- `{line.replace('`', chr(39))}`" for line in touch.texts]
             yield from ("", f"## New: {plain(judged.name)}", "")
             for note in self._notes(judged):
                 yield from (note, "")
-            yield from (found.how, *lines, "", "```")
+            yield from (touch.how, *lines, "", "```")
             yield from (*(str(line).replace("```", "'''") for line in judged.finding.story), "```")
         for title, rows in self._tables().items():
             yield from ("", f"## {title}", "", *rows)
@@ -114,15 +115,15 @@ class GatePage:
     def short_lines(self) -> Iterator[str]:
         """The page for a terminal: without the histories, and one story for the failures that touch the same lines."""
         yield from self._verdict()
-        told: list[Touched] = []
+        shown: list[Touched] = []
         for judged in self.new:
-            found = touched(self._gate.plan.change, judged)
-            if found.lines and found in told:
+            touch = touched(self._gate.plan.change, judged)
+            if touch.lines and touch in shown:
                 yield f"new, at the same lines: {judged.name}  {judged.finding.path}"
                 continue
-            told.append(found)
-            yield from ("", f"new: {judged.name}", *self._notes(judged), found.how)
-            yield from (f"  {text}" for text in found.texts)
+            shown.append(touch)
+            yield from ("", f"new: {judged.name}", *self._notes(judged), touch.how)
+            yield from (f"  {text}" for text in touch.texts)
             yield from (str(line) for line in judged.finding.story if line.part in IN_SHORT)
 
     def annotations(self, sources: str) -> Iterator[str]:
@@ -130,19 +131,20 @@ class GatePage:
 
         A failure that may be a vulnerability has none.  `sources` is the folder of the repository that has the package.
         """
-        for one in [judged for judged in self.new if not _may_be_vulnerability(judged)][:MOST_ANNOTATIONS]:
-            found, properties = touched(self._gate.plan.change, one), {"title": one.finding.name}
-            if found.lines:
-                properties |= {"file": f"{sources}{found.lines[0].path}", "line": f"{found.lines[0].number}"}
-            texts = [line.text for line in one.finding.story if line.part in (StoryPart.CLAIM, StoryPart.EVIDENCE)]
-            kind = "warning" if self._is_doubtful(one) else "error"
-            yield workflow_command(kind, properties, [*texts, found.how, *found.texts, SEE_PAGE])
+        public = [judged for judged in self.new if not _may_be_vulnerability(judged)]
+        for judged in public[:MOST_ANNOTATIONS]:
+            touch, properties = touched(self._gate.plan.change, judged), {"title": judged.finding.name}
+            if touch.lines:
+                properties |= {"file": f"{sources}{touch.lines[0].path}", "line": f"{touch.lines[0].number}"}
+            texts = [line.text for line in judged.finding.story if line.part in (StoryPart.CLAIM, StoryPart.EVIDENCE)]
+            kind = "warning" if self._is_doubtful(judged) else "error"
+            yield workflow_command(kind, properties, [*texts, touch.how, *touch.texts, SEE_PAGE])
 
     def _verdict(self) -> Iterator[str]:
         """The lines of the verdict; a change that was not reached comes first."""
         result = self._gate.head.result
         tallies, old = result.tallies, [judged for judged in self._failed if judged.is_old]
-        reach = [self.reach.summary] * bool(tallies.runs and self._logs is None)
+        reach = [self.reach.summary] if tallies.runs and self._logs is None else []
         if not self.reach.is_reached:
             yield from reach
         if self._gate.head.is_interrupted:
@@ -254,7 +256,7 @@ def workflow_command(kind: str, properties: Mapping[str, str], lines: Sequence[s
 
 
 def _escaped(text: str, special: str) -> str:
-    return "".join(f"%{ord(one):02X}" if one in f"%{special}" else one for one in text)
+    return "".join(f"%{ord(char):02X}" if char in f"%{special}" else char for char in text)
 
 
 def _may_be_vulnerability(judged: Judged) -> bool:
@@ -262,6 +264,11 @@ def _may_be_vulnerability(judged: Judged) -> bool:
     finding = judged.finding
     ops = finding.log.ops if finding.engine_steps is not None else ()
     return may_be_vulnerability(finding.fingerprints, ops)
+
+
+def _order(judged: Judged) -> tuple[int, bool, bool, int]:
+    """The sort key: new failures first, then those that fail each time, those without a known bug, and short logs."""
+    return judged.rank, judged.is_flaky, bool(judged.finding.cause.bugs), judged.finding.ops
 
 
 def _row(judged: Judged) -> tuple[str, str, str]:

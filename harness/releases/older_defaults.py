@@ -51,14 +51,14 @@ def older_defaults(old: Target, new: Target) -> OlderDefaults | None:
     if not isinstance(old, ReleasedTarget) or not isinstance(new, ReleasedTarget):
         return None
     before, after = definitions_of(old), definitions_of(new)
-    found = {}
+    by_part = {}
     for part, places in new.load.places.items():
-        was, now = (_defaults_of(one, places) for one in (before, after))
+        was, now = (_defaults_of(release, places) for release in (before, after))
         if changed := {name: was[name] for name in sorted(was.keys() & now.keys()) if was[name] != now[name]}:
-            found[part] = changed
+            by_part[part] = changed
     variables, now = _variables_of(before), _variables_of(after)
     changed = {name: variables[name] for name in sorted(variables.keys() & now.keys()) if variables[name] != now[name]}
-    return OlderDefaults(found, changed) if found or changed else None
+    return OlderDefaults(by_part, changed) if by_part or changed else None
 
 
 def _variables_of(release: Definitions) -> Mapping[str, object]:
@@ -67,16 +67,16 @@ def _variables_of(release: Definitions) -> Mapping[str, object]:
     They are assigned, as in `NAME = EnvBool(False)`, or read, as in `os.getenv("NAME", "0")`.
     """
     trees = Definitions(release.folder, release.root, ENVIRONMENT).modules.values()
-    found: dict[str, object] = {}
+    defaults: dict[str, object] = {}
     for node in chain.from_iterable(map(ast.walk, trees)):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[ast.Constant(value)])):
-                found[name] = value
+                defaults[name] = value
             case ast.Call(
                 func=ast.Attribute(attr="getenv" | "get"), args=[ast.Constant(str(name)), ast.Constant(value)]
             ):
-                found[name] = value
-    return {name: value for name, value in found.items() if value is not None and name.isupper()}
+                defaults[name] = value
+    return {name: value for name, value in defaults.items() if value is not None and name.isupper()}
 
 
 def _defaults_of(release: Definitions, places: Sequence[str]) -> Mapping[str, object]:

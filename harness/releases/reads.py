@@ -57,17 +57,17 @@ class Adapter:
     def trees(self) -> Mapping[str, ast.Module]:
         inner = [inside.parent for folder in self.folders for inside in folder.glob("*/__init__.py")]
         paths = [path for folder in (*self.folders, *inner) for path in sorted(folder.glob("*.py"))]
-        kept = [path for path in paths if path.name not in (PATCHES, "__init__.py")]
-        return {f"{path.parent.name}/{path.name}": ast.parse(path.read_bytes()) for path in kept}
+        sources = [path for path in paths if path.name not in (PATCHES, "__init__.py")]
+        return {f"{path.parent.name}/{path.name}": ast.parse(path.read_bytes()) for path in sources}
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[Use]]:
         """The places at which the sources use each name, by name."""
-        found: dict[str, list[Use]] = defaultdict(list)
+        uses: dict[str, list[Use]] = defaultdict(list)
         for file, tree in self.trees.items():
             for name, use in _uses(tree, file, "", is_inner=False):
-                found[name].append(use)
-        return found
+                uses[name].append(use)
+        return uses
 
     @cached_property
     def replacements(self) -> Sequence[Replacement]:
@@ -87,14 +87,14 @@ class Adapter:
         nodes = chain.from_iterable(map(ast.walk, self.trees.values()))
         tables = [node for node in nodes if isinstance(node, ast.Dict)]
         return {
-            str(key.value): self.places.keys() & {one.value for one in ast.walk(value) if isinstance(one, ast.Constant)}
+            str(key.value): self.places.keys() & {getattr(node, "value", None) for node in ast.walk(value)}
             for key, value in chain.from_iterable(zip(table.keys, table.values, strict=True) for table in tables)
             if isinstance(key, ast.Constant) and isinstance(value, ast.Call) and _called(value) == "Feature"
         }
 
     def laws_of(self, uses: Iterable[Use]) -> list[str]:
         """The laws that need an event which a function with one of these uses reports."""
-        functions = {one[1::2] for one in uses if one.function}  # with their files
+        functions = {(use.file, use.function) for use in uses if use.function}
         events = {
             name for name in ALL_EVENTS for use in self.uses.get(name, ()) if (use.file, use.function) in functions
         }
@@ -143,6 +143,7 @@ class Difference(NamedTuple):
 
 MISSING, GONE, MOVED, SIGNATURE, UNSET, NEW = "missing", "gone", "moved", "signature", "unset", "new"
 BREAKS = (MISSING, GONE, MOVED, SIGNATURE, UNSET)  # the kinds that can break an adapter
+KINDS = (*BREAKS, NEW)
 
 
 @dataclass(frozen=True)
@@ -157,16 +158,16 @@ class Comparison:
     @property
     def table(self) -> Mapping[str, Sequence[Use]]:
         """What the adapter reads and wraps: its uses of the names that one of the releases defines."""
-        known = {*self.old.by_name, *self.new.by_name}
-        return {name: uses for name, uses in self.adapter.uses.items() if name in known}
+        defined = {*self.old.by_name, *self.new.by_name}
+        return {name: uses for name, uses in self.adapter.uses.items() if name in defined}
 
     @cached_property
     def differences(self) -> Sequence[Difference]:
         unset = [*self._unset()]
-        names = {one.name for one in unset}
-        new = [one for one in self._new() if one.name not in names]
-        found = [*self._missing(), *self._of_names(), *unset, *new]
-        return sorted(found, key=lambda one: ((*BREAKS, NEW).index(one.kind), one.name, one.what))
+        names = {item.name for item in unset}
+        new = [item for item in self._new() if item.name not in names]
+        differences = [*self._missing(), *self._of_names(), *unset, *new]
+        return sorted(differences, key=lambda item: (KINDS.index(item.kind), item.name, item.what))
 
     def _missing(self) -> Iterator[Difference]:
         adapter = self.adapter
@@ -183,12 +184,12 @@ class Comparison:
         for name, uses in {INIT: (), **self.table}.items():
             old = {definition.qualified: definition for definition in self.old.by_name.get(name, ())}
             new = {definition.qualified: definition for definition in self.new.by_name.get(name, ())}
-            fresh = [str(one) for key, one in new.items() if key not in old]
+            fresh = [str(definition) for key, definition in new.items() if key not in old]
             for key, was in old.items():
                 kind, now = self._kind_of(was, new), fresh if key not in new else [new[key].form]
                 if kind:
-                    found = self.adapter.uses[was.owner] if name == INIT else uses
-                    yield Difference(kind, str(was), now, found, self.adapter.laws_of(found))
+                    places = self.adapter.uses[was.owner] if name == INIT else uses
+                    yield Difference(kind, str(was), now, places, self.adapter.laws_of(places))
 
     def _kind_of(self, was: Definition, new: Mapping[str, Definition]) -> str:
         """The kind of the difference for a name that the older release defines here; "" for none.
@@ -205,7 +206,7 @@ class Comparison:
             return SIGNATURE if now.form != was.form else ""
         kind = self._new_classes.get(part, "")
         owners = {kind, *self.new.classes.get(kind, ())}
-        return MOVED if was.name != INIT and kind and not any(one.owner in owners for one in new.values()) else ""
+        return MOVED if was.name != INIT and kind and not any(other.owner in owners for other in new.values()) else ""
 
     def _new(self) -> Iterator[Difference]:
         """New subclasses of the parts or of their bases, and new fields, members and attributes of the parts."""
@@ -213,7 +214,8 @@ class Comparison:
         parts = {*self._new_classes.values()}
         modules = {self.new.module_of(place) for place in self.new.places}
         bases = {base for part in parts for base in (part, *self.new.classes.get(part, ()))}
-        bases = {base for base in bases if any(one.module in modules for one in self.new.by_name.get(base, ()))}
+        by_name = self.new.by_name
+        bases = {base for base in bases if modules & {definition.module for definition in by_name.get(base, ())}}
         for definition in sorted(set(chain.from_iterable(self.new.by_name.values()))):
             is_member = definition.kind == ATTRIBUTE and definition.owner in parts
             is_kind = definition.kind == CLASS and bool(bases & {*self.new.classes.get(definition.name, ())})
@@ -249,17 +251,17 @@ class Comparison:
 
     def _classes_in(self, release: Definitions) -> Mapping[str, str]:
         """By part, the name of its class in a release."""
-        found = {part: next(filter(release.has, places), "") for part, places in self.adapter.places.items()}
-        return {part: place.partition(":")[2] for part, place in found.items() if place}
+        by_part = {part: next(filter(release.has, places), "") for part, places in self.adapter.places.items()}
+        return {part: place.partition(":")[2] for part, place in by_part.items() if place}
 
     @cached_property
     def _parts_by_class(self) -> Mapping[str, str]:
         """The part of each class of the older release: its own part, or the first whose class derives from it."""
-        found = {name: part for part, name in self._old_classes.items()}
+        parts = {name: part for part, name in self._old_classes.items()}
         for part, name in self._old_classes.items():
             for base in self.old.classes.get(name, ()):
-                found.setdefault(base, part)
-        return found
+                parts.setdefault(base, part)
+        return parts
 
 
 def _uses(node: ast.AST, file: str, function: str, *, is_inner: bool) -> Iterator[tuple[str, Use]]:

@@ -85,9 +85,10 @@ class TargetCheck(RunListener):
         turns = turns_of(self.target, None)
         for batch in range(2 * -(-num_runs // RUNS_PER_SEARCH)):  # a search can end early
             if self.num_runs < num_runs:
-                left = min(RUNS_PER_SEARCH, num_runs - self.num_runs)
+                num_left = min(RUNS_PER_SEARCH, num_runs - self.num_runs)
                 with suppress(Unsatisfiable):  # no configuration could be drawn: on_fault has the reason
-                    search(turns[batch % len(turns)], self, from_seed=seed + batch, max_runs=left, calls=CALLS_PER_RUN)
+                    turn = turns[batch % len(turns)]
+                    search(turn, self, from_seed=seed + batch, max_runs=num_left, calls=CALLS_PER_RUN)
         drawn = [*self.logs]
         candidates = shrunken_configs(self.target, [log.header for log in drawn], random.Random(seed), self.on_fault)
         for log, header in zip(islice(cycle(drawn), num_runs), candidates, strict=False):

@@ -45,17 +45,17 @@ def replacements(trees: Mapping[str, ast.Module], parts: Iterable[str]) -> Itera
 
 def stand_ins(trees: Iterable[ast.Module]) -> set[str]:
     """The names of attributes for which an adapter makes a SimpleNamespace."""
-    found = set()
+    attributes = set()
     for node in chain.from_iterable(map(ast.walk, trees)):
         match node:
             case ast.keyword(arg=str(name), value=ast.Call(func=ast.Name(id="SimpleNamespace"))):
-                found.add(name)
+                attributes.add(name)
             case ast.Dict():
                 for key, value in zip(node.keys, node.values, strict=True):
                     match key, value:
                         case ast.Constant(value=str(name)), ast.Call(func=ast.Name(id="SimpleNamespace")):
-                            found.add(name)
-    return found
+                            attributes.add(name)
+    return attributes
 
 
 def reach_of(
@@ -68,12 +68,13 @@ def reach_of(
     """
     owners = {kind, *release.classes.get(kind, ())}
     nodes = chain.from_iterable(map(ast.walk, release.modules.values()))
-    body = [one for node in nodes if isinstance(node, ast.ClassDef) and node.name in owners for one in node.body]
-    own = {name for one in body for name in _with_values(one)}
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name in owners]
+    body = [statement for node in classes for statement in node.body]
+    own = {name for statement in body for name in _with_values(statement)}
     methods: dict[str, list[ast.Attribute]] = defaultdict(list)
-    for one in body:
-        if isinstance(one, Function):
-            methods[one.name] += [node for node in ast.walk(one) if isinstance(node, ast.Attribute)]
+    for statement in body:
+        if isinstance(statement, Function):
+            methods[statement.name] += [node for node in ast.walk(statement) if isinstance(node, ast.Attribute)]
     reached, waiting = set[str](), [*roots]
     read: dict[str, set[str]] = defaultdict(set)
     while waiting:
@@ -100,21 +101,21 @@ def reach_of(
 
 def _parts_in(node: ast.AST, by_name: Mapping[str, set[str]]) -> set[str]:
     """The parts that an expression looks up, also by a name that was assigned before."""
-    found: set[str] = set()
-    for one in ast.walk(node):
-        match one:
+    parts: set[str] = set()
+    for child in ast.walk(node):
+        match child:
             case ast.Call(func=ast.Attribute(attr=name), args=[ast.Constant(value=str(part)), *_]) if name in LOOKUPS:
-                found.add(part)
+                parts.add(part)
             case ast.Name(id=name):
-                found |= by_name.get(name, set())
-    return found
+                parts |= by_name.get(name, set())
+    return parts
 
 
 def _subclass(node: ast.AST) -> tuple[list[ast.expr], Set[str]]:
     """The bases and the names of a class, or of one that is made by a call of `type`; else nothing."""
     match node:
         case ast.ClassDef():
-            return node.bases, {name for one in node.body for name in _with_values(one)}
+            return node.bases, {name for statement in node.body for name in _with_values(statement)}
         case ast.Call(func=ast.Name(id="type"), args=[_, bases, ast.Dict(keys=keys)]):
             return [bases], {str(key.value) for key in keys if isinstance(key, ast.Constant)}
     return [], frozenset()
