@@ -126,17 +126,17 @@ def _options(
 def _loaded(name: str) -> typer.Typer:
     """The command with that name; raises UsageError if a package that it needs is missing."""
     with importing(f"the command {name}"):
-        found: typer.Typer | Callable[..., None] = EntryPoint(
+        loaded: typer.Typer | Callable[..., None] = EntryPoint(
             name, f"swarden.harness.commands.{name}:{name}", ""
         ).load()
-    if not isinstance(found, typer.Typer):
+    if not isinstance(loaded, typer.Typer):
         alone = typer.Typer(add_completion=False)
-        alone.command(name)(found)
-        found = alone
-    for one in found.registered_commands:
-        assert one.callback is not None, f"{name}: a command is a function"
-        one.callback = with_single_options(one.callback)
-    return found
+        alone.command(name)(loaded)
+        loaded = alone
+    for registered in loaded.registered_commands:
+        assert registered.callback is not None, f"{name}: a command is a function"
+        registered.callback = with_single_options(registered.callback)
+    return loaded
 
 
 def run(command: Callable[[], int | None]) -> int:

@@ -43,13 +43,13 @@ archive = typer.Typer(
 def list_findings(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
     """List the findings: status, number of nights, the first and the last one, engine and fingerprint."""
     errors: list[str] = []
-    found = [(finding, finding.summary()) for finding in Archive(place).findings(errors)]
-    errors += [error for one, _ in found for error in one.errors]
+    findings = [(finding, finding.summary()) for finding in Archive(place).findings(errors)]
+    errors += [error for finding, _ in findings for error in finding.errors]
     if as_json:
-        summaries = [{"folder": one.name} | msgspec.to_builtins(summary) for one, summary in found]
+        summaries = [{"folder": finding.name} | msgspec.to_builtins(summary) for finding, summary in findings]
         print_json({"findings": summaries, "errors": errors})
     else:
-        for _, summary in found:
+        for _, summary in findings:
             seen = f"{counted(summary.seen, 'night')}, {summary.first_seen[:10]} to {summary.last_seen[:10]}"
             put = summary.quarantine
             quarantine = f" (quarantined until {put.until})" if put and put.is_active(today()) else ""
@@ -62,25 +62,25 @@ def list_findings(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -
 @archive.command()
 def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
     """Show one finding: its summary, its story, and its result in each night."""
-    found = _the_one(Archive(place), fingerprint)
-    summary = found.summary()
+    finding = _the_one(Archive(place), fingerprint)
+    summary = finding.summary()
     if as_json:
-        sightings = msgspec.to_builtins(found.sightings)
-        print_json({"folder": found.name} | msgspec.to_builtins(summary) | {"sightings": sightings})
+        sightings = msgspec.to_builtins(finding.sightings)
+        print_json({"folder": finding.name} | msgspec.to_builtins(summary) | {"sightings": sightings})
         return
     OUT.print(f"{summary.status.value}: {summary.engine} {summary.fingerprint}")
-    OUT.print(f"folder: {found.folder}")
+    OUT.print(f"folder: {finding.folder}")
     if (put := summary.quarantine) is not None:
         words = "quarantined until" if put.is_active(today()) else "quarantine ended on"
         OUT.print(f"{words} {put.until}: {put.reason}")
-    for sighting in found.sightings:
+    for sighting in finding.sightings:
         release = sighting.engine if "==" in sighting.engine else f"{sighting.engine} {sighting.version}"
         replays = f", failed {sighting.failures} of {counted(sighting.runs, 'run')}" if sighting.runs else ""
         traffic = f", {counted(sighting.times, 'time')} in random traffic" if sighting.times else ""
         why = f", {sighting.why}" if sighting.why else ""
         OUT.print(f"{sighting.night}: {sighting.status.value} on {release}{replays}{traffic}{why}")
-    print_piece(found.story)
-    _print_errors(found.errors)
+    print_piece(finding.story)
+    _print_errors(finding.errors)
 
 
 @archive.command()
@@ -93,9 +93,9 @@ def quarantine(
 ) -> None:
     """Keep a finding from making a night red before a date; its log is replayed all the same."""
     end = date_of(until)
-    found = _the_one(Archive(place), fingerprint)
-    found.put_in_quarantine(Mute(reason=reason, until=end))
-    OUT.print(f"{found.engine} {found.fingerprint}: quarantined until {end}")
+    finding = _the_one(Archive(place), fingerprint)
+    finding.put_in_quarantine(Mute(reason=reason, until=end))
+    OUT.print(f"{finding.engine} {finding.fingerprint}: quarantined until {end}")
 
 
 @archive.command()
@@ -134,7 +134,7 @@ def import_logs(
         name = header.expected or next(iter(replays.fingerprints), None)
         if name is None:
             raise UsageError(f"{path}: does not fail, and its header names no expected failure; name it there")
-        found = Archive(place).finding(header.engine, name)
+        finding = Archive(place).finding(header.engine, name)
         kills = any(map(is_death, (name, *replays.fingerprints)))
         expecting = OpLog(msgspec.structs.replace(header, expected=name), log.ops, log.digests)
         sighting = Sighting(
@@ -142,12 +142,12 @@ def import_logs(
             engine=header.engine,
             version=target_for(header).version(),
             source_hash=target_for(header).source_hash(),
-            status=found.status_of(replays.verdict, night, header.engine),
-            log=found.keep(expecting, replays.story, with_test=not kills),
+            status=finding.status_of(replays.verdict, night, header.engine),
+            log=finding.keep(expecting, replays.story, with_test=not kills),
             **figures_of(replays),
         )
-        found.add(sighting)
-        OUT.print(f"{sighting.status.value}: {name}: {found.folder}")
+        finding.add(sighting)
+        OUT.print(f"{sighting.status.value}: {name}: {finding.folder}")
 
 
 @archive.command()
@@ -190,29 +190,30 @@ def draft(
 def _name_of_import(place: Archive) -> str:
     """A name that sorts after the nights of this day so far, and before the next night."""
     day = today()
-    return max((one.name for one in place.nights_folder.glob(f"{day}-*")), default=f"{day}-00") + IMPORT
+    return max((night.name for night in place.nights_folder.glob(f"{day}-*")), default=f"{day}-00") + IMPORT
 
 
 def _the_one(place: Archive, prefix: str) -> Archived:
     """The finding whose fingerprint or folder is `prefix`, or begins with it."""
     findings = place.findings([])
     exact = [finding for finding in findings if prefix in (finding.fingerprint, finding.name)]
-    found = exact or [one for one in findings if one.fingerprint.startswith(prefix) or one.name.startswith(prefix)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    begun = [finding for finding in findings if f"\n{prefix}" in f"\n{finding.fingerprint}\n{finding.name}"]
+    matching = exact or begun
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
         raise UsageError(f"{prefix}: {place.root} has no such finding; see 'swarden archive list'")
-    names = ", ".join(one.name for one in found)
-    raise UsageError(f"{prefix}: {len(found)} findings begin so; name the folder of one: {names}")
+    names = ", ".join(finding.name for finding in matching)
+    raise UsageError(f"{prefix}: {len(matching)} findings begin so; name the folder of one: {names}")
 
 
-def _errors_of(found: Archived) -> Iterator[str]:
-    _ = found.summary(), found.story  # read now, for their errors
-    yield from found.errors
-    if found.log is None:
-        yield f"{found.folder}: no sighting names an op-log; restore seen/, or move the folder away"
-    for path in sorted({*found.folder.glob("*.oplog"), *([found.log] if found.log else [])}):
-        yield from _log_errors(path, found.root)
+def _errors_of(finding: Archived) -> Iterator[str]:
+    _ = finding.summary(), finding.story  # read now, for their errors
+    yield from finding.errors
+    if finding.log is None:
+        yield f"{finding.folder}: no sighting names an op-log; restore seen/, or move the folder away"
+    for path in sorted({*finding.folder.glob("*.oplog"), *([finding.log] if finding.log else [])}):
+        yield from _log_errors(path, finding.root)
 
 
 def _log_errors(path: Path, root: Path) -> Iterator[str]:

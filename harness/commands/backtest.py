@@ -27,17 +27,6 @@ from swarden.harness.search.process import prepare_process
 RESULTS = "backtest.json"
 FOLDER = Path(".swarden/backtest")
 CPU_MINUTES = 1.0
-COLUMNS = (
-    "release",
-    "next",
-    "found before its fix",
-    "of these known",
-    "moved",
-    "still there",
-    "not judged",
-    "CPU seconds",
-    "ops",
-)
 
 
 def backtest(
@@ -112,23 +101,28 @@ def _print_table(engine: str, pairs: Sequence[Pair]) -> None:
 def table(engine: str, pairs: Sequence[Pair]) -> Iterator[str]:
     """The results as a table in Markdown, with the sum of all pairs below it."""
     judged = [pair for pair in pairs if not pair.is_same]
-    rows = [_row([pair.old, pair.new], [pair]) for pair in judged]
-    yield from markdown.table([f"{engine} {COLUMNS[0]}", *COLUMNS[1:]], [*rows, _row(["all", ""], judged)])
+    rows = [*(_row(pair.old, pair.new, [pair]) for pair in judged), _row("all", "", judged)]
+    heads = [f"{engine} {head}" if head == "release" else head for head in rows[0]]
+    yield from markdown.table(heads, [[*row.values()] for row in rows])
     found = sum(pair.count(Outcome.FOUND) for pair in judged)
     yield f"\n{engine}: {counted(found, 'bug')} found before the fix, in {counted(len(judged), 'pair')} of releases"
 
 
-def _row(names: Sequence[str], pairs: Sequence[Pair]) -> Sequence[str]:
-    counts = [sum(pair.count(outcome) for pair in pairs) for outcome in Outcome]
-    counts.insert(1, sum(pair.count(Outcome.FOUND, is_known=True) for pair in pairs))
+def _row(old: str, new: str, pairs: Sequence[Pair]) -> dict[str, str]:
+    """The cells of a row, by the heads of the columns."""
+    row = {"release": old, "next": new}
+    for outcome in Outcome:
+        row[outcome.value] = str(sum(pair.count(outcome) for pair in pairs))
+        if outcome is Outcome.FOUND:
+            row["of these known"] = str(sum(pair.count(outcome, is_known=True) for pair in pairs))
     cost = cost_of(pairs)
-    return [*names, *map(str, counts), f"{cost.cpu_seconds:.0f}", str(cost.ops)]
+    return row | {"CPU seconds": f"{cost.cpu_seconds:.0f}", "ops": str(cost.ops)}
 
 
 def _line(pair: Pair) -> str:
     if pair.is_same:
         return f"{pair.old} to {pair.new}: no module that is driven has changed"
-    counts = ", ".join(f"{pair.count(one)} {one.value}" for one in Outcome if pair.count(one))
+    counts = ", ".join(f"{pair.count(outcome)} {outcome.value}" for outcome in Outcome if pair.count(outcome))
     cost = cost_of([pair])
     faults = f"; {counted(len(pair.faults), 'fault')} of the adapter" if pair.faults else ""
     return f"{pair.old} to {pair.new}: {counts or 'no finding'}, {cost.runs} runs, {cost.cpu_seconds:.0f} CPU s{faults}"
@@ -150,9 +144,9 @@ def _pairs(test: Backtest, releases: Releases, versions: Sequence[str], *, insta
                 pair = test.same(old, new) if is_same else test.judged(release, new, defaults)
             yield pair
             old = old if pair.is_same else new
-            here.keep(old)
+            here.remove_all_but(old)
     finally:
-        here.keep()
+        here.remove_all_but()
 
 
 @dataclass(frozen=True)
@@ -168,9 +162,8 @@ class _Installed:
         if self.can_install and install_release(f"{self.engine}=={version}", self.releases, version):
             self.versions.append(version)
 
-    def keep(self, *kept: str) -> None:
-        """Remove the installed releases except for `kept`."""
-        for version in [one for one in self.versions if one not in kept]:
+    def remove_all_but(self, *needed: str) -> None:
+        for version in [version for version in self.versions if version not in needed]:
             self.releases.remove(version)
             self.versions.remove(version)
 

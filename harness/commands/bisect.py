@@ -39,16 +39,16 @@ def bisect(
     note, lines = ERR.print, list[str]()
     if commits is None:
         limits = VersionRange(oldest, newest, every)
-        found = bisected(path, engine, limits, note, install_release if install else None)
+        bisection = bisected(path, engine, limits, note, install_release if install else None)
     elif oldest or newest or install:
         raise UsageError("--git: names its commits; leave out --from, --to and --install")
     else:
         history = History(*commits)
-        found = bisected_commits(path, engine, history, note, every=every)
-        lines = described(history, found)
+        bisection = bisected_commits(path, engine, history, note, every=every)
+        lines = described(history, bisection)
     if as_json:
-        figures = {"engine": found.engine, "path": str(path), "verdicts": found.verdicts}
-        print_json(figures | found.boundaries._asdict())
+        figures = {"engine": bisection.engine, "path": str(path), "verdicts": bisection.verdicts}
+        print_json(figures | bisection.boundaries._asdict())
         return
-    for line in (str(found), *lines):
+    for line in (str(bisection), *lines):
         OUT.print(line, soft_wrap=True)

@@ -55,8 +55,8 @@ def _lines_of(more: list[FurtherData]) -> list[str]:
         return []
     lines = ["further data, if the engine has such parts, in the order of what their laws found in other engines here:"]
     for step in more[:MOST_STEPS]:
-        found = f"{counted(step.bugs, 'bug')} and {counted(step.mutants, 'mutant')}"
-        lines.append(f"  {', '.join(step.data)}: {found}, {counted(len(step.laws), 'law')}: {listed(step.laws, 3)}")
+        bugs = f"{counted(step.bugs, 'bug')} and {counted(step.mutants, 'mutant')}"
+        lines.append(f"  {', '.join(step.data)}: {bugs}, {counted(len(step.laws), 'law')}: {listed(step.laws, 3)}")
     if len(more) > MOST_STEPS:
         lines.append(f"  and {len(more) - MOST_STEPS} more, in --json")
     return lines

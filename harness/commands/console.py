@@ -89,7 +89,7 @@ class PrintableConsole(Console):
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
         if self.file.isatty() and soft_wrap is None:
-            objects = tuple(self._broken(one) if isinstance(one, str) else one for one in objects)
+            objects = tuple(self._broken(item) if isinstance(item, str) else item for item in objects)
         super().print(*objects, soft_wrap=soft_wrap, **options)
 
     def _broken(self, text: str) -> Text:

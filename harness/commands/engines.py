@@ -62,7 +62,8 @@ def check(
     else:
         for line in (*(table_lines(comparison) if table else ()), *lines_of(target, comparison)):
             OUT.print(line, soft_wrap=True)
-    raise typer.Exit(ExitCode.RED if any(one.kind in BREAKS for one in comparison.differences) else ExitCode.CLEAN)
+    is_broken = any(difference.kind in BREAKS for difference in comparison.differences)
+    raise typer.Exit(ExitCode.RED if is_broken else ExitCode.CLEAN)
 
 
 @engines.callback(invoke_without_command=True)
@@ -70,10 +71,10 @@ def listing(context: typer.Context, *, as_json: JsonOption = False) -> None:
     """List the engines with their versions and releases, or the reason why an engine cannot be loaded."""
     if context.invoked_subcommand is not None:
         return
-    found = [_row(name, entry.value) for name, entry in installed().items()]
+    rows = [_row(name, entry.value) for name, entry in installed().items()]
     if as_json:
-        print_json({"engines": found})
-    for row in () if as_json else found:
+        print_json({"engines": rows})
+    for row in () if as_json else rows:
         for line in _lines(row):
             OUT.print(line)
 
@@ -132,8 +133,7 @@ def try_release(
     *,
     against: Against = None,
     minutes: Annotated[
-        float | None,
-        typer.Option(min=0.01, help="of traffic on the release; 2, or unlimited with --runs"),
+        float | None, typer.Option(min=0.01, help="of traffic on the release; 2, or unlimited with --runs")
     ] = None,
     runs: Annotated[int | None, typer.Option(min=1, help="limit of the runs")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="worker processes; one per core")] = None,
@@ -149,8 +149,8 @@ def try_release(
     name, releases, version = _release(name)
     target_name = name.partition("==")[0]
     install_release(name, releases, version)
-    if against is None and all(parsed(one) >= parsed(version) for one in releases.installed()):
-        against = max((one for one in releases.on_index() if parsed(one) < parsed(version)), key=parsed)
+    if against is None and all(parsed(other) >= parsed(version) for other in releases.installed()):
+        against = max((other for other in releases.on_index() if parsed(other) < parsed(version)), key=parsed)
     if against is not None:
         install_release(f"{target_name}=={against}", releases, against)
     target, folder = released(name), out / slug(name)
@@ -166,16 +166,16 @@ def try_release(
         workers=workers or os.cpu_count() or 1,
     )
     done, why_broken = judged(plan, older, EventLines(None))
-    known = KnownLogs()
+    known_logs = KnownLogs()
     if done.head.result.tallies.runs and not done.head.is_interrupted:
-        known = _known_logs(target, older, archive)
-    found = GatePage(target, done, why_broken, logs=known)
-    text = "\n".join(found.lines()) + "\n"
+        known_logs = _known_logs(target, older, archive)
+    result = GatePage(target, done, why_broken, logs=known_logs)
+    text = "\n".join(result.lines()) + "\n"
     if page is None:
         OUT.print(text, soft_wrap=True, end="")
     else:
         write_whole(page, text.encode())
-    raise typer.Exit(found.code)
+    raise typer.Exit(result.code)
 
 
 def _known_logs(target: ReleasedTarget[Any], older: str, archive: Path | None) -> KnownLogs:
@@ -224,8 +224,8 @@ def _row(name: str, place: str) -> dict[str, Any]:
     except UnknownEngine as error:
         return row | {"why": str(error)}
     if target.releases is not None:
-        found = in_environment(target.releases.package)
-        row["in_environment"] = {"version": found.version, "folder": str(found.folder)} if found is not None else None
+        here = in_environment(target.releases.package)
+        row["in_environment"] = {"version": here.version, "folder": str(here.folder)} if here is not None else None
         row["releases"] = target.releases.installed()
         row["checkouts"] = {name: str(target.releases.checkout_of(name)) for name in target.releases.linked()}
     return row
@@ -236,8 +236,8 @@ def _lines(row: dict[str, Any]) -> list[str]:
         return [row["why"]]
     lines = [" ".join([row["name"], *filter(None, [row["version"]]), f"({row['target']})"])]
     if "releases" in row:
-        if (found := row["in_environment"]) is not None:
-            lines.append(f"  in this environment: {found['version']}, {found['folder']}")
+        if (here := row["in_environment"]) is not None:
+            lines.append(f"  in this environment: {here['version']}, {here['folder']}")
         remedy = f"none; run: swarden engines install {row['name']}==VERSION"
         lines.append(f"  releases: {', '.join(row['releases']) or remedy}")
         for name, place in row["checkouts"].items():

@@ -52,7 +52,7 @@ class Explored:
     def judgement(self) -> Judgement:
         """As of a campaign; a search that ended early is not judged, unless no state was left."""
         codes = [code_of_failure(finding.fingerprint) for finding in self.findings if not finding.cause.bugs]
-        codes += [ExitCode.INTERRUPTED] * self.is_interrupted
+        codes += [ExitCode.INTERRUPTED] if self.is_interrupted else []
         is_done = self.reached == self.depth or (bool(self.levels) and self.levels[-1].is_last)
         return judged(codes, has_known=any(finding.cause.bugs for finding in self.findings), is_judged=is_done)
 
@@ -70,8 +70,8 @@ class Explored:
             "seconds": round(self.seconds, 3),
             "states_per_second": round(self.states / self.seconds, 1) if self.seconds else 0.0,
             "levels": [
-                {"ops": one.length, "states": one.states, "pruned": one.pruned, "share": round(one.share, 4)}
-                for one in self.levels
+                {"ops": level.length, "states": level.states, "pruned": level.pruned, "share": round(level.share, 4)}
+                for level in self.levels
             ],
             "findings": [finding.figures() for finding in self.findings],
         }
@@ -93,27 +93,23 @@ def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, shrink_sec
     `ignored` are options without an effect here, which must not be given.  Raises UsageError if one is given, or if the
     engine has no tiny configuration.
     """
-    for option, value in {
-        "--model": plan.model,
-        "--runs": plan.max_runs,
-        "--corpus": plan.corpus,
-        **ignored,
-    }.items():
+    unused = {"--model": plan.model, "--runs": plan.max_runs, "--corpus": plan.corpus, **ignored}
+    for option, value in unused.items():
         if value:
             raise UsageError(f"{option}: has no effect with --exhaustive, which explores one engine; leave it out")
-    found = _explored(plan, depth, shrink_seconds)
+    explored = _explored(plan, depth, shrink_seconds)
     if as_json:
-        print_json(found.summary())
+        print_json(explored.summary())
     else:
-        for finding in found.findings:
+        for finding in explored.findings:
             print_lines(OUT, finding.story)
             OUT.print("")
-        OUT.print(found.line())
-    return found.judgement.exit_code
+        OUT.print(explored.line())
+    return explored.judgement.exit_code
 
 
 def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Explored:
-    """Search, print each level, and shrink and write the findings; the first SIGINT or SIGTERM ends this early."""
+    """Search; print each level; shrink and write the findings.  The first SIGINT or SIGTERM ends the search."""
     target, machine = target_of(plan.engine), plan.machine or ENGINE
     if target.machines[machine].roles:
         raise UsageError(f"--machine: {machine} links several engines; an exhaustive search drives one")
@@ -124,7 +120,7 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Explored:
     assert plan.out is not None, "a search has a folder for its findings"
     prepare_process()
     prepare(target)
-    found, start = Explored(depth), monotonic()
+    explored, start = Explored(depth), monotonic()
     ERR.print(
         f"exhaustive: {len(subject.alphabet)} ops, sequences of up to {depth}; findings are shrunk in at most "
         f"{shrink_seconds:g} s (--shrink-seconds)"
@@ -135,23 +131,24 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Explored:
         if finding.died:
             return write_unshrunk(finding, out, "the sequence kills the process of the engine")
         ERR.print(shrinking_line(finding))
-        until = (began := monotonic()) + shrink_seconds - found.shrink_seconds
+        began = monotonic()
+        until = began + shrink_seconds - explored.shrink_seconds
         budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
         reporting = Reporting(out, budget, is_stopped=lambda: search.is_interrupted or monotonic() > until)
         report = reporting.report(finding)
-        found.shrink_seconds += monotonic() - began
+        explored.shrink_seconds += monotonic() - began
         return report
 
     for number in STOPPING:
         signal.signal(number, search.interrupt)
     with plan.changes.planted(target):
         for level in search.levels(depth):
-            found.levels.append(level)
-            found.seconds = monotonic() - start
-            ERR.print(_level_line(level, found.seconds))
-            found.findings += [report(finding, plan.out) for finding in level.findings]
-    found.is_interrupted = search.is_interrupted
-    return found
+            explored.levels.append(level)
+            explored.seconds = monotonic() - start
+            ERR.print(_level_line(level, explored.seconds))
+            explored.findings += [report(finding, plan.out) for finding in level.findings]
+    explored.is_interrupted = search.is_interrupted
+    return explored
 
 
 def _level_line(level: ExploredLength, seconds: float) -> str:

@@ -31,23 +31,23 @@ def findings(
     """List the bugs that swarden knows in releases of engines, or print the page of one in Markdown."""
     if (out is not None or opens) and not html:
         raise UsageError(f"{'--out: is the path of a page' if out else '--open: opens a page'}; add --html")
-    bugs = {one: [bug for bug in own if bug.verdict != PRIVATE] for one, own in bugs_by_engine().items() if own}
+    bugs = {owner: [bug for bug in own if bug.verdict != PRIVATE] for owner, own in bugs_by_engine().items() if own}
     if engine is not None and engine not in bugs:
         raise UsageError(f"--engine: {engine} has no findings; name one of {', '.join(bugs)}")
     shown = [engine] if engine is not None else [*bugs]
     if name is None:
         if html:
             raise UsageError("--html: is the page of one finding; name it")
-        for one in shown:
-            _print_table(one, rows_of(bugs[one], target_of(one)))
+        for owner in shown:
+            _print_table(owner, rows_of(bugs[owner], target_of(owner)))
         return
-    found = {bug.name: (bug, target_of(one)) for one in shown for bug in bugs[one]}
-    if name not in found:
-        close = get_close_matches(name, found)
+    by_name = {bug.name: (bug, target_of(owner)) for owner in shown for bug in bugs[owner]}
+    if name not in by_name:
+        close = get_close_matches(name, by_name)
         remedy = f"close to it: {', '.join(close)}" if close else "'swarden findings' lists them"
         raise UsageError(f"{name}: no finding; {remedy}")
     path = out or Path(f"{name}.html")
-    text = document(*found[name], (path.parent if html else Path()).resolve())
+    text = document(*by_name[name], (path.parent if html else Path()).resolve())
     if html:
         check_target("--out", path)
         write_whole(path, page_of_text(name, text).encode(errors="backslashreplace"))

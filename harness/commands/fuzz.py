@@ -152,13 +152,13 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
 
 def check_engines(engines: Sequence[str], machine: str | None, model: str | None, changes: Changes) -> None:
     """Raise UsageError unless all engines differ, and each can run here with all that is asked for."""
-    found: dict[tuple[str, str], str] = {}
+    names: dict[tuple[str, str], str] = {}
     for engine in engines:
         target = target_of(engine)
         same = (target.name, target.version())
-        if same in found:
-            raise UsageError(f"--engine: {found[same]} and {engine} are the same; name it once")
-        found[same] = engine
+        if same in names:
+            raise UsageError(f"--engine: {names[same]} and {engine} are the same; name it once")
+        names[same] = engine
         _check_machine(target, machine, model)
         fixes_of(target, changes.fixes)
         with Changes(changes.mutant).planted(target):
@@ -237,7 +237,7 @@ def _subject(plan: Plan) -> str:
     subject += f" with model {plan.model}" if plan.model else ""
     fixed = plan.settings if plan.engine != servers.NAME else {"url": plan.settings["url"]}
     line = plan.launch.text
-    subject += f", launched as {line!r}" if line else "".join(f", {one}" for one in assignments(fixed))
+    subject += f", launched as {line!r}" if line else "".join(f", {setting}" for setting in assignments(fixed))
     subject += f" and the bug {plan.mutant}" if plan.mutant is not None else ""
     return subject + (f" with the fix of {', '.join(plan.fixes)}" if plan.fixes else "")
 
@@ -264,11 +264,12 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
     words += ["--launch", plan.launch.text] if plan.launch.text else []
     assigned = (asked.server.settings or []) if plan.launch.text else assignments(plan.settings)
-    words += asked.server.words or [word for one in assigned for word in ("--set", one)]
+    words += asked.server.words or [word for setting in assigned for word in ("--set", setting)]
     words += [word for fix in plan.fixes for word in ("--with-fix", fix)]
     is_named = list(engines) != [OWN] and not asked.server.words
     named = [word for engine in engines for word in ("--engine", engine)] if is_named else []
-    return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
+    words += ["--stop-on-first"] if plan.stop_on_first else []
+    return shlex.join([*own, "swarden", "fuzz", *named, *words])
 
 
 def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
@@ -324,7 +325,7 @@ def model_of_mutant(engine: str, mutant: str | None) -> str:
 def ended_campaigns(
     outcomes: Sequence[Outcome], lines: EventLines, *, step_seconds: float, shrink_seconds: float
 ) -> Iterator[None]:
-    """Run all campaigns at the same time, to their outcomes; a worker without an engine step for so long is killed.
+    """Run all campaigns at the same time, to their outcomes; a worker is killed `step_seconds` after its last step.
 
     The first SIGINT or SIGTERM interrupts the campaigns that have not ended, not the body that prints the verdict.
     """
@@ -334,7 +335,7 @@ def ended_campaigns(
 
     prepare_process()
     bar, groups = progress(), list[WorkerGroup]()
-    for plan in (one.plan for one in outcomes):
+    for plan in [outcome.plan for outcome in outcomes]:
         on_progress = ProgressDisplay(plan, bar, lines).update
         groups.append(WorkerGroup(plan.workers, plan.out, hang_seconds=step_seconds, on_progress=on_progress))
     with interruptible(groups):
@@ -347,7 +348,7 @@ def ended_campaigns(
                     for outcome, group in zip(outcomes, groups, strict=True)
                 )
         except KeyboardInterrupt:
-            folders = ", ".join(str(one.plan.out) for one in outcomes)
+            folders = ", ".join(str(outcome.plan.out) for outcome in outcomes)
             ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {folders}")
             raise
         yield

@@ -80,11 +80,11 @@ def gate(
             OUT.print(text, soft_wrap=True)
     OUT.print(f"the page: {out / 'page.md'}", soft_wrap=True)
     is_missed = require_reach and not page.reach.is_reached
-    raise typer.Exit(worst([page.code, *[ExitCode.RED] * is_missed]))
+    raise typer.Exit(worst([page.code, ExitCode.RED if is_missed else ExitCode.CLEAN]))
 
 
 def judged(plan: Plan, base: str, lines: EventLines, renamed: Mapping[str, str] = {}) -> tuple[Gate, Sequence[str]]:
-    """A gate that has ended, whose progress is shown meanwhile, and why its head cannot be driven, if it cannot."""
+    """A gate that has ended, and the reasons for which its head cannot be driven; shows the progress meanwhile."""
     with progress() as bar:
         campaign, display = ProgressDisplay(plan, bar, lines), GateDisplay(bar, lines)
 
@@ -114,10 +114,7 @@ def linked(base: str, head: str, engine: str | None) -> Iterator[str]:
     Each call has a folder of its own for the links and for what is extracted of a repository, which is removed.
     """
     with links() as folder:
-        trees = {
-            "--base": _tree_of("--base", base, head, folder),
-            "--head": _tree_of("--head", head, base, folder),
-        }
+        trees = {"--base": _tree_of("--base", base, head, folder), "--head": _tree_of("--head", head, base, folder)}
         target = _target_of(trees["--head"], engine)
         for option, version in (("--base", BASE), ("--head", HEAD)):
             target.releases.link(version, trees[option], folder, option=option)
@@ -138,15 +135,15 @@ def _tree_of(option: str, side: str, other: str, folder: Path) -> Path:
 
 
 def _target_of(head: Path, engine: str | None) -> ReleasedTarget[Any]:
-    """The target of this name, or the one whose package is in a folder."""
+    """The target of this name, else one whose package is in a folder: the package's namesake, if several drive it."""
     if engine is not None:
         return released(engine)
     drivable = []
     for name in installed():
         with suppress(UsageError):  # an engine that cannot be loaded, or has no releases
             drivable.append(released(name))
-    found = [one for one in drivable if one.releases.sources_in(head) is not None]
-    if not found:
-        names = ", ".join(one.name for one in drivable)
+    matching = [target for target in drivable if target.releases.sources_in(head) is not None]
+    if not matching:
+        names = ", ".join(target.name for target in drivable)
         raise UsageError(f"--head: {head} is no checkout of {names}; name one, or the engine with --engine")
-    return min(found, key=lambda one: one.name != one.releases.package)  # several targets can drive one package
+    return min(matching, key=lambda target: target.name != target.releases.package)

@@ -132,7 +132,7 @@ def _prompt(text: str | None, file: Path | None) -> str:
     if (text is None) == (file is None):
         raise UsageError("prompt: give either --prompt TEXT or --prompt-file FILE")
     if text is not None:
-        if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
+        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
             raise UsageError("--prompt: is not UTF-8; want text")
         return text
     assert file is not None, "one of them is given"

@@ -61,9 +61,9 @@ def with_plain_params(params: Sequence[Any]) -> Sequence[Any]:
 
 def with_plain_help(command: Any, ctx: Any) -> Any:
     """The command and its subcommands, changed in place: plain parameters, and one line for each paragraph."""
-    for one in (command, *(command.commands.values() if isinstance(command, TyperGroup) else ())):
-        with_plain_params(one.get_params(ctx))
-        one.help = re.sub(r"(?<!\n)\n(?!\n)", " ", one.help or "")
+    for entry in (command, *(command.commands.values() if isinstance(command, TyperGroup) else ())):
+        with_plain_params(entry.get_params(ctx))
+        entry.help = re.sub(r"(?<!\n)\n(?!\n)", " ", entry.help or "")
     return command
 
 
@@ -99,10 +99,10 @@ def with_single_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def call(*arguments: Any, **values: Any) -> None:
-        for name, (kind, names) in objects.items():
-            values[name] = kind(**{one: values.pop(one) for one in names})
+        for name, (kind, field_names) in objects.items():
+            values[name] = kind(**{name: values.pop(name) for name in field_names})
         command(*arguments, **values)
 
     call.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]  # of `inspect`
-    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call

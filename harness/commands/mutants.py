@@ -125,8 +125,8 @@ def matrix(
     as_json: JsonOption = False,
 ) -> None:
     """Print the page of the kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
-    found = matrix_of(_bugs(target_of(engine)), oplogs, engine)
-    print_piece(data(found) if as_json else page(found))
+    kills = matrix_of(_bugs(target_of(engine)), oplogs, engine)
+    print_piece(data(kills) if as_json else page(kills))
 
 
 def _bugs(target: Target) -> Sequence[Bug]:
@@ -152,10 +152,10 @@ def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
     not fit this release is left out, unless it is named.
     """
     own = mutants_of_environment(target)
-    known = own or {one.id: one for one in target.catalog}
+    by_id = own or {mutant.id: mutant for mutant in target.catalog}
     may_leave_out = not ids and not own and target.releases is not None
     chosen = []
-    for mutant in [mutant_of(target, name) for name in dict.fromkeys(ids or known)]:
+    for mutant in [mutant_of(target, name) for name in dict.fromkeys(ids or by_id)]:
         try:
             check_mutant(target, mutant)
         except StalePatch as error:
@@ -183,13 +183,13 @@ def _seeds_file(out: Path) -> Iterator[Callable[[SearchResult], None]]:
     except OSError as error:
         raise _unwritable(out, error) from error
 
-    def add(one: SearchResult) -> None:
+    def add(result: SearchResult) -> None:
         try:
-            file.write(msgspec.json.encode(one) + b"\n")
+            file.write(msgspec.json.encode(result) + b"\n")
         except OSError as error:
             raise _unwritable(out, error) from error
         if ERR.is_terminal:
-            ERR.print(_progress(one))
+            ERR.print(_progress(result))
 
     with file:
         yield add
@@ -199,11 +199,10 @@ def _unwritable(out: Path, error: OSError) -> UsageError:
     return UsageError(f"--out: {out} cannot be written: {error.strerror}; name another folder")
 
 
-def _progress(one: SearchResult) -> str:
-    law = f" ({one.law})" if one.law else ""
-    return (
-        f"{one.mutant} seed {one.seed}: {one.outcome}{law} after {one.runs} runs, {one.search_cpu_seconds:g} s of CPU"
-    )
+def _progress(result: SearchResult) -> str:
+    law = f" ({result.law})" if result.law else ""
+    cost = f"{result.runs} runs, {result.search_cpu_seconds:g} s of CPU"
+    return f"{result.mutant} seed {result.seed}: {result.outcome}{law} after {cost}"
 
 
 def _print_scores(scores: Sequence[Score]) -> None:
@@ -211,9 +210,9 @@ def _print_scores(scores: Sequence[Score]) -> None:
     OUT.print(_table(scores))
     prefix = f"{VARIABLE}={os.environ[VARIABLE]} " if VARIABLE in os.environ else ""
     for score in scores:
-        for one in score.of(SearchOutcome.BY_ANOTHER):
-            again = f"replay: {prefix}swarden replay {one.path}" if one.path else "no op-log"
-            line = f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}"
+        for result in score.of(SearchOutcome.BY_ANOTHER):
+            again = f"replay: {prefix}swarden replay {result.path}" if result.path else "no op-log"
+            line = f"{result.mutant} seed {result.seed}: {result.outcome}: {result.law}; {again}"
             OUT.print(line, soft_wrap=True)
     for score in scores:
         if not score.is_found:

@@ -95,7 +95,7 @@ def nightly(
     limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))
     shown = _with_command_to_continue(place.nights_folder / night.name, night, server.words)
     with shown, server.resumed(night.settings):
-        builds = [EngineBuild(one.engine, one.version, one.source_hash) for one in night.engines]
+        builds = [EngineBuild(entry.engine, entry.version, entry.source_hash) for entry in night.engines]
         opening = pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers)
         with opening as pool, _emitter(place.nights_folder / night.name, events) as emit, progress() as bar:
             display = NightDisplay(bar)
@@ -120,7 +120,8 @@ def _begun(place: Archive, order: Order, server: ServerOptions) -> tuple[Archive
     minutes = order.minutes if is_limited else PROFILES[order.profile].minutes
     fixed, seconds = settings_of(server.settings or [], order.engines), inf if minutes is None else 60 * minutes
     settings, about = server.learn({**order.line.settings, **fixed}, seconds, servers.note)
-    about = about or ", ".join(["not driven:", *order.line.not_driven]) * bool(order.line.text)
+    if order.line.text and not about:
+        about = ", ".join(["not driven:", *order.line.not_driven])
     order = order._replace(command=shlex.join(words), minutes=minutes, settings=settings, about=about)
     night = begin(place, order)
     for line in night.not_ended:
@@ -133,7 +134,8 @@ def _words_of(order: Order) -> list[str]:
     options = {"--minutes": order.minutes, "--runs": order.runs, "--profile": order.profile}
     options |= {"--seed": order.seed, "--mutant": order.mutant}
     words = [word for name, value in options.items() if value is not None for word in (name, f"{value}")]
-    return words + [word for name in order.fixes for word in ("--with-fix", name)] + ["--gate"] * order.is_gate
+    words += [word for name in order.fixes for word in ("--with-fix", name)]
+    return [*words, "--gate"] if order.is_gate else words
 
 
 def _resumed(folder: Path, url: str | None) -> tuple[Archive, Night]:
@@ -142,8 +144,8 @@ def _resumed(folder: Path, url: str | None) -> tuple[Archive, Night]:
         raise UsageError(
             f"--url: {folder} is a night of {night.engines[0].engine}, which is no server; leave out --url"
         )
-    for one in night.engines:
-        target_of(one.engine).check_environment()
+    for entry in night.engines:
+        target_of(entry.engine).check_environment()
     return place, night
 
 

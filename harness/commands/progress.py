@@ -58,7 +58,7 @@ class ProgressDisplay:
             self._bar.update(self._task, description=self._text(group))
 
     def _text(self, group: WorkerGroup) -> str:
-        result, silent = group.result, [(n, one.silent_s) for n, one in enumerate(group.workers)]
+        result, silent = group.result, [(number, worker.silent_s) for number, worker in enumerate(group.workers)]
         lines = [
             f"{self._plan.engine}: {self._amount(group)}",
             found_line(result),
@@ -94,15 +94,15 @@ class GateDisplay:
             self._lines.write("phase", phase=gate.phase)
             if self._bar.disable:
                 ERR.print(gate.phase)
-        for name, one in gate.judged.items():
-            if self._ends.get(name) != one.end:
-                self._ends[name] = one.end
-                self._lines.write("judged", name=one.name, on_base=one.end, path=str(one.finding.path))
-                if one.is_new:
-                    near = touched(gate.plan.change, one).lines[:1]
-                    ERR.print("; ".join([f"new: {one.name}: passes on the base", *map(str, near)]))
-        left = f"; verdict in at most {gate.left_s:.0f} s" if gate.left_s < inf else ""
-        self._bar.update(self._task, description=f"{gate.phase}{left}")
+        for name, judged in gate.judged.items():
+            if self._ends.get(name) != judged.end:
+                self._ends[name] = judged.end
+                self._lines.write("judged", name=judged.name, on_base=judged.end, path=str(judged.finding.path))
+                if judged.is_new:
+                    near = touched(gate.plan.change, judged).lines[:1]
+                    ERR.print("; ".join([f"new: {judged.name}: passes on the base", *map(str, near)]))
+        time_left = f"; verdict in at most {gate.left_s:.0f} s" if gate.left_s < inf else ""
+        self._bar.update(self._task, description=f"{gate.phase}{time_left}")
 
 
 class NightDisplay:
@@ -126,8 +126,8 @@ class NightDisplay:
 
 def found_line(result: Result) -> str:
     """The new failures with the name of the latest, and the runs that failed by known bugs."""
-    tallies, names = result.tallies, [*result.findings]
-    new = f"{counted(len(names), 'new failure')}" + (f", the latest {names[-1]}" if names else "")
+    tallies, fingerprints = result.tallies, [*result.findings]
+    new = f"{counted(len(fingerprints), 'new failure')}" + (f", the latest {fingerprints[-1]}" if fingerprints else "")
     bugs = f" by {counted(len(tallies.known), 'known bug')}" if tallies.known else " by known bugs"
     return f"{new}; {counted(tallies.known.total(), 'run')} failed{bugs}"
 

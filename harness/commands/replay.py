@@ -58,8 +58,8 @@ def replay(
             if not as_json:
                 print_lines(OUT, replays[-1].lines)
     if as_json:
-        print_json({"replays": [one.figures for one in replays]})
+        print_json({"replays": [ended.figures for ended in replays]})
     if for_git:
-        are_bad = [one.is_bad for one in replays]
+        are_bad = [ended.is_bad for ended in replays]
         raise typer.Exit(ExitCode.VIOLATED if True in are_bad else GIT_SKIPS if None in are_bad else ExitCode.CLEAN)
-    raise typer.Exit(worst(one.code for one in replays))
+    raise typer.Exit(worst(ended.code for ended in replays))

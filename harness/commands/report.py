@@ -81,8 +81,8 @@ def _coverage(engine: str, paths: Sequence[Path], seconds: float) -> MeasuredCod
             return str(error)
         except ProcessDied as error:
             return f"the corpus {_why(error, limit)}"
-    found: MeasuredCode = measured
-    return found
+    code: MeasuredCode = measured
+    return code
 
 
 def _why(error: ProcessDied, seconds: float) -> str:

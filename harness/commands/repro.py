@@ -38,11 +38,11 @@ def repro(
         raise UsageError(f"--out: {out} exists; name a new file")
     if (run or on is not None) and form is not Form.SCRIPT:
         raise UsageError(f"--run, --on: {form} does not run here; write it --as script")
-    found = find(finding, engine, needs_release=form is not Form.ISSUE)
-    if found.bug is None:
-        shown(found)
-    upstream_ran = run_upstream(found, upstream) if upstream is not None else None
-    text = written_of(found, form, upstream_ran.how if upstream_ran is not None else "not checked")
+    failing = find(finding, engine, needs_release=form is not Form.ISSUE)
+    if failing.bug is None:
+        shown(failing)
+    upstream_ran = run_upstream(failing, upstream) if upstream is not None else None
+    text = written_of(failing, form, upstream_ran.how if upstream_ran is not None else "not checked")
     if out is None:
         OUT.print(text, end="", soft_wrap=True)
     else:
@@ -52,20 +52,20 @@ def repro(
         ERR.print(f"{upstream_ran.how}: {upstream_ran.line}", soft_wrap=True)
         raise typer.Exit(code_of(upstream_ran))
     if run or on is not None:
-        ran = run_program(text, on or ([found.engine] if found.bug is None else engines_to_run(found))[0])
+        ran = run_program(text, on or ([failing.engine] if failing.bug is None else engines_to_run(failing))[0])
         ERR.print(f"{ran.how}: exit code {ran.code}, {ran.line or 'no output'}", soft_wrap=True)
         raise typer.Exit(code_of(ran))
 
 
-def run_upstream(found: Found, checkout: Path) -> Ran:
+def run_upstream(failing: Found, checkout: Path) -> Ran:
     """Run the script of a finding in a checkout of its engine; the text says the commit, and how it ended."""
-    program, releases = written_of(found, Form.SCRIPT), found.target.releases
+    program, releases = written_of(failing, Form.SCRIPT), failing.target.releases
     if releases is None:
-        raise UsageError(f"--upstream: {found.engine} is no release of a package; name a finding of one")
+        raise UsageError(f"--upstream: {failing.engine} is no release of a package; name a finding of one")
     version = f"{CHECKOUT}-upstream"
     with links() as folder:
         releases.link(version, checkout, folder, option="--upstream")
-        ran = run_program(program, f"{found.target.name}=={version}")
+        ran = run_program(program, f"{failing.target.name}=={version}")
     ends = "fails" if ran.shows_bug else "passes" if ran.code == 0 else "cannot run it"
     return ran._replace(how=f"at {git(checkout, 'rev-parse', '--short=12', 'HEAD')} {ends}")
 

@@ -63,8 +63,8 @@ def _engine(
     if checkpoint is not None:
         spec = read_spec(checkpoint)
         return create_engine(_config({**SMALL, **settings}), checkpoint=checkpoint), [*spec.eos_token_ids]
-    if model not in (known := target_of(OWN).machines["engine"].models):
-        raise UsageError(f"--model: {model!r} is not one of {', '.join(known)}")
+    if model not in (models := target_of(OWN).machines["engine"].models):
+        raise UsageError(f"--model: {model!r} is not one of {', '.join(models)}")
     config = _config({**SMALL, **WINDOWED, **settings})
     forward = ModelForward(tiny_model(model, config).decoder)
     return create_engine(config, ports=ports_with(faults, forward)), []

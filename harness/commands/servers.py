@@ -21,9 +21,9 @@ LAUNCH = traffic_option("--launch", help="the settings of a server, by the line 
 
 
 def launched(text: str | None, engines: Sequence[str], url: str | None = None) -> tuple[list[str], Launch]:
-    """The engine of a launch line, by default its newest release, and what the line sets, which is noted.
+    """The engine of a launch line, by default its newest release, and its settings, which are printed.
 
-    Without a line the engines are as they were.
+    Without a line, these engines and no settings.
     """
     if text is None:
         return [*engines], Launch()
@@ -35,18 +35,18 @@ def launched(text: str | None, engines: Sequence[str], url: str | None = None) -
             servers[name] = target_of(name).servers
     names = sorted([name for name, programs in servers.items() if program in programs])
     if not names:
-        known = ", ".join(sorted({one for programs in servers.values() for one in programs}))
-        raise UsageError(f"--launch: {program!r} is no program of a server that is driven; want one of {known}")
+        wanted = ", ".join(sorted(set[str]().union(*servers.values())))
+        raise UsageError(f"--launch: {program!r} is no program of a server that is driven; want one of {wanted}")
     [engine] = engines or names[:1]
     if engine.partition("==")[0] not in names:
         raise UsageError(f"--launch: {program!r} is a server of {' or '.join(names)}, not of {engine}")
     target = target_of(engine)
     target.check_environment()
-    found = target.launched(text)
-    differing = {name: value for name, value in found.settings.items() if value != target.defaults[name]}
-    note(f"--launch: {target.process}, machine {found.machine}: {', '.join(assignments(differing))}")
-    note(f"not driven: {', '.join(found.not_driven) or 'nothing'}")
-    return [engine], found
+    launch = target.launched(text)
+    differing = {name: value for name, value in launch.settings.items() if value != target.defaults[name]}
+    note(f"--launch: {target.process}, machine {launch.machine}: {', '.join(assignments(differing))}")
+    note(f"not driven: {', '.join(launch.not_driven) or 'nothing'}")
+    return [engine], launch
 
 
 NAME, NONE = "server", ServerOptions()  # the name of the target; no server

@@ -69,8 +69,8 @@ def show(
         named = "" if side is None else f"{heading.engine_name(log.header, side)}: "
         raise UsageError(f"{path}: {named}has no engine step {step}; the last is {last}")
     _print_heading(heading.change_lines(log.header))
-    for one, snapshot in sorted(at_step.items()):
-        _print_name(log.header, one)
+    for engine, snapshot in sorted(at_step.items()):
+        _print_name(log.header, engine)
         OUT.print(state_text(snapshot))
 
 
