@@ -110,8 +110,8 @@ def measure() -> Iterator[Case]:
 def strict_overhead(level: str, load: ConstantLoad = USUAL_LOAD, *, cpu_seconds: float = LEVEL_SECONDS) -> Case:
     """Serve with a level, with an idle observer and without an observer, in turns, for `cpu_seconds` of the level.
 
-    Emitting events is no cost of the check.  The figures are medians over blocks of the same steps, because other load
-    of the machine disturbs some blocks; a block has one walk of the census at least.
+    The emission of events does not count as a cost of the check.  The figures are medians over blocks of the same
+    steps, because other load of the machine disturbs some blocks; a block has at least one walk of the census.
     """
     checked = LoadedEngine(load, CHECKERS[level](reports=False))
     steps = max(BLOCK_STEPS, interval_of(live_of(checked.engine))) if level == CENSUS else BLOCK_STEPS

@@ -73,26 +73,26 @@ class Audit:
         wrong = table.move(event.units, event.owner, FENCE if fenced else FREE)
         if fenced:
             table.fence(event.units, event.after)
-        found = misplaced(event, table, wrong) if wrong else NOTHING
+        violations = misplaced(event, table, wrong) if wrong else NOTHING
         for peers in self._peers:
             if table is peers.from_table or table is peers.to_table:
-                found = [*found, *_still_paired(peers, table, event.units)]
-        return found
+                violations = [*violations, *_still_paired(peers, table, event.units)]
+        return violations
 
     def paired(self, event: Paired) -> Sequence[Violation]:
         self._moves.append((self._step, event))
-        [peers] = [one for one in self._peers if one.to_table.name == event.to_pool]
-        found: list[Violation] = []
+        [peers] = [table for table in self._peers if table.to_table.name == event.to_pool]
+        violations: list[Violation] = []
         for unit, peer in zip(event.units, event.peers, strict=True):
             other = peers.pair(unit, peer)
             subject, to = peers.from_table.ref(unit), peers.to_table.ref(peer)
             if other:
                 broken = peer_of_two(to, (peers.from_table.ref(other), subject))
-                found.append(Violation(peers_are_unique_and_live.name, *broken))
+                violations.append(Violation(peers_are_unique_and_live.name, *broken))
             if peer and peers.to_table.owners[peer] in (FREE, FENCE):
                 broken = released_peer(subject, to, is_free=peers.to_table.owners[peer] == FREE)
-                found.append(Violation(peers_are_unique_and_live.name, *broken))
-        return found
+                violations.append(Violation(peers_are_unique_and_live.name, *broken))
+        return violations
 
     def completed(self, event: Completed) -> None:
         self._completed = event.launch
@@ -104,14 +104,14 @@ class Audit:
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
         """Check that the holders and the free lists match the recorded owners."""
-        found = list(self._compare(self._moved))
+        violations = list(self._compare(self._moved))
         self._moved.clear()
         for table, free in self._free_lists:
             gap = free.num_free - table.num_free
             if gap != self._gaps.get(table.name, 0):
                 self._gaps[table.name] = gap
-                found += moved_without_event(table, free.free_units)
-        return found
+                violations += moved_without_event(table, free.free_units)
+        return violations
 
     def evidence(self) -> Evidence:
         history = [Moment(0, step, [event]) for step, event in self._moves]

@@ -25,11 +25,10 @@ def interval_of(live: Live) -> int:
 
 
 class Census:
-    """Checks the laws, and the contracts of the engine, over each step, and over the client calls between two steps.
+    """Checks the laws and the engine's contracts over each step, and over the client calls between two steps.
 
-    There is no reference, so no output is compared.  The cost is a walk over the whole engine each step, and a second
-    walk if a client call came before the step.  With an `interval` above 1, one step in `interval` is checked, and an
-    audit checks every step.
+    Outputs are not compared.  A step costs a walk over the whole engine, and another one if a client call came before
+    it.  With an `interval` above 1, one step in `interval` is checked, and an audit checks every step.
     """
 
     def __init__(self, live: Live, interval: int = 1) -> None:
@@ -38,7 +37,7 @@ class Census:
         self.is_due = False  # a check at the next step, although there is no event
         self._live = live
         catalog = catalog_of(live.contracts)
-        not_audited = [one for one in catalog.invariants if one not in AUDITED]
+        not_audited = [law for law in catalog.invariants if law not in AUDITED]
         self._catalog = catalog if self.interval == 1 else Catalog(not_audited)
         self._events: list[NamedTuple] = []
         self._is_checked = self.interval == 1  # the step in progress
@@ -74,13 +73,13 @@ class Census:
 
     def step_began(self, _event: StepBegan) -> Sequence[Violation]:
         is_due, self.is_due = self.is_due or self._live.has_inputs(), False
-        found = self._check(When.OP) if self.interval == 1 and (self._events or is_due) else ()
+        violations = self._check(When.OP) if self.interval == 1 and (self._events or is_due) else ()
         self._num_steps += 1
         if self.interval > 1:
             self._is_checked = not self._num_steps % self.interval
             if self._is_checked:
                 self.last = self._live.capture(self._num_steps, self.last)
-        return found
+        return violations
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
         if not self._is_checked:
@@ -89,9 +88,9 @@ class Census:
             self._idle_steps.restart()
         elif not self._live.is_paused():
             self._idle_steps.note(self._events)
-        found = self._check(When.STEP)
+        violations = self._check(When.STEP)
         self._is_checked = self.interval == 1
-        return found
+        return violations
 
     def evidence(self) -> Evidence:
         return Evidence(list(self._history), self.last.pools)

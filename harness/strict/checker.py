@@ -111,18 +111,18 @@ class StrictChecker:
             for handler in handlers:
                 if violations := handler(event):
                     others = handlers[handlers.index(handler) + 1 :]
-                    found = [*violations, *[violation for other in others for violation in other(event) or ()]]
-                    self.reporter.report(found, self._parts[0].evidence)
+                    shown = [*violations, *[violation for other in others for violation in other(event) or ()]]
+                    self.reporter.report(shown, self._parts[0].evidence)
                     break
 
     def notice_all(self, events: Iterable[object]) -> None:
         """Notice events, and report all violations that they show together."""
-        found: list[Violation] = []
+        violations: list[Violation] = []
         for event in events:
             for handler in self._handlers.get(type(event), ()):
-                found += handler(event) or ()
-        if found:
-            self.reporter.report(found, self._parts[0].evidence)
+                violations += handler(event) or ()
+        if violations:
+            self.reporter.report(violations, self._parts[0].evidence)
 
 
 def census_of(live: Live) -> Sequence[Check]:

@@ -144,10 +144,10 @@ class Boundary:
         """Attach to a scheduler of the package of this environment; raises UsageError if that is not possible."""
         if self.attachment is not None:
             return
-        found = in_environment(self._package)
-        if found is None:
+        package = in_environment(self._package)
+        if package is None:
             raise UsageError(f"the folder of the {self._package} package is not on the path")
-        attachment = self._attach(found.version, scheduler, call, self._wrap)
+        attachment = self._attach(package.version, scheduler, call, self._wrap)
         attachment.start(self._setting)
         self.attachment = attachment
         status.attached(self._setting)

@@ -75,12 +75,11 @@ def _no_content(_live: "Live", _share: float) -> Sequence[Check]:
 class Live:
     """One running engine, described for the check.
 
-    `terms` are the terms of each pool's conservation; `uncached` counts the units of a pool by owner, without those of
-    the tree. An audit follows the owners in `pools` and their `peers`; `holders` compares its tables with the requests.
-    `capture` makes a snapshot, from the step and the snapshot before; `owned` adds the owners of moved units to events
-    that have none. The engine must satisfy all laws, and the contracts in `contracts`. The client calls are recorded in
-    an op-log with this `header` and at most `max_recorded_ops` ops, and anew whenever the engine `is_empty`; `lost` are
-    the settings of the engine that a replay lacks. `handlers` see each event before the check.
+    `uncached` counts the units of a pool by owner, without those of the tree.  An audit follows the owners in `pools`
+    and their `peers`; `holders` compares its tables with the requests.  `capture` makes a snapshot from the step and
+    the last snapshot; `owned` adds the owners of moved units to events without one.  The op-log of client calls has
+    this `header`, and begins again whenever the engine `is_empty`; `lost` are the settings that a replay lacks.
+    `handlers` see each event before the check.
     """
 
     error: type[Exception] = MemoryViolation

@@ -45,7 +45,7 @@ class OwnerTable:
                 self.counts[owner] -= 1
                 self.counts[from_owner] += 1
             owners[unit] = to_owner
-        count = len(units) - sum(one.owner is None for one in wrong) if wrong else len(units)
+        count = len(units) - sum(misplaced.owner is None for misplaced in wrong)
         self._count(from_owner, -count)
         self._count(to_owner, count)
         return wrong
@@ -109,15 +109,15 @@ class PeerTable:
 
 def misplaced(move: moves.Move, table: OwnerTable, wrong: Sequence[Wrong]) -> list[Violation]:
     """The violations of a move whose owner does not own the units."""
-    found = []
+    violations = []
     for unit, owner in wrong:
         if owner is None:
             broken = moves.out_of_range(move, table.ref(unit), table.capacity)
-            found.append(Violation(moves.padding_unit_is_never_moved.name, *broken))
+            violations.append(Violation(moves.padding_unit_is_never_moved.name, *broken))
         else:
             broken = moves.wrongly_moved(move, table.ref(unit), owner)
-            found.append(Violation(moves.units_move_only_by_their_owner.name, *broken))
-    return found
+            violations.append(Violation(moves.units_move_only_by_their_owner.name, *broken))
+    return violations
 
 
 def leaked(table: OwnerTable, owner: Owner) -> Iterator[Violation]:
@@ -132,7 +132,7 @@ def moved_without_event(table: OwnerTable, free_units: Sequence[int]) -> Iterato
     free_counts = Counter(free_units)
     for unit in range(1, table.capacity + 1):
         owner, free = table.owners[unit], free_counts[unit]
-        owners = [FREE] * free + [owner] * (owner != FREE)
+        owners = [FREE] * free + ([owner] if owner != FREE else [])
         if len(owners) != 1:
             yield wrongly_owned_unit(table, unit, owners)
 

@@ -69,7 +69,7 @@ class FlightRecorder:
         }
         if event.session:
             spoken = self._spoken.get(event.session, ())
-            kept = sum(1 for _ in takewhile(lambda pair: eq(*pair), zip(event.tokens, spoken, strict=False)))
+            kept = sum(takewhile(bool, map(eq, event.tokens, spoken)))
             self._spoken[event.session] = event.tokens
             self.record_request(recording.RecordedTurn(event.request_id, event.session, Turn(**fields, kept=kept)))
         else:
@@ -142,7 +142,7 @@ class FlightRecorder:
         assert self.recording.step is not None, "a step ended that has not begun"
         early, self._early = self._early, ()
         ended, self._ended = self._ended, [*early]
-        self.recording.step.ended = [one for one in ended if one not in early] if early else ended
+        self.recording.step.ended = [request_id for request_id in ended if request_id not in early] if early else ended
         for request_id in self.recording.step.ended:
             self._alive.pop(request_id, None)
         for request_id in early:

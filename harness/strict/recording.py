@@ -134,35 +134,35 @@ class Recording:
 
     def ops(self) -> list[Op]:
         """The recorded ops so far."""
-        found: list[Op] = []
+        ops: list[Op] = []
         alive: list[int] = []
         opened: list[int] = []
         for entry in [*self.entries, *self._newest]:
             match entry:
                 case RecordedSubmit():
-                    found.append(entry.op)
+                    ops.append(entry.op)
                     alive.append(entry.request_id)
                 case RecordedTurn() if entry.session in opened:
-                    found.append(structs.replace(entry.op, session=opened.index(entry.session)))
+                    ops.append(structs.replace(entry.op, session=opened.index(entry.session)))
                     alive.append(entry.request_id)
                 case RecordedOpen():
-                    found.append(entry.op)
+                    ops.append(entry.op)
                     opened.append(entry.session)
                 case RecordedClose() if entry.session in opened:
-                    found.append(_closing(entry.session, opened))
+                    ops.append(_closing(entry.session, opened))
                 case RecordedAbort() if entry.request_id in alive:
-                    found.append(Abort(request=alive.index(entry.request_id)))
+                    ops.append(Abort(request=alive.index(entry.request_id)))
                 case Steps():
-                    last = found[-1] if found else None
+                    last = ops[-1] if ops else None
                     if isinstance(last, Step) and last.count + entry.count <= MAX_STEPS_PER_OP:
-                        found[-1] = Step(count=last.count + entry.count)
+                        ops[-1] = Step(count=last.count + entry.count)
                     else:
-                        found.append(Step(count=entry.count))
+                        ops.append(Step(count=entry.count))
                     alive = [request_id for request_id in alive if request_id not in entry.ended]
-                    found += [_closing(session, opened) for session in entry.expired if session in opened]
+                    ops += [_closing(session, opened) for session in entry.expired if session in opened]
                 case Op():
-                    found.append(entry)
-        return found
+                    ops.append(entry)
+        return ops
 
     def save(self, fingerprint: str, out: Path) -> Path:
         """Write the log below `out` under a unique name, for its owner only; raises OpLogError if the write fails."""
@@ -204,7 +204,7 @@ def renumbered(ops: Sequence[Op]) -> list[Op]:
     Stop tokens stay: they are compared with what the model generates.
     """
     numbers: dict[tuple[int, int], int] = {}  # by the number of the prefix before, and the token
-    found = []
+    changed = []
     for op in ops:
         if isinstance(op, Submit | Turn) and op.tokens is not None:
             prefix, tokens = 0, []
@@ -212,5 +212,5 @@ def renumbered(ops: Sequence[Op]) -> list[Op]:
                 prefix = numbers.setdefault((prefix, token), FIRST_TOKEN + len(numbers))
                 tokens.append(prefix)
             op = structs.replace(op, tokens=tuple(tokens))
-        found.append(op)
-    return found
+        changed.append(op)
+    return changed

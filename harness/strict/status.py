@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-FOLDER = "status"  # in a setting: the folder that `swarden attach --require` watches; a file for each process and state
+FOLDER = "status"  # the setting with the folder that `swarden attach --require` watches: a file per process and state
 LOGGER = logging.getLogger("swarden")
 
 
@@ -30,7 +30,7 @@ class StandardError(logging.StreamHandler):  # type: ignore[type-arg]  # of what
 
 
 def log_to_standard_error() -> None:
-    """Show the lines of the check even if the server configures only its own loggers; its setting for ours is kept."""
+    """Show the lines of the check, unless the server has configured this logger; most configure only their own."""
     if not LOGGER.handlers:
         handler = StandardError()
         handler.setFormatter(logging.Formatter("%(levelname)s %(asctime)s %(message)s"))

@@ -23,12 +23,12 @@ class Sums:
         return {StepEnded: self.step_ended}
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        found = []
+        violations = []
         for terms in self._live.terms():
             _, capacity, free, evictable, protected, uncached, fenced = terms
             if free + evictable + protected + uncached + fenced != capacity:
-                found.append(self._violation(terms))
-        return found
+                violations.append(self._violation(terms))
+        return violations
 
     def evidence(self) -> Evidence:
         """No context: the violation shows the equation, and this level does not know single pages."""

@@ -92,9 +92,7 @@ def _lines(file: BinaryIO, path: Path, limit: int | None) -> Iterator[bytes]:
         if len(line) > MAX_LINE_BYTES:
             raise TraceError(f"{path}:{number}: a line of more than {MAX_LINE_BYTES} bytes; want a request per line")
         if length > MAX_TRACE_BYTES:
-            raise TraceError(
-                f"{path}:{number}: more than {MAX_TRACE_BYTES} bytes up to here; give --limit {number - 1}"
-            )
+            raise TraceError(f"{path}:{number}: more than {MAX_TRACE_BYTES} bytes so far; give --limit {number - 1}")
         yield line
 
 
@@ -128,24 +126,17 @@ def _scaled(row: dict[str, Any], where: str, scale: int) -> TraceRequest:
     arrival_ms = _whole(row["timestamp"], f"{where}: timestamp", least=0, most=MAX_MS)
     input_len = _whole(row["input_length"], f"{where}: input_length", least=1, most=scale * MAX_TOKENS)
     output_len = _whole(row["output_length"], f"{where}: output_length", least=0, most=scale * MAX_TOKENS)
-    found, wanted = row["hash_ids"], -(-input_len // BLOCK_LEN)
-    if not isinstance(found, list):
-        raise TraceError(f"{where}: hash_ids {shortened(found)} is no list; want {wanted} whole numbers")
-    if len(found) != wanted:
-        raise TraceError(
-            f"{where}: {len(found)} hash_ids for input_length {input_len}; want {wanted}, one per {BLOCK_LEN} tokens"
-        )
-    ids = tuple(
-        _whole(one, f"{where}: hash_ids[{index}]", least=0, most=MAX_TOKEN_ID) for index, one in enumerate(found)
-    )
+    block_ids, wanted = row["hash_ids"], -(-input_len // BLOCK_LEN)
+    if not isinstance(block_ids, list):
+        raise TraceError(f"{where}: hash_ids {shortened(block_ids)} is no list; want {wanted} whole numbers")
+    if len(block_ids) != wanted:
+        want = f"want {wanted}, one per {BLOCK_LEN} tokens"
+        raise TraceError(f"{where}: {len(block_ids)} hash_ids for input_length {input_len}; {want}")
+    for index, block_id in enumerate(block_ids):
+        _whole(block_id, f"{where}: hash_ids[{index}]", least=0, most=MAX_TOKEN_ID)
     tail_len = input_len % BLOCK_LEN
-    return TraceRequest(
-        arrival_ms,
-        ids,
-        BLOCK_LEN // scale,
-        max(1, round(tail_len / scale)) if tail_len else 0,
-        max(1, round(output_len / scale)),
-    )
+    tail_len = max(1, round(tail_len / scale)) if tail_len else 0
+    return TraceRequest(arrival_ms, tuple(block_ids), BLOCK_LEN // scale, tail_len, max(1, round(output_len / scale)))
 
 
 def _whole(value: object, where: str, *, least: int, most: int) -> int:
