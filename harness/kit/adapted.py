@@ -129,8 +129,8 @@ class Adapted(EnginePort):
     def snapshot(self) -> Snapshot:
         """The facts; a subclass that has more of them adds or finds them here."""
         records, counted = self.records(), self.counted()
-        passes = [(one, [*map(self.session_of, one.entries)]) for one in self.in_flight]
-        launches = [one.view(self.units_in_use, self.is_used, sessions=turns) for one, turns in passes]
+        passes = [(in_flight, [*map(self.session_of, in_flight.entries)]) for in_flight in self.in_flight]
+        launches = [in_flight.view(self.units_in_use, self.is_used, sessions=turns) for in_flight, turns in passes]
         return Snapshot(
             self._steps,
             self.limits,
@@ -153,10 +153,10 @@ class Adapted(EnginePort):
 
     def provide(self, capabilities: Iterable[Capability], config: Any, release: Any = None) -> None:
         """Attach the capabilities of a configuration to the engine, which has been built."""
-        for one in capabilities:
-            self.reported |= names_of(one.reported(config))
-            self.one_sided |= frozenset(one.inapplicable(config, release))
-            self.parts = (*self.parts, *one.attach(self))
+        for capability in capabilities:
+            self.reported |= names_of(capability.reported(config))
+            self.one_sided |= frozenset(capability.inapplicable(config, release))
+            self.parts = (*self.parts, *capability.attach(self))
 
     def report(self, events: Iterable[NamedTuple]) -> None:
         for event in events:

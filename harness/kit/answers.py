@@ -41,10 +41,10 @@ class Answers:
 
     def compared(self, streamed: Iterable[Streamed], launch: int) -> Iterator[Compared]:
         """Take what clients have got, and compare each answer that has ended; `launch` is the last pass."""
-        for one in streamed:
-            self._answers[one.request_id].tokens.extend(one.token_ids)
-            if one.finish_reason is not None and (ended := self._answers.pop(one.request_id)).tokens:
-                yield self._judged(launch, one.request_id, ended)
+        for output in streamed:
+            self._answers[output.request_id].tokens.extend(output.token_ids)
+            if output.finish_reason is not None and (ended := self._answers.pop(output.request_id)).tokens:
+                yield self._judged(launch, output.request_id, ended)
 
     def _judged(self, launch: int, request: int, answer: Answer) -> Compared:
         """The comparison of the first wrong token, or of the last one.

@@ -41,60 +41,61 @@ class Constructions:
 
     def _noting(self, kind: type, init: Callable[..., None]) -> Callable[..., None]:
         @wraps(init)
-        def noted(one: Any, *args: Any, **kwargs: Any) -> None:
-            if not self._depth and type(one) is kind:
-                self._calls[id(one)] = (one, args, kwargs)
+        def noted(made: Any, *args: Any, **kwargs: Any) -> None:
+            if not self._depth and type(made) is kind:
+                self._calls[id(made)] = (made, args, kwargs)
             self._depth += 1
             try:
-                init(one, *args, **kwargs)
+                init(made, *args, **kwargs)
             finally:
                 self._depth -= 1
 
         return noted
 
-    def has(self, one: Any) -> bool:
-        return id(one) in self._calls or isinstance(one, Enum)
+    def has(self, value: Any) -> bool:
+        return id(value) in self._calls or isinstance(value, Enum)
 
     def of(self, kind: type) -> Any:
         """The one object of a class that was made."""
-        [found] = [one for one, *_ in self._calls.values() if type(one) is kind]
-        return found
+        [made] = [made for made, *_ in self._calls.values() if type(made) is kind]
+        return made
 
     def text(self, wanted: Mapping[str, Any]) -> str:
         """The imports, and the lines that make these objects and return them; one that is needed twice gets a name.
 
         Raises NoProgram for one whose constructor was not recorded.
         """
-        returned, lines, known = literal(dict(wanted), self._text), list[str](), dict[str, str]()
+        returned, lines, text_of = literal(dict(wanted), self._text), list[str](), dict[str, str]()
         uses = Counter(PLACE.findall("".join([returned, *[text for _, text in self._texts.values()]])))
         for place, (kind, text) in self._texts.items():
-            known[place] = PLACE.sub(lambda found: known[found[1]], text)
+            text_of[place] = PLACE.sub(lambda match: text_of[match[1]], text)
             if uses[place] > 1:
                 name = "_".join(WORD.findall(kind)).lower()
-                name += f"_{len(lines)}" * (name in known.values())
-                lines.append(f"{name} = {known[place]}")
-                known[place] = name
-        end = PLACE.sub(lambda found: known[found[1]], returned)
+                if name in text_of.values():
+                    name += f"_{len(lines)}"
+                lines.append(f"{name} = {text_of[place]}")
+                text_of[place] = name
+        end = PLACE.sub(lambda match: text_of[match[1]], returned)
         return "\n".join([*sorted(self._imports), *lines, f"return {end}"])
 
-    def _text(self, one: Any) -> str:
-        kind = type(one)
-        if id(one) in self.named:
-            return self.named[id(one)]
-        if isinstance(one, Enum):
-            return f"{self._imported(kind.__module__, kind.__name__)}.{one.name}"
+    def _text(self, made: Any) -> str:
+        kind = type(made)
+        if id(made) in self.named:
+            return self.named[id(made)]
+        if isinstance(made, Enum):
+            return f"{self._imported(kind.__module__, kind.__name__)}.{made.name}"
         if kind in STAND_INS:
-            return f"{self._imported(STAND_INS[kind], kind.__name__)}({arguments((), vars(one), self._text)})"
+            return f"{self._imported(STAND_INS[kind], kind.__name__)}({arguments((), vars(made), self._text)})"
         if str(kind) == "<class 'torch.dtype'>":
-            return self._imported("torch", str(one).removeprefix("torch."))
-        if id(one) in self._calls:
-            if str(id(one)) not in self._texts:
-                name, (_, args, kwargs) = self._imported(kind.__module__, kind.__name__), self._calls[id(one)]
-                self._texts[str(id(one))] = (name, f"{name}({arguments(args, _changed(kind, kwargs), self._text)})")
-            return f"\0{id(one)}\0"
+            return self._imported("torch", str(made).removeprefix("torch."))
+        if id(made) in self._calls:
+            if str(id(made)) not in self._texts:
+                name, (_, args, kwargs) = self._imported(kind.__module__, kind.__name__), self._calls[id(made)]
+                self._texts[str(id(made))] = (name, f"{name}({arguments(args, _changed(kind, kwargs), self._text)})")
+            return f"\0{id(made)}\0"
         for whole, _, given in list(self._calls.values()):
             for name, part in vars(whole).items():
-                if part is one and all(value is not one for value in given.values()):
+                if part is made and all(value is not made for value in given.values()):
                     return f"{self._text(whole)}.{name}"
         raise NoProgram(f"the release is built with a {kind.__name__}, which a program cannot make")
 
@@ -105,10 +106,11 @@ class Constructions:
 
 def _changed(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """The named arguments without those of plain data that the constructor has by default."""
-    defaults = {name: one.default for name, one in signature(kind).parameters.items()}
+    parameters = signature(kind).parameters
+    defaults = {name: (type(parameter.default), parameter.default) for name, parameter in parameters.items()}
     plain = (bool, int, float, str, NoneType)
     return {
-        name: one
-        for name, one in given.items()
-        if not (type(one) in plain and name in defaults and (type(one), one) == (type(defaults[name]), defaults[name]))
+        name: value
+        for name, value in given.items()
+        if type(value) not in plain or defaults.get(name) != (type(value), value)
     }

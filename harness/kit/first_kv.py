@@ -44,11 +44,11 @@ class FirstKV:
             self._keep(at, [of_layer[new] for of_layer in values])
             for index, row in zip(new, at, strict=True):
                 rows[index] = self._rows[tags[index]] = row
-        known = torch.tensor(rows)
+        indices = torch.tensor(rows)
         differences = torch.stack(
-            [(of_layer - kept[known]).abs().amax(1) for of_layer, kept in zip(values, self._kept, strict=True)]
+            [(of_layer - stored[indices]).abs().amax(1) for of_layer, stored in zip(values, self._kept, strict=True)]
         )
-        is_wrong = ~(differences <= TOLERANCE) | (known < 0)
+        is_wrong = ~(differences <= TOLERANCE) | (indices < 0)
         if is_wrong.any():
             row = int(is_wrong.any(0).nonzero()[0])
             layer = int(is_wrong[:, row].nonzero()[0])

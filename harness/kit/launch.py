@@ -53,8 +53,8 @@ class Line:
     @property
     def not_driven(self) -> list[str]:
         """The options that nothing has read, as they stand in the line, and what of others is left out."""
-        left = {name: value for name, value in self._options.items() if name not in self._read}
-        texts = [f"{name}={value}" if name.isupper() else f"--{name} {value or ''}" for name, value in left.items()]
+        unread = {name: value for name, value in self._options.items() if name not in self._read}
+        texts = [f"{name}={value}" if name.isupper() else f"--{name} {value or ''}" for name, value in unread.items()]
         return [text.strip() for text in texts] + self._further
 
     def leave_out(self, what: str) -> None:
@@ -127,11 +127,11 @@ def context_of(line: Line, name: str) -> int:
 def entry_of_model(line: Line, models: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The entry of the model of the line, by a pattern in its name; {} for another one."""
     name = f"{line.word('model')} {line.word('model-path')}".lower()
-    return next((one for pattern, one in models.items() if re.search(pattern, name)), {})
+    return next((entry for pattern, entry in models.items() if re.search(pattern, name)), {})
 
 
-def count_in(line: Line, name: str, found: Mapping[str, Any], key: str, usual: int) -> int:
+def count_in(line: Line, name: str, options: Mapping[str, Any], key: str, usual: int) -> int:
     """The whole number of this key in the object of an option."""
-    if isinstance(value := found.get(key, usual), int) and value > 0:
+    if isinstance(value := options.get(key, usual), int) and value > 0:
         return value
     raise line.error(name, f"a whole number for {key}")

@@ -47,11 +47,11 @@ class Owners:
     def settle(self, now: Mapping[int, Owner]) -> list[seen.Freed | seen.Given]:
         """Note the units that have another owner now without a take or a free; nodes of a tree count as one owner."""
         changed: dict[tuple[Owner, Owner], list[int]] = {}
-        known, events = self.owner_of, list[seen.Freed | seen.Given]()
-        for unit in list(compress(now, map(ne, map(known.get, now), now.values()))):
-            was, owner = known.get(unit, FREE), now[unit]
+        owner_of, events = self.owner_of, list[seen.Freed | seen.Given]()
+        for unit in list(compress(now, map(ne, map(owner_of.get, now), now.values()))):
+            was, owner = owner_of.get(unit, FREE), now[unit]
             if was.kind == owner.kind == TREE_KIND:
-                known[unit] = owner
+                owner_of[unit] = owner
             elif was not in (FREE, FENCE):
                 changed.setdefault((was, owner), []).append(unit)
         for (was, owner), units in changed.items():

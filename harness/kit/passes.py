@@ -98,6 +98,6 @@ class Passes(Generic[EntryT]):
         self.in_flight.append(Pass(self.last_launch, entries))
         return self.in_flight[-1]
 
-    def complete(self, one: Pass[EntryT]) -> Pass[EntryT]:
-        self.in_flight.remove(one)
-        return one
+    def complete(self, ended: Pass[EntryT]) -> Pass[EntryT]:
+        self.in_flight.remove(ended)
+        return ended

@@ -94,8 +94,8 @@ class Ranks:
         before, Ranks.current, self._main = Ranks.current, self, getcurrent()
         alone, LockstepThread.let_others_go_on = LockstepThread.let_others_go_on, self.let_others_go_on
         running = {rank: greenlet(partial(self._act, outcomes, rank, act)) for rank, act in enumerate(acts)}
-        for rank, one in running.items():
-            one.gr_context = self._contexts[rank]
+        for rank, act in running.items():
+            act.gr_context = self._contexts[rank]
         try:
             while running:
                 ready = [rank for rank in running if rank not in self._waits_in or self._waits_in[rank].is_complete]
@@ -123,7 +123,7 @@ class Ranks:
             self._waits_in[rank] = meeting
             self._main.switch()
         self._leave(group, number, meeting)
-        return [meeting.data[one] for one in sorted(meeting.data)]
+        return [meeting.data[rank] for rank in sorted(meeting.data)]
 
     def agree(self, what: str) -> None:
         """Say what all ranks say, in the same order; none waits.  Raises CollectiveFailed if another said otherwise."""
@@ -189,8 +189,8 @@ class Ranks:
     def _write(self, before: Sequence[Any], values: Sequence[Any]) -> None:
         """Set those that differ: to set an attribute of a class is slow."""
         sys.settrace(values[0])
-        for (owner, name), one, value in zip(self._globals, before[1:], values[1:], strict=True):
-            if one is not value:
+        for (owner, name), old, value in zip(self._globals, before[1:], values[1:], strict=True):
+            if old is not value:
                 setattr(owner, name, value)
 
 
@@ -325,7 +325,7 @@ def replace_collectives(distributed: Any) -> None:
 
 
 def _dispatched(stand_in: Callable[..., Any], original: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    given = [one for one in (*args, *options.values()) if isinstance(one, Group)]
+    given = [argument for argument in (*args, *options.values()) if isinstance(argument, Group)]
     return (stand_in if given else original)(*args, **options)
 
 
@@ -344,9 +344,9 @@ def _all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool =
 
 
 REDUCE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "min": lambda one, other: one.minimum(other),
-    "max": lambda one, other: one.maximum(other),
-    "sum": lambda one, other: one + other,
+    "min": lambda first, other: first.minimum(other),
+    "max": lambda first, other: first.maximum(other),
+    "sum": lambda first, other: first + other,
 }
 
 

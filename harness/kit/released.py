@@ -46,9 +46,9 @@ class ReleasedTarget(ConfiguredTarget, Generic[CodeT]):
 
     @property
     def sources(self) -> InEnvironment | None:
-        found = in_environment(self.releases.package)
-        if found is not None and found.version == self._release:
-            return found
+        package = in_environment(self.releases.package)
+        if package is not None and package.version == self._release:
+            return package
         folders = self.releases.folders_of(self._release)
         is_release = self.releases.checkout_of(self._release) is None
         return InEnvironment(self._release, folders[0] / self.releases.package, is_release) if folders else None
@@ -88,8 +88,8 @@ class ReleasedTarget(ConfiguredTarget, Generic[CodeT]):
 
     def _versions(self) -> list[str]:
         """The versions that can be driven here: of the environment, the installed ones, newest first, checkouts."""
-        found, releases = in_environment(self.releases.package), self.releases
-        of_environment = [found.version] if found is not None else []
+        package, releases = in_environment(self.releases.package), self.releases
+        of_environment = [package.version] if package is not None else []
         return [*of_environment, *reversed(releases.installed()), *releases.linked()]
 
 

@@ -43,10 +43,10 @@ class ReleasedCode:
 
     def code(self, name: str) -> Any:
         """A class or function of the release; None if the release does not have it."""
-        found = self._code[name]
-        if found is None:
+        member = self._code[name]
+        if member is None:
             self._asked_in_vain.add(name)
-        return found
+        return member
 
     @property
     def parts(self) -> list[Any]:
@@ -140,7 +140,7 @@ def _first(root: str, places: tuple[str, ...]) -> Any:
     """The first of the places that exists; None if none does."""
     for place in places:
         module, _, attribute = place.partition(":")
-        found = getattr(optional(f"{root}.{module}"), attribute, None)
-        if found is not None:
-            return found
+        member = getattr(optional(f"{root}.{module}"), attribute, None)
+        if member is not None:
+            return member
     return None

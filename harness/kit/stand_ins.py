@@ -117,8 +117,8 @@ def provide_absent(packages: Iterable[str]) -> None:
 
 def replace_present(modules: Iterable[ModuleType], values: Mapping[str, Any]) -> None:
     """Replace those of these names that a module has."""
-    for names in map(vars, modules):
-        names.update({name: values[name] for name in values.keys() & names.keys()})
+    for members in map(vars, modules):
+        members.update({name: values[name] for name in values.keys() & members.keys()})
 
 
 def replace_triton() -> None:

@@ -129,7 +129,8 @@ class TagMemory:
 
     def copy_units(self, sources: Iterable[int], targets: Iterable[int]) -> None:
         """Copy units at once: each source is read before any target is written."""
-        for target, content in [(target, list(self.unit(one))) for one, target in zip(sources, targets, strict=True)]:
+        contents = [list(self.unit(source)) for source in sources]
+        for target, content in zip(targets, contents, strict=True):
             self.put_unit(target, content)
 
     def fill(self, unit: int, tag: int, component: int = 0) -> None:

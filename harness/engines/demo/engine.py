@@ -64,9 +64,9 @@ class Engine:
         return request.id
 
     def abort(self, request_id: int) -> None:
-        for request in [one for one in self.waiting + self.running if one.id == request_id]:
-            self.waiting = [one for one in self.waiting if one is not request]
-            self.running = [one for one in self.running if one is not request]
+        for request in [other for other in self.waiting + self.running if other.id == request_id]:
+            self.waiting = [other for other in self.waiting if other is not request]
+            self.running = [other for other in self.running if other is not request]
             num_full = request.computed_len // self.block_size
             self.pool.free(request.blocks[:num_full], request.id)  # the bug: a block that is not full leaks
             self.outputs.append(Output(request, None, "abort"))

@@ -72,14 +72,15 @@ class DemoPort(kit.Adapted):
 
     def pools(self) -> Iterator[view.PoolView]:
         pool, running = self._engine.pool, self._engine.running
-        tables = [view.Holding(events.Owner("request", one.id), tuple(one.blocks), cached=False) for one in running]
+        owners = {events.Owner("request", request.id): tuple(request.blocks) for request in running}
+        tables = [view.Holding(owner, blocks, cached=False) for owner, blocks in owners.items()]
         yield view.PoolView(BLOCKS, "block", pool.num_blocks, tuple(pool.free_blocks), (), tables)
 
     def request_views(self) -> Iterator[view.RequestView]:
         for place, requests in (("waiting", self._engine.waiting), ("running", self._engine.running)):
-            for one in requests:
-                lengths = len(one.prompt), len(one.outputs), one.max_new_tokens
-                yield view.RequestView(one.id, place, 0, *lengths)
+            for request in requests:
+                lengths = len(request.prompt), len(request.outputs), request.max_new_tokens
+                yield view.RequestView(request.id, place, 0, *lengths)
 
 
 class DemoTarget(kit.ConfiguredTarget):

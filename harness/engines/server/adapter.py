@@ -356,7 +356,7 @@ class ServerPort(EnginePort):
             token = self._judgement(again, [judged.answered])
             if isinstance(token, Reply):
                 return token
-            if [one.id for one in token] != [judged.answered]:
+            if [scored.id for scored in token] != [judged.answered]:
                 return False
         return True
 

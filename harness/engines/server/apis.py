@@ -157,7 +157,8 @@ class Vllm(Api):
         return body
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.VllmPart]:
-        return [part for one in all_decoded(chunks, answers.Choices[answers.VllmPart]) for part in one.of(index)]
+        decoded = all_decoded(chunks, answers.Choices[answers.VllmPart])
+        return [part for choices in decoded for part in choices.of(index)]
 
     cold = as_prompt
 
@@ -250,7 +251,7 @@ class OpenAI(Api):
         return body
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[Part]:
-        return [part for one in all_decoded(chunks, answers.Choices[Part]) for part in one.of(index)]
+        return [part for choices in all_decoded(chunks, answers.Choices[Part]) for part in choices.of(index)]
 
     def learn(self, address: Address, model: Model) -> dict[str, Any]:
         return {"model": model.id, "first_token": ord("a"), "last_token": ord("z")}

@@ -39,17 +39,17 @@ class Learned(NamedTuple):
     def line(self) -> str:
         """What was measured, for people."""
         settings = self.settings
-        known = f"context {settings['max_context_len']}, blocks of {settings['block_size']}"
-        known += f", tokens to {settings['last_token']}"
-        known += f" of {settings['vocabulary']}" if settings["vocabulary"] else ""
-        known += f", room for {settings['capacity']}" if settings["capacity"] else ""
+        facts = f"context {settings['max_context_len']}, blocks of {settings['block_size']}"
+        facts += f", tokens to {settings['last_token']}"
+        facts += f" of {settings['vocabulary']}" if settings["vocabulary"] else ""
+        facts += f", room for {settings['capacity']}" if settings["capacity"] else ""
         if self.noise is None:
             judged = "without log-probabilities only tokens are compared"
         else:
             judged = f"log-probabilities differ by {self.noise:.1e} over {self.tokens} tokens, tolerance"
             judged += f" {settings['tolerance']:.1e}"
         missing = f"; it has no {', '.join(self.missing)}" if self.missing else ""
-        return f"{known}; {judged}; cold prompts to {settings['probe_len']} tokens{missing}"
+        return f"{facts}; {judged}; cold prompts to {settings['probe_len']} tokens{missing}"
 
 
 def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learned:
@@ -129,8 +129,8 @@ def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
     body = {"model": config.model, "prompt": SAMPLE, "content": SAMPLE}
     made = Call(connection.address).made("POST", "/tokenize", body, limit_s=QUICK_S)
     texts = [from_page(connection.address, "/tokenize", chunk, Tokenized) for chunk in made.chunks[:1]]
-    known = [SURE_TOKEN, *(token.id for token in answer.tokens), *(token for text in texts for token in text.tokens)]
-    return min(max(known), MOST_TOKEN)
+    ids = [SURE_TOKEN, *(token.id for token in answer.tokens), *(token for text in texts for token in text.tokens)]
+    return min(max(ids), MOST_TOKEN)
 
 
 def _differences(connection: Connection, api: Api, config: ServerConfig) -> tuple[list[float], tuple[str, ...]]:

@@ -62,7 +62,7 @@ def _without_secrets(text: str) -> str:
     match = ASSIGNED.fullmatch(text)
     if match and (NAME.search(match[2]) or VARIABLE.fullmatch(text)):
         return match[1] + _hidden(match[2], match[3])
-    text = INSIDE.sub(lambda found: found[1] + _hidden(found[1].rstrip("\"' :="), found[2]), text)
+    text = INSIDE.sub(lambda match: match[1] + _hidden(match[1].rstrip("\"' :="), match[2]), text)
     if SPACE.search(text) and not text.startswith(("{", "[")):
         text = masked(text)
     return SHAPE.sub(MASK, text)
@@ -78,9 +78,9 @@ class Secrets:
     """Secrets whose values are known: they are masked in any text, also escaped, percent-encoded and in base64."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        known = {part for value in values for part in _parts(value) if len(part) >= LEAST_LEN}
-        forms = {form for part in known for form in (part, json.dumps(part)[1:-1], quote(part, safe=""))}
-        forms |= {b64encode(part.encode()).decode().rstrip("=") for part in known}
+        parts = {part for value in values for part in _parts(value) if len(part) >= LEAST_LEN}
+        forms = {form for part in parts for form in (part, json.dumps(part)[1:-1], quote(part, safe=""))}
+        forms |= {b64encode(part.encode()).decode().rstrip("=") for part in parts}
         self._forms = sorted(forms, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._forms)) or "(?!)", re.IGNORECASE)
 

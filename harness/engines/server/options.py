@@ -101,14 +101,14 @@ class ServerOptions:
             try:
                 api = api_of(self.api or fixed.get("api") or api_at(server.address))
                 server.resume(api)  # a campaign that was killed may have left it paused
-                found = learned(server, api, fixed)
+                server_settings = learned(server, api, fixed)
             except UsageError as error:
                 log, text = recorded(server), server.address.secrets.masked(str(error))
                 is_inside = f"; the strict check inside has failed: swarden replay {log}" if log is not None else ""
                 raise UsageError(f"{text}{is_inside}") from error
-        line = f"{server.address.shown}, API {found.settings['api']}: {found.line}"
+        line = f"{server.address.shown}, API {server_settings.settings['api']}: {server_settings.line}"
         note(line)
-        return Known(msgspec.to_builtins(found.settings), line)
+        return Known(msgspec.to_builtins(server_settings.settings), line)
 
     @property
     def words(self) -> list[str]:
@@ -121,7 +121,7 @@ class ServerOptions:
             "--max-rate": None if self.max_rate is None else f"{self.max_rate:g}",
         }
         words = [word for name, value in options.items() if value for word in (name, value)]
-        words += [word for one in self.header or () for word in ("--header", one)]
+        words += [word for header in self.header or () for word in ("--header", header)]
         words += [word for setting in self.settings or () for word in ("--set", setting)]
         return words + ["--allow-remote-host"] * self.allow_remote_host
 

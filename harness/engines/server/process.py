@@ -191,11 +191,11 @@ class Connection:
         self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.checks = self.log.with_suffix(".checks").resolve()
-        for left in self.checks.glob("*.oplog"):
-            left.unlink()
+        for recorded in self.checks.glob("*.oplog"):
+            recorded.unlink()
         self.has_recorded = self.has_failed = False
         self.log_start = 0
-        kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         with opened(self.log, "wb", inside=LOGS) as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", SUPERVISE, *shlex.split(self.server.restart)],
@@ -203,7 +203,7 @@ class Connection:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=kept | {FOLDER_VARIABLE: str(self.checks)},
+                env=environment | {FOLDER_VARIABLE: str(self.checks)},
             )
         until = monotonic() + BOOT_S
         while monotonic() < until:
@@ -247,9 +247,9 @@ class Connection:
             if named := [word for word in words if any(error in word for error in ERRORS)]:
                 line, cause = text, named[0][:MOST_OF_NAME]
                 break
-        kept = self.log.with_name(f"{self.log.stem}-{cause}.log")
-        copyfile(self.log, kept)
-        return f"{printable(self.address.secrets.masked(line)[:200])} (its log is {kept})", cause
+        copy = self.log.with_name(f"{self.log.stem}-{cause}.log")
+        copyfile(self.log, copy)
+        return f"{printable(self.address.secrets.masked(line)[:200])} (its log is {copy})", cause
 
     def judge(self, api: Api, config: ServerConfig, wanted: Wanted, answer: Sequence[int]) -> list[Token] | Reply:
         """The answer as a server without a cache gives it; the reply of the server if it gives none."""
