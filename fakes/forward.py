@@ -73,8 +73,8 @@ class FakeForward:
         for entry, tag in zip(batch.entries, stored, strict=True):
             if not entry.start:
                 tag = self._model.namespace_tag(entry.namespace)
-            known = [*entry.tokens, *self._sampled[entry.request_id]] if entry.follows else entry.tokens
-            for token in known:
+            tokens = [*entry.tokens, *self._sampled[entry.request_id]] if entry.follows else entry.tokens
+            for token in tokens:
                 tag = next_tag(tag, token)
                 tags.append(tag)
         return tags

@@ -41,7 +41,7 @@ class UnsteadyHostStore:
         if self._plan.fires("host.fails"):
             return Acknowledgement(job, "the copy failed")
         if self._plan.fires("host.torn"):
-            copies = [_first_half(one) for one in copies]
+            copies = [_first_half(copy) for copy in copies]
             self._run(job, copies)
             return Acknowledgement(job, "the copy failed half-way")
         self._run(job, copies)

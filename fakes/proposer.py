@@ -19,13 +19,13 @@ class ScriptedProposer:
         self.forget = forget
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
-        lengths = [self.script.next() for _ in wanted]
-        return [[] if length is None else self._draft(one, length) for one, length in zip(wanted, lengths, strict=True)]
+        lengths = [(request, self.script.next()) for request in wanted]
+        return [[] if length is None else self._draft(request, length) for request, length in lengths]
 
     def _draft(self, wanted: Wanted, length: int) -> list[int]:
         drafts = list(self._truth(wanted))
         if length < len(drafts):
             drafts[length] += 1
-            behind = wanted._replace(tokens=[*wanted.tokens, *drafts[: length + 1]], most=wanted.most - length - 1)
-            drafts[length + 1 :] = self._truth(behind)
+            rest = wanted._replace(tokens=[*wanted.tokens, *drafts[: length + 1]], most=wanted.most - length - 1)
+            drafts[length + 1 :] = self._truth(rest)
         return drafts

@@ -44,16 +44,16 @@ class UnsteadyForward:
         if self._plan.fires("forward.late"):
             return None
         launched, lost = self._batches.pop(launch), self._lost.pop(launch, set())
-        kept = [index for index in range(len(launched.entries)) if index not in lost]
-        batch = _only(launched, kept) if lost else launched
+        rest = [index for index in range(len(launched.entries)) if index not in lost]
+        batch = _only(launched, rest) if lost else launched
         if self._plan.fires("forward.fails"):
             self._spoil(batch)
             raise ForwardFailed(f"launch {launch}: the device gave up")
         computed = [Computed()] * len(launched.entries)
-        if kept:
+        if rest:
             self._steady.launch(batch)
-            for index, one in zip(kept, self._steady.collect(launch) or (), strict=True):
-                computed[index] = one
+            for index, result in zip(rest, self._steady.collect(launch) or (), strict=True):
+                computed[index] = result
         return computed
 
     def _spoil(self, batch: ForwardBatch) -> None:
@@ -69,14 +69,14 @@ class UnsteadyForward:
                 self._lost.setdefault(launch, set()).update(readers(later.pools[index], spoiled))
 
 
-def _only(batch: ForwardBatch, kept: Sequence[int]) -> ForwardBatch:
-    """The batch with the `kept` entries only; the pages of the other entries stay in its page list."""
+def _only(batch: ForwardBatch, indices: Sequence[int]) -> ForwardBatch:
+    """The batch with the entries at these `indices`; the pages of the other entries stay in its page list."""
     pools = [
         replace(
             pool,
-            spans=[pool.spans[index] for index in kept],
-            states=[pool.states[index] for index in kept if pool.states],
+            spans=[pool.spans[index] for index in indices],
+            states=[pool.states[index] for index in indices if pool.states],
         )
         for pool in batch.pools
     ]
-    return replace(batch, entries=[batch.entries[index] for index in kept], pools=pools)
+    return replace(batch, entries=[batch.entries[index] for index in indices], pools=pools)

@@ -35,8 +35,8 @@ class Completions(dialects.Completions[list[int]]):
             choice["logprobs"] = {"token_logprobs": [scored.logprob for scored in new], "top_logprobs": tops}
         if self.prompt_logprobs is not None and served.ended:
             prompt = [_tops(served.scores[place]) for place in range(1, len(served.asked.tokens))]
-            told = [{str(token): {"logprob": value} for token, value in tops.items()} for tops in prompt]
-            choice["prompt_logprobs"] = [None, *told]
+            shown = [{str(token): {"logprob": value} for token, value in tops.items()} for tops in prompt]
+            choice["prompt_logprobs"] = [None, *shown]
         return {"object": "text_completion", "choices": [choice]}
 
 
@@ -102,7 +102,7 @@ def whole(body: Body, all_served: Sequence[Served]) -> dict[str, Any]:
     for index, served in enumerate(all_served):
         chunks.append(body.chunk(index, served, served.tokens_from(len(served.asked.tokens))))
     if isinstance(body, Completions):
-        return {"object": "text_completion", "choices": [choice for one in chunks for choice in one["choices"]]}
+        return {"object": "text_completion", "choices": [choice for chunk in chunks for choice in chunk["choices"]]}
     return chunks[0]
 
 

@@ -102,10 +102,10 @@ class Front:
             if body.stream:
                 yield from self._streamed(body, served, is_gone, begin)
             else:
-                for one in served:
-                    for _ in self.loop.pieces(one, is_gone):
+                for answer in served:
+                    for _ in self.loop.pieces(answer, is_gone):
                         pass
-                failed = next((one for one in served if one.error_status), None)
+                failed = next((answer for answer in served if answer.error_status), None)
                 if failed is not None:
                     yield _whole(begin, failed.error_status, {"error": failed.ended})
                 else:
@@ -115,17 +115,17 @@ class Front:
         """Each new token at once; answers of one request come one after the other."""
         has_begun = False
         try:
-            for index, one in enumerate(served):
-                for new in self.loop.pieces(one, is_gone):
-                    if not new and not one.ended:  # a part of the prompt
+            for index, answer in enumerate(served):
+                for new in self.loop.pieces(answer, is_gone):
+                    if not new and not answer.ended:  # a part of the prompt
                         continue
-                    if one.error_status and not has_begun:
-                        yield _whole(begin, one.error_status, {"error": one.ended})
+                    if answer.error_status and not has_begun:
+                        yield _whole(begin, answer.error_status, {"error": answer.ended})
                         return
                     if not has_begun:
                         begin("200 OK", [("Content-Type", "text/event-stream")])
                         has_begun = True
-                    yield b"%b %b\n\n" % (DATA, msgspec.json.encode(body.chunk(index, one, new)))
+                    yield b"%b %b\n\n" % (DATA, msgspec.json.encode(body.chunk(index, answer, new)))
         except EngineDied as error:
             if has_begun:  # the connection is cut
                 raise ConnectionAbortedError(str(error)) from error
@@ -147,19 +147,19 @@ def metrics(front: Front) -> str:
     running = len(engine.scheduler.active)
     waiting = front.loop.num_live - running
     ledgers = engine.memory.ledgers.ledgers
-    used = max(1 - (one.num_free + engine.cache.evictable(one.name)) / one.capacity for one in ledgers)
+    used = max(1 - (ledger.num_free + engine.cache.evictable(ledger.name)) / ledger.capacity for ledger in ledgers)
     if engine.host is not None and engine.memory.host is not None:
         on_host = zip(engine.memory.host.ledgers, engine.host.backups.num_copied, strict=True)
-        used = max(used, *(1 - (one.num_free + copied) / one.capacity for one, copied in on_host))
-    names: dict[str, float] = {}
+        used = max(used, *(1 - (ledger.num_free + copied) / ledger.capacity for ledger, copied in on_host))
+    figures: dict[str, float] = {}
     for shown in (VLLM.metrics, SGLANG.metrics, LLAMA_CPP.metrics):
-        names |= {shown.running: running, shown.waiting: waiting, shown.usage: used}
-        names |= {shown.preemptions: front.loop.num_retractions, shown.progress[0]: front.loop.num_tokens}
+        figures |= {shown.running: running, shown.waiting: waiting, shown.usage: used}
+        figures |= {shown.preemptions: front.loop.num_retractions, shown.progress[0]: front.loop.num_tokens}
     config = engine.config
-    tokens = config.page_size * max(one.capacity for one in ledgers)
+    tokens = config.page_size * max(ledger.capacity for ledger in ledgers)
     labels = f'block_size="{config.page_size}",kv_cache_size_tokens="{tokens}"'
-    names[f'vllm:cache_config_info{{{labels},sliding_window="{config.sliding_window}"}}'] = 1
-    return "".join(f"{name} {value}\n" for name, value in names.items() if name)
+    figures[f'vllm:cache_config_info{{{labels},sliding_window="{config.sliding_window}"}}'] = 1
+    return "".join(f"{name} {value}\n" for name, value in figures.items() if name)
 
 
 def _openai_models(config: EngineConfig) -> dict[str, Any]:

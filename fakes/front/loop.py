@@ -146,9 +146,9 @@ class EngineThread:
                 served.append(self.submit(asked))
             yield served
         finally:
-            for one in served:
-                if not one.ended:
-                    self.call(partial(self.engine.abort, one.id))
+            for request in served:
+                if not request.ended:
+                    self.call(partial(self.engine.abort, request.id))
 
     def submit(self, asked: Asked) -> Served:
         served = Served(asked, 503 if self._faults.names else 500)
