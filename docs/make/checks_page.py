@@ -30,7 +30,7 @@ def entries_text() -> str:
     parts = []
     for kind, title in TITLES.items():
         parts.append(f"## {title}\n")
-        own = [one for one in ALL.invariants if kind_of(one) == kind]
+        own = [law for law in ALL.invariants if kind_of(law) == kind]
         for module, laws in groupby(sorted(own, key=lambda one: one.find.__module__), lambda one: one.find.__module__):
             heading, means = about(module)
             parts += [f"### {heading}\n", wrapped(f"{MEANS}{means}")]
@@ -38,9 +38,9 @@ def entries_text() -> str:
     return "\n".join(parts)
 
 
-def kind_of(one: Invariant) -> str:
+def kind_of(law: Invariant) -> str:
     """The folder of its module: memory, content or lifecycle for a law."""
-    return one.find.__module__.split(".")[3] if one.contract is None else CONTRACTS
+    return law.find.__module__.split(".")[3] if law.contract is None else CONTRACTS
 
 
 def about(module: str) -> tuple[str, str]:
@@ -50,45 +50,43 @@ def about(module: str) -> tuple[str, str]:
     return paragraphs[0].rstrip("."), means if means[1].isupper() else means[0].lower() + means[1:]
 
 
-def entries(one: Invariant) -> Iterator[str]:
+def entries(law: Invariant) -> Iterator[str]:
     """The heading of a law, its claim with the conditions, an example, its bugs and its engines."""
-    yield f"#### `{one.name}`\n"
-    yield from map(wrapped, (inspect.getdoc(one.find) or "").split("\n\n"))
-    facts = {"Example": example_of(one), "Bugs": "; ".join(bugs_of(one)), "Engines": ", ".join(engines_of(one))}
+    yield f"#### `{law.name}`\n"
+    yield from map(wrapped, (inspect.getdoc(law.find) or "").split("\n\n"))
+    facts = {"Example": example_of(law), "Bugs": "; ".join(bugs_of(law)), "Engines": ", ".join(engines_of(law))}
     items = [wrapped(f"- {name}: {text}", indent="  ").rstrip("\n") for name, text in facts.items() if text]
     yield "\n".join(items) + "\n"
 
 
-def example_of(one: Invariant) -> str:
+def example_of(law: Invariant) -> str:
     """What a story says of the first broken case of a law."""
-    broken = next(case for case in CASES if case.invariant is one and case.evidence)
-    violation = Violation(one.name, *broken.evidence[0])
+    broken = next(case for case in CASES if case.invariant is law and case.evidence)
+    violation = Violation(law.name, *broken.evidence[0])
     return f"`{subject_text(violation.subject)}: {evidence_text(violation)}`"
 
 
-def bugs_of(one: Invariant) -> Iterator[str]:
+def bugs_of(law: Invariant) -> Iterator[str]:
     """A bug of a release that has a document, and the planted bug that breaks this law before others, if there are."""
-    found = documented_bugs().get(one.name, [])[:1]
-    yield from (f"[{bug.name}](findings/{bug.name}.md): {bug.effect}" for bug in found)
-    planted = [bug for bug in CATALOG if one.name in bug.caught_by]
-    nearest = sorted(planted, key=lambda bug: (bug.caught_by.index(one.name), not bug.source.startswith(HISTORICAL)))
+    documented = documented_bugs().get(law.name, [])[:1]
+    yield from (f"[{bug.name}](findings/{bug.name}.md): {bug.effect}" for bug in documented)
+    planted = [bug for bug in CATALOG if law.name in bug.caught_by]
+    nearest = sorted(planted, key=lambda bug: (bug.caught_by.index(law.name), not bug.source.startswith(HISTORICAL)))
     yield from (f"{bug.id}, {bug.source}" for bug in nearest[:1])
 
 
 def documented_bugs() -> dict[str, list[KnownBug]]:
     """The known bugs that have a document, by the law or error of their first failure."""
-    found = defaultdict(list)
-    for engine in pages.ENGINES:
-        for bug in pages.own_bugs(engine):
-            if bug.document is not None:
-                found[bug.fingerprints[0].split("/")[0]].append(bug)
-    return found
+    bugs = defaultdict(list)
+    for bug in [bug for engine in pages.ENGINES for bug in pages.own_bugs(engine) if bug.document is not None]:
+        bugs[bug.fingerprints[0].split("/")[0]].append(bug)
+    return bugs
 
 
-def engines_of(one: Invariant) -> list[str]:
+def engines_of(invariant: Invariant) -> list[str]:
     """The engines to which it applies, as docs/engines.md has them; ours alone without a row there."""
     text = ENGINES.read_text()
     names = text.partition("| law or contract |")[2].partition("\n")[0].strip("| ").split(" | ")
     applies = {law: [cell.strip() for cell in cells.split("|")] for law, cells in ROW.findall(text)}
-    cells = applies.get(one.name, ["yes"])
+    cells = applies.get(invariant.name, ["yes"])
     return [name.partition("==")[0] for name, cell in zip(names, cells, strict=False) if cell == "yes"]

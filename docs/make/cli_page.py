@@ -25,30 +25,30 @@ def reference() -> Iterator[str]:
         for name in commands:
             _, command, _ = main.resolve_command(main.make_context("swarden", [name]), [name])
             yield from command_part(f"swarden {name}", command)
-            for below, one in getattr(command, "commands", {}).items():
-                if not one.hidden:
-                    yield from command_part(f"swarden {name} {below}", one)
+            for below, subcommand in getattr(command, "commands", {}).items():
+                if not subcommand.hidden:
+                    yield from command_part(f"swarden {name} {below}", subcommand)
 
 
 def command_part(name: str, command: Any) -> Iterator[str]:
     """The heading of a command, its help, and a table for each group of its options."""
-    shown = [one for one in command.params if not getattr(one, "hidden", False)]
-    arguments = [one for one in shown if isinstance(one, TyperArgument)]
-    yield f"#### {' '.join([name, *(word_of(one) for one in arguments)])}\n"
+    shown = [param for param in command.params if not getattr(param, "hidden", False)]
+    arguments = [param for param in shown if isinstance(param, TyperArgument)]
+    yield f"#### {' '.join([name, *(word_of(argument) for argument in arguments)])}\n"
     yield from (wrapped(text) for text in (command.help or "").split("\n\n"))
-    yield from (wrapped(f"- `{word_of(one)}`: {one.help}", "  ") for one in arguments if one.help)
+    yield from (wrapped(f"- `{word_of(argument)}`: {argument.help}", "  ") for argument in arguments if argument.help)
     panels = defaultdict(list)
-    for one in shown:
-        if not isinstance(one, TyperArgument):
-            panels[one.rich_help_panel or "Options"].append(one)
+    for param in shown:
+        if not isinstance(param, TyperArgument):
+            panels[param.rich_help_panel or "Options"].append(param)
     for panel, options in panels.items():
-        rows = [f"| `{option_text(one)}` | {cell(one)} |" for one in options]
+        rows = [f"| `{option_text(option)}` | {cell(option)} |" for option in options]
         yield "\n".join([f"| {panel} | |", "| --- | --- |", *rows]) + "\n"
 
 
 def word_of(argument: Any) -> str:
     word = str(argument.metavar or argument.name.upper())
-    return word + "…" * (argument.nargs < 0 and not word.endswith("…"))
+    return f"{word}…" if argument.nargs < 0 and not word.endswith("…") else word
 
 
 def option_text(option: Any) -> str:

@@ -67,13 +67,13 @@ def page() -> str:
 
 def programs_table() -> str:
     """What the programs have shown: on the release, with the fix of the finding, and with the fix of another one."""
-    shown = {name: one for name, one in results().items() if "output" in one}
+    shown = {name: result for name, result in results().items() if "output" in result}
     rows = [
-        f"| `{name}` | {one['program']} | {one.get('lines_of_case', '')} | {one.get('lines', '')} | {_how(one['run'])} "
-        f"| {one['output']} | {one.get('with_fix', '')} | {_other(one)} |\n"
-        for name, one in shown.items()
+        f"| `{name}` | {result['program']} | {result.get('lines_of_case', '')} | {result.get('lines', '')} "
+        f"| {_how(result['run'])} | {result['output']} | {result.get('with_fix', '')} | {_other(result)} |\n"
+        for name, result in shown.items()
     ]
-    reasons = [f"| `{name}` | {one['run']} |\n" for name, one in results().items() if "output" not in one]
+    reasons = [f"| `{name}` | {result['run']} |\n" for name, result in results().items() if "output" not in result]
     return PROGRAMS_HEAD.format(count=len(shown)) + "".join(rows) + REASONS_HEAD + "".join(reasons)
 
 
@@ -83,12 +83,12 @@ def _how(run: str) -> str:
     return f"{how}, with stand-ins" if replaces else how.partition(",")[0]
 
 
-def _other(one: Mapping[str, str]) -> str:
+def _other(result: Mapping[str, str]) -> str:
     """Whether the fix of another finding leaves the output as it is."""
-    if "other_fix" not in one:
+    if "other_fix" not in result:
         return ""
-    is_same = one["with_other_fix"] == one["output"]
-    return "the same" if is_same else f"{one['with_other_fix']} (`{one['other_fix']}`)"
+    is_same = result["with_other_fix"] == result["output"]
+    return "the same" if is_same else f"{result['with_other_fix']} (`{result['other_fix']}`)"
 
 
 def posted() -> dict[str, tuple[KnownBug, str]]:

@@ -68,19 +68,19 @@ WIDTH = 100  # of prose
 
 def with_stories(page: str) -> str:
     """The page with the stories that its commands print now, from the heading to the line that replays the op-log."""
-    return STORY.sub(lambda found: f"<!-- story of: {found[1]} -->\n```\n{story_of(found[1])}```", page)
+    return STORY.sub(lambda match: f"<!-- story of: {match[1]} -->\n```\n{story_of(match[1])}```", page)
 
 
 def with_tables(page: str) -> str:
     """The page with the tables and lists of known bugs as their files have them now."""
 
-    def written(found: re.Match[str]) -> str:
-        is_table = found[1] == "findings"
-        bugs = [bug for bug in own_bugs(found[2]) if (bug.document is not None) == is_table]
-        rows = [row._replace(finding=f"`{row.finding}`") for row in rows_of(bugs, target_of(found[2]))]
+    def written(match: re.Match[str]) -> str:
+        is_table = match[1] == "findings"
+        bugs = [bug for bug in own_bugs(match[2]) if (bug.document is not None) == is_table]
+        rows = [row._replace(finding=f"`{row.finding}`") for row in rows_of(bugs, target_of(match[2]))]
         table = [f"| {' | '.join(row)} |" for row in (Row._fields, ["---"] * len(Row._fields), *rows)]
         further = [wrapped(f"- {row.finding} {row.releases}: {row.effect}", "  ").rstrip("\n") for row in rows]
-        return "\n".join([found[0].splitlines()[0], *(table if is_table else further), ""])
+        return "\n".join([match[0].splitlines()[0], *(table if is_table else further), ""])
 
     return TABLE.sub(written, page)
 
@@ -88,10 +88,10 @@ def with_tables(page: str) -> str:
 def with_parts(page: str) -> str:
     """The page with the table of an engine's capabilities, from the docstrings and the settings of its parts."""
 
-    def written(found: re.Match[str]) -> str:
+    def written(match: re.Match[str]) -> str:
         head = ("capability", "real", "stand-in", "what it shows", "settings")
-        rows = [head, ("---",) * len(head), *part_rows(found[1])]
-        return "\n".join([found[0].splitlines()[0], *[f"| {' | '.join(row)} |" for row in rows], ""])
+        rows = [head, ("---",) * len(head), *part_rows(match[1])]
+        return "\n".join([match[0].splitlines()[0], *[f"| {' | '.join(row)} |" for row in rows], ""])
 
     return PARTS.sub(written, page)
 
@@ -99,22 +99,21 @@ def with_parts(page: str) -> str:
 def part_rows(engine: str) -> Iterator[Sequence[str]]:
     folder = ROOT / "harness/engines" / engine
 
-    def linked(found: re.Match[str]) -> str:
-        path = next(path for path in (folder / "parts" / found[1], folder / found[1]) if path.exists())
-        return f"[{found[1]}](../{path.relative_to(ROOT)})"
+    def linked(match: re.Match[str]) -> str:
+        path = next(path for path in (folder / "parts" / match[1], folder / match[1]) if path.exists())
+        return f"[{match[1]}](../{path.relative_to(ROOT)})"
 
     for path in sorted((folder / "parts").glob("*.py")):
         module = importlib.import_module(f"swarden.harness.engines.{engine}.parts.{path.stem}")
         title, _, text = (module.__doc__ or "").partition("\n\nReal: ")
         if text:
             cells = PART.split(f"Real: {text}".split("\n\n")[0].strip())
-            known = {
-                name: " ".join(cell.split()).rstrip(".") for name, _, cell in (one.partition(": ") for one in cells)
-            }
-            kinds = [one for one in vars(module).values() if getattr(one, "__module__", "") == module.__name__]
-            settings = [one for one in kinds if isinstance(one, type) and issubclass(one, PartSettings)]
+            named = [cell.partition(": ") for cell in cells]
+            columns = {name: " ".join(cell.split()).rstrip(".") for name, _, cell in named}
+            kinds = [kind for kind in vars(module).values() if getattr(kind, "__module__", "") == module.__name__]
+            settings = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, PartSettings)]
             names = ", ".join(f"`{name}`" for kind in settings for name in default_of(kind))
-            row = (known["Real"], known["Stand-in"], known["Shows"], known.get("Settings", names))
+            row = (columns["Real"], columns["Stand-in"], columns["Shows"], columns.get("Settings", names))
             label = f"{title.partition(':')[0]} (`{path.name}`)"
             yield [re.sub(r"`(\w+\.py)`", linked, cell) for cell in (label, *row)]
 
@@ -128,7 +127,7 @@ def with_counts(page: str) -> str:
     campaigns = tomllib.loads((FINDINGS / "campaigns.toml").read_text())["campaigns"]
     for words, key in ((" runs whose failures were all read", "runs"), (" false alarms", "false_alarms")):
         pattern = words.replace(" ", r"\s+")
-        page = re.sub(rf"\b[\d,]+(?={pattern})", f"{sum(one[key] for one in campaigns):,}", page)
+        page = re.sub(rf"\b[\d,]+(?={pattern})", f"{sum(campaign[key] for campaign in campaigns):,}", page)
     return page
 
 
@@ -154,9 +153,9 @@ def is_shown_for_real(bug: KnownBug) -> bool:
 def with_backtests(page: str) -> str:
     """The page with the tables of the backtests that ship, and the row that sums them up."""
 
-    def written(found: re.Match[str]) -> str:
-        rows = [line for line in backtest_table(found[1], shipped_pairs(found[1])) if line.startswith("|")]
-        return "\n".join([found[0].splitlines()[0], *rows, ""])
+    def written(match: re.Match[str]) -> str:
+        rows = [line for line in backtest_table(match[1], shipped_pairs(match[1])) if line.startswith("|")]
+        return "\n".join([match[0].splitlines()[0], *rows, ""])
 
     return BACKTESTS.sub(backtests_row(), BACKTEST.sub(written, page))
 
@@ -166,11 +165,11 @@ def backtests_row() -> str:
     pairs = [pair for judged in by_engine.values() for pair in judged]
     ranges = ", ".join(f"{BACKTESTED[name]} {own[0].old} to {own[-1].new}" for name, own in by_engine.items())
     minutes = ceil(max(cost_of([pair]).cpu_seconds for pair in pairs) / 60)
-    found = [one.bug for pair in pairs for one in pair.judged if one.outcome is Outcome.FOUND]
-    causes = found.count("") + len({*found} - {""})
+    bugs = [finding.bug for pair in pairs for finding in pair.judged if finding.outcome is Outcome.FOUND]
+    causes = bugs.count("") + len({*bugs} - {""})
     by_name = ", ".join(str(sum(pair.count(Outcome.FOUND) for pair in own)) for own in by_engine.values())
-    what = f"[{len(found)} failures ({by_name}), of {causes} causes, that the next release no longer has"
-    known = len(found) - found.count("")
+    what = f"[{len(bugs)} failures ({by_name}), of {causes} causes, that the next release no longer has"
+    known = len(bugs) - bugs.count("")
     return (
         f"| {ranges} | random traffic on each release: {len(pairs)} pairs, each at most {minutes} minutes of CPU "
         f"| {what}; {known} of them were known to us](docs/releases.md#what-was-found-before-its-fix) |"

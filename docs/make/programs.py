@@ -24,8 +24,8 @@ def main(engine: str, *names: str) -> None:
     version = target.version()
     bugs = [bug for bug in own_bugs(target.name) if bug.has(version) and bug.oplogs and bug.verdict != PRIVATE]
     table, lost = results(), list[str]()
-    for bug in [one for one in bugs if not names or one.name in names]:
-        entry = ran(bug, target, [one.name for one in bugs if one.patch_for(version) is not None])
+    for bug in [bug for bug in bugs if not names or bug.name in names]:
+        entry = ran(bug, target, [other.name for other in bugs if other.patch_for(version) is not None])
         sys.stdout.write(f"{bug.name} {entry}\n")
         before = table.get(bug.name, {})
         if "output" in entry:

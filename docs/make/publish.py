@@ -22,8 +22,8 @@ def files_of(repository: Path, revision: str = "HEAD") -> dict[str, bytes]:
     """The files of a revision by path, without those under embargo; links are left out."""
     archive = subprocess.run(["git", "archive", revision], cwd=repository, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as tar:
-        members = [one for one in tar if one.isfile() and not one.name.startswith(f"{EMBARGO}/")]
-        return {one.name: stream.read() for one in members if (stream := tar.extractfile(one)) is not None}
+        members = [member for member in tar if member.isfile() and not member.name.startswith(f"{EMBARGO}/")]
+        return {member.name: stream.read() for member in members if (stream := tar.extractfile(member)) is not None}
 
 
 def embargoed(folder: Path = ROOT / EMBARGO) -> list[KnownBug]:
@@ -35,11 +35,11 @@ def leaks(files: Mapping[str, bytes], bugs: list[KnownBug]) -> Iterator[str]:
     for bug in bugs:
         hunks = [hunk for fix in bug.fixes for hunk in fix.hunks]
         for path, content in files.items():
-            told = [bug.name, *(hunk.before.strip() for hunk in hunks)]
-            told += [hunk.at for hunk in hunks if not path.startswith(OF_ENGINES)]
+            secrets = [bug.name, *(hunk.before.strip() for hunk in hunks)]
+            secrets += [hunk.at for hunk in hunks if not path.startswith(OF_ENGINES)]
             text = f"{path}\n{content.decode(errors='replace')}"
-            if found := next((one for one in told if one in text), None):
-                yield f"{path}: tells of {bug.name}: {' '.join(found.split())}"
+            if leaked := next((secret for secret in secrets if secret in text), None):
+                yield f"{path}: tells of {bug.name}: {' '.join(leaked.split())}"
 
 
 def publish(folder: Path, repository: Path = ROOT) -> list[str]:

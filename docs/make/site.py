@@ -59,15 +59,15 @@ def sources() -> dict[PurePosixPath, str]:
         path: text[: mark.end()] + MADE[str(path)]() for path, text in written.items() if (mark := MARK.search(text))
     }
     names = {path.stem for path in findings}
-    found = written | made | findings
-    found[FIRST] = found.pop(README) + contents(set(found) - set(findings))
-    return {path: on_site(text, path, names) for path, text in found.items()}
+    by_path = written | made | findings
+    by_path[FIRST] = by_path.pop(README) + contents(set(by_path) - set(findings))
+    return {path: on_site(text, path, names) for path, text in by_path.items()}
 
 
 def documents() -> list[PurePosixPath]:
     """The documents of the repository, but for those of the tests."""
-    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "harness").rglob("*.md")]
-    return [PurePosixPath(path.relative_to(ROOT)) for path in sorted(found)]
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "harness").rglob("*.md")]
+    return [PurePosixPath(path.relative_to(ROOT)) for path in sorted(paths)]
 
 
 def contents(paths: set[PurePosixPath]) -> str:
@@ -130,7 +130,7 @@ def build(folder: Path) -> str | int:
     options = ["-W", "--keep-going", "-q", "-j", "auto", "-c", str(CONF), "-d", str(folder / "cache")]
     built = subprocess.run([sys.executable, "-m", "sphinx", *options, str(source), str(html)], check=False)
     files = (path for path in html.rglob("*") if path.suffix in (".html", ".css"))
-    loaded = [f"{path}: loads {one}" for path in files for one in foreign(path.read_text())]
+    loaded = [f"{path}: loads {address}" for path in files for address in foreign(path.read_text())]
     return built.returncode or "\n".join(loaded) or 0
 
 
