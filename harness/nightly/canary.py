@@ -3,7 +3,7 @@
 from math import ceil, inf
 
 from swarden.harness.core.registry import target_of
-from swarden.harness.nightly.night import Coordinator
+from swarden.harness.nightly.night import Coordinator, seed_from
 from swarden.harness.nightly.pool import Job
 from swarden.harness.nightly.shards import find_canary
 from swarden.harness.search.campaign import Plan
@@ -23,7 +23,8 @@ def canary(night: Coordinator) -> str:
     done = {result.engine for result in night.record.canaries}
     jobs = []
     for engine in (name for name in night.engine_names if name not in done):
-        seed, mutants = night.seed_of("canary"), [mutant.id for mutant in target_of(engine).catalog if mutant.is_canary]
+        seed = seed_from(f"{night.record.seed}/canary")  # another one than that of the campaigns
+        mutants = [mutant.id for mutant in target_of(engine).catalog if mutant.is_canary]
         first = seed % len(mutants) if mutants else 0
         campaign = Plan(engine=engine, profile=PROFILES["default"], seed=seed, seconds=limit_seconds(night))
         jobs.append(Job(engine, find_canary, (campaign, [*mutants[first:], *mutants[:first]], night.limits)))

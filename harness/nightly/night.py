@@ -90,10 +90,6 @@ class Coordinator:
     def engine(self, name: str) -> EngineOfNight:
         return next(engine for engine in self.record.engines if engine.engine == name)
 
-    def seed_of(self, purpose: str) -> int:
-        """A seed for a choice of this night other than its campaigns; `purpose` names the choice."""
-        return seed_from(f"{self.record.seed}/{purpose}")
-
     def finding(self, engine: str, fingerprint: str) -> FindingOfNight | None:
         """The result of this night for a finding on an engine, if there is one already."""
         for finding in self.record.findings:

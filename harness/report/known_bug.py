@@ -304,7 +304,8 @@ def diff_of(fix: Fix, sources: str) -> str:
     """A fix as a diff of the engine's repository, with the line numbers of the last release that the fix is for."""
     lines, last_file, growth = list[str](), "", 0
     contexts = fix.context or [("", "")] * len(fix.hunks)
-    for file, line, hunk, context in sorted(zip(_files(fix, sources), fix.lines, fix.hunks, contexts, strict=True)):
+    files = [f"{sources}{hunk.at.partition(':')[0].replace('.', '/')}.py" for hunk in fix.hunks]
+    for file, line, hunk, context in sorted(zip(files, fix.lines, fix.hunks, contexts, strict=True)):
         if file != last_file:
             lines += [f"--- a/{file}", f"+++ b/{file}"]
             last_file, growth = file, 0
@@ -317,10 +318,6 @@ def diff_of(fix: Fix, sources: str) -> str:
         lines += [*above, *islice(unified_diff(before, after, lineterm="", n=len(before)), 3, None), *below]
         growth += len(after) - len(before)
     return "\n".join(lines) + "\n"
-
-
-def _files(fix: Fix, sources: str) -> list[str]:
-    return [f"{sources}{hunk.at.partition(':')[0].replace('.', '/')}.py" for hunk in fix.hunks]
 
 
 def _fix_text(fix: Fix, sources: str) -> str:
