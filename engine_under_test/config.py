@@ -350,12 +350,12 @@ def check_size(configs: Sequence[EngineConfig]) -> None:
         rows = config.max_running_requests
         units += rows + sum(pool.num_pages for pool in (*config.pools, *config.host_pools))
         entries += rows * num_pages(config.max_context_len, config.page_size)
-    for names, found, most in (
+    for names, count, most in (
         ("the pages of all pools, those on the host too, and max_running_requests", units, limits.MAX_UNITS),
         ("max_running_requests times the pages of max_context_len", entries, limits.MAX_TABLE_ENTRIES),
     ):
-        if found > most:
-            raise ConfigError(f"{names}: {found} in all; want at most {most}")
+        if count > most:
+            raise ConfigError(f"{names}: {count} in all; want at most {most}")
 
 
 def _check_count(name: str, value: object, least: int, *, most: int = limits.MAX_NUMBER) -> None:

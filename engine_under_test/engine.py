@@ -172,7 +172,7 @@ class Engine:
             raise EngineError(PAUSED)
         generations = [Generation() for _ in prompts]
         awaited = dict(zip([self.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
-        while any(one.finish_reason is None for one in generations):
+        while any(generation.finish_reason is None for generation in generations):
             for output in self._step():
                 if output.request_id in awaited:
                     awaited[output.request_id].add(output)

@@ -139,11 +139,11 @@ def _serve(engine: Engine, link: TcpLink, client: Connection, replies: "SimpleQu
             else:
                 _execute(command, engine, transfer_ids)
         stepped = engine.step()
-        if outputs := [one._replace(request_id=transfer_ids[one.request_id], logits=()) for one in stepped]:
+        if outputs := [output._replace(request_id=transfer_ids[output.request_id], logits=()) for output in stepped]:
             replies.put(outputs)
-        for one in stepped:
-            if one.finish_reason is not None:
-                del transfer_ids[one.request_id]
+        for output in stepped:
+            if output.finish_reason is not None:
+                del transfer_ids[output.request_id]
 
 
 def _exit_with_client() -> None:
@@ -188,7 +188,7 @@ def _execute(
             request = engine.submit_transfer(transfer_id, token_ids, sampling, namespace=namespace, priority=priority)
             transfer_ids[request] = transfer_id
         case AbortCommand(aborted):
-            for request in [one for one, transfer_id in transfer_ids.items() if transfer_id == aborted]:
+            for request in [number for number, transfer_id in transfer_ids.items() if transfer_id == aborted]:
                 engine.abort(request)
         case SkipTransfers(last_id):
             engine.skip_transfers(last_id)

@@ -108,8 +108,8 @@ class InProcessLink:
     @classmethod
     def pair(cls) -> "tuple[InProcessLink, InProcessLink]":
         """Make both ends of a link."""
-        one, other = deque[Message](), deque[Message]()
-        return cls(one, other), cls(other, one)
+        there, back = deque[Message](), deque[Message]()
+        return cls(there, back), cls(back, there)
 
     def send(self, message: Message) -> None:
         self._outgoing.append(message)

@@ -333,21 +333,21 @@ class ProcessPair:
 
     def _add_outputs(self, outputs: Sequence[Output]) -> None:
         """Keep the outputs of requests that have not ended."""
-        for one in outputs:
-            if one.request_id in self._open:
-                self.undelivered.append(one)
-                self._with_output.add(one.request_id)
-                if one.finish_reason is not None:
-                    del self._open[one.request_id]
-                    self._with_output.remove(one.request_id)
-                    self._num_deaths.pop(one.request_id, None)
+        for output in outputs:
+            if output.request_id in self._open:
+                self.undelivered.append(output)
+                self._with_output.add(output.request_id)
+                if output.finish_reason is not None:
+                    del self._open[output.request_id]
+                    self._with_output.remove(output.request_id)
+                    self._num_deaths.pop(output.request_id, None)
 
     def _end(self, transfer_ids: Iterable[int], reason: str) -> None:
         self._add_outputs([Output(transfer_id, (), reason, 0, 0) for transfer_id in transfer_ids])
 
     def _hold_unserved(self, *, was_started: bool) -> None:
         """Hold the requests without output for a new prefill process, unless too many processes died with them."""
-        held = {one.transfer_id for one in self._held}
+        held = {submit.transfer_id for submit in self._held}
         unserved = [transfer_id for transfer_id in self._open if transfer_id not in self._with_output]
         submitted = [transfer_id for transfer_id in unserved if transfer_id not in held]
         for transfer_id in submitted[: self._config.max_running_requests] if was_started else ():
@@ -355,7 +355,7 @@ class ProcessPair:
             if deaths > self._config.max_forward_retries:
                 self.decode.send(AbortCommand(transfer_id))
                 self._end([transfer_id], f"{deaths} prefill processes died with it")
-        self._suspect, self._held = 0, deque(self._open[one] for one in unserved if one in self._open)
+        self._suspect, self._held = 0, deque(self._open[name] for name in unserved if name in self._open)
 
     def _send_held(self) -> None:
         """Submit the held requests to the prefill process; none after a suspect, until the suspect has an output."""

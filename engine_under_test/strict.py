@@ -76,7 +76,7 @@ def checker_of(setting: Setting) -> Checker[Any]:
             f"install one with pip, for example swarden, or set {LEVELS[0]}"
         )
     if len(offered) > 1:
-        packages = ", ".join(f"{_package(one)} ({one.value})" for one in offered)
+        packages = ", ".join(f"{_package(entry)} ({entry.value})" for entry in offered)
         raise ConfigError(
             f"{VARIABLE}: more than one package has a checker for {setting.level!r} (entry points {GROUP}): "
             f"{packages}; uninstall all but one"

@@ -59,9 +59,9 @@ def overlap(spans: Iterable[range], start: int, end: int) -> bool:
     return any(max(span.start, start) < min(span.stop, end) for span in spans)
 
 
-def common_len(one: Sequence[int], other: Sequence[int]) -> int:
+def common_len(first: Sequence[int], other: Sequence[int]) -> int:
     """The length of the common prefix of two sequences."""
-    length = min(len(one), len(other))
-    if one[:length] == other[:length]:
+    length = min(len(first), len(other))
+    if first[:length] == other[:length]:
         return length
-    return next(index for index in range(length) if one[index] != other[index])
+    return next(index for index in range(length) if first[index] != other[index])

@@ -55,8 +55,8 @@ class Departures:
 
     def complete(self, launch: int) -> None:
         """Release the locks that waited for passes up to `launch`, which have completed."""
-        staying = [one for one in self._waiting if one.launch > launch]
-        for one in self._waiting:
-            if one.launch <= launch:
-                self._cache.unlock(one.receipt)
+        staying = [departure for departure in self._waiting if departure.launch > launch]
+        for departure in self._waiting:
+            if departure.launch <= launch:
+                self._cache.unlock(departure.receipt)
         self._waiting = staying

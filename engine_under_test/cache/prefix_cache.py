@@ -172,10 +172,10 @@ class PrefixCache:
         """
         owner, ledgers = record.owner, self._ledgers
         after = record.last_launch
-        for one in insertion.taken_over:
-            for pool in one.gained:
-                ledgers.take_over(pool, one.kept, one.replacing, from_owner=owner, to_owner=TREE)
-            ledgers.free(one.replacing, owner=owner, cause=FreeCause.PEERS_TAKEN_OVER, after=after, lacks=one.lacks)
+        for taken in insertion.taken_over:
+            for pool in taken.gained:
+                ledgers.take_over(pool, taken.kept, taken.replacing, from_owner=owner, to_owner=TREE)
+            ledgers.free(taken.replacing, owner=owner, cause=FreeCause.PEERS_TAKEN_OVER, after=after, lacks=taken.lacks)
         for lacks, handles in insertion.displaced.items():
             ledgers.free(handles, owner=TREE, cause=FreeCause.RECOVERED, lacks=lacks)
         ledgers.give(insertion.adopted, from_owner=owner, to_owner=TREE)

@@ -75,7 +75,8 @@ class KVRecord:
         if not holes:
             return handles
         starts = range(first * page_size, end * page_size, page_size)
-        return [one for one, start in zip(handles, starts, strict=True) if not overlap(holes, start, start + page_size)]
+        pages = zip(handles, starts, strict=True)
+        return [page for page, start in pages if not overlap(holes, start, start + page_size)]
 
     def skip(self, pool: str, indices: Sequence[int], first: int, stop: int, *, page_size: int) -> None:
         """Record holes in a pool: of the page indices [first, stop), all but `indices`, which are in order."""

@@ -77,7 +77,7 @@ class RadixTree:
         self.page_size = page_size
         self.observer = observer
         self.tail_lens = tuple(component.tail_len for component in components)
-        self._longest_tail = max((one.tail_len for one in components if one.leaves_tombstones), default=0)
+        self._longest_tail = max((part.tail_len for part in components if part.leaves_tombstones), default=0)
         self.roots: dict[int, Node] = {}
         self.nowhere = self._root_node(0, 0)  # the node of an empty match
         self.evictable = [0] * len(components)
@@ -236,7 +236,7 @@ class RadixTree:
 
     def lacking(self, has: Iterable[bool]) -> Pools:
         """The pools of the components for which `has` is false."""
-        return tuple(component.name for component, one in zip(self.components, has, strict=True) if not one)
+        return tuple(component.name for component, has_pages in zip(self.components, has, strict=True) if not has_pages)
 
     def _merge(self, node: Node, incoming: IncomingPages, result: Insertion) -> tuple[Node, list[Node]]:
         """Merge the incoming pages of [node.start, node.end) into a node that holds these tokens.
@@ -253,13 +253,13 @@ class RadixTree:
         lacking = [spans for spans, live in zip(incoming.absent, node.live, strict=True) if not live]
         for border in borders(chain.from_iterable(lacking), node.start, node.end)[1:-1]:
             above.append(self.split(node, border - node.start))
-        for one in (*above, node):
-            given = incoming.has(one.start, one.end)
-            gained = [is_given and not live for is_given, live in zip(given, one.live, strict=True)]
+        for part in (*above, node):
+            given = incoming.has(part.start, part.end)
+            gained = [is_given and not live for is_given, live in zip(given, part.live, strict=True)]
             if any(gained):
-                self._recover(one, incoming, given, gained, result)
+                self._recover(part, incoming, given, gained, result)
             else:
-                self._return_duplicates(one, incoming, result)
+                self._return_duplicates(part, incoming, result)
         return node, above
 
     def _recover(

@@ -110,7 +110,7 @@ class Connection:
             nonces = {self._place: self._nonce, self._place.other: bytes(self._hello[len(expected) :])}
             keys = {
                 place: hmac.digest(
-                    self._secret, place.encode() + b"".join(nonces[one] for one in ConnectionEnd), "sha256"
+                    self._secret, place.encode() + b"".join(nonces[end] for end in ConnectionEnd), "sha256"
                 )
                 for place in ConnectionEnd
             }

@@ -102,7 +102,7 @@ class DecodeSide(Side):
         This side sends nothing for them by itself; it relies on the TransferRequests that the prefill side retransmits.
         """
         since_ms = self._answered_ms - 2 * self._config.link_timeout_ms
-        for incoming in [one for one in self._queue.values() if one.timer.last_received_ms <= since_ms]:
+        for incoming in [transfer for transfer in self._queue.values() if transfer.timer.last_received_ms <= since_ms]:
             self._time_out(incoming)
 
     def is_withheld(self, record: KVRecord, end: int) -> bool:

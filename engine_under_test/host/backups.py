@@ -26,11 +26,11 @@ class Backups:
     def begin(self, node: Node) -> bool:
         """Begin to copy the pages of a node that the host lacks; False if there are none, or it cannot begin now."""
         chain = self._chain(node)
-        if not chain or any(one.host.is_filling for one in chain):
+        if not chain or any(node.host.is_filling for node in chain):
             return False
-        due = [lacking(one) for one in chain]
+        due = [lacking(node) for node in chain]
         need = [
-            sum(one.num_pages for one, lacks in zip(chain, due, strict=True) if component in lacks)
+            sum(node.num_pages for node, lacks in zip(chain, due, strict=True) if component in lacks)
             for component in range(len(node.live))
         ]
         above = [chain[0].parent] if chain[0].parent and self._cache.tree.candidates.is_rooted else []
@@ -41,11 +41,11 @@ class Backups:
         moves: list[dict[int, Move]] = []
         for component, (pool, ledger) in enumerate(zip(self._memory.pools, self._host.ledgers, strict=True)):
             pages, of_component = iter(ledger.take(need[component], owner=owner)), dict[int, Move]()
-            for one, lacks in zip(chain, due, strict=True):
-                one.host.is_filling = True
+            for ancestor, lacks in zip(chain, due, strict=True):
+                ancestor.host.is_filling = True
                 if component in lacks:
-                    on_device = self._memory.ledgers.pages_of(pool.name, one.handles)
-                    for place, page in zip(page_indices(one, self._memory.page_size), on_device, strict=True):
+                    on_device = self._memory.ledgers.pages_of(pool.name, ancestor.handles)
+                    for place, page in zip(page_indices(ancestor, self._memory.page_size), on_device, strict=True):
                         of_component[place] = Move(page, next(pages))
             moves.append(of_component)
         self._jobs.begin(receipt, moves, to_host=True)
@@ -53,7 +53,7 @@ class Backups:
 
     def waits(self, node: Node) -> bool:
         """Is a backup of an ancestor, which must be on the host first, in flight?"""
-        return any(one.host.is_filling for one in self._chain(node)[:-1])
+        return any(ancestor.host.is_filling for ancestor in self._chain(node)[:-1])
 
     def end(self, job: CopyJob, *, succeeded: bool) -> None:
         """Give the copies to the tree; free them if the backup failed, or if the copy above was dropped meanwhile."""

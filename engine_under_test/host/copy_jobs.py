@@ -118,14 +118,14 @@ class CopyJobs:
     def _ended(self, *, to_host: bool) -> Iterator[tuple[CopyJob, bool]]:
         waiting = self._acknowledged + (self._store.acknowledged() if self.under_way else [])
         self._acknowledged = []
-        for one in waiting:
-            job = self.under_way.get(one.job)
+        for acknowledgement in waiting:
+            job = self.under_way.get(acknowledgement.job)
             if job is None:
-                raise AccountingError(f"copy job {one.job}: acknowledged, but it is not in flight")
+                raise AccountingError(f"copy job {acknowledgement.job}: acknowledged, but it is not in flight")
             if job.to_host != to_host:
-                self._acknowledged.append(one)
+                self._acknowledged.append(acknowledgement)
                 continue
-            del self.under_way[one.job]
+            del self.under_way[acknowledgement.job]
             if self._observer:
-                self._observer.notice(CopyEnded(job.id, one.failure))
-            yield job, one.failure is None
+                self._observer.notice(CopyEnded(job.id, acknowledgement.failure))
+            yield job, acknowledgement.failure is None

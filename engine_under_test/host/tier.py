@@ -253,26 +253,26 @@ class HostCopier:
         self._stream: torch.cuda.Stream | None = None
 
     def begin(self, job: int, copies: Sequence[PageCopy]) -> None:
-        gpu = next((side.device for one in copies for side in (one.source, one.target) if side.is_cuda), None)
+        gpu = next((side.device for copy in copies for side in (copy.source, copy.target) if side.is_cuda), None)
         if gpu is None:
-            for one in copies:
+            for copy in copies:
                 source, target = (
-                    torch.tensor(pages, dtype=torch.int64) for pages in (one.source_pages, one.target_pages)
+                    torch.tensor(pages, dtype=torch.int64) for pages in (copy.source_pages, copy.target_pages)
                 )
-                one.target.index_copy_(one.page_dim, target, one.source.index_select(one.page_dim, source))
+                copy.target.index_copy_(copy.page_dim, target, copy.source.index_select(copy.page_dim, source))
             self._done.append(Acknowledgement(job))
         else:
             self._under_way.append(self._begin_on(gpu, job, copies))
 
     def acknowledged(self) -> list[Acknowledgement]:
-        ended = [one for one in self._under_way if one.is_done]
-        self._under_way = [one for one in self._under_way if one not in ended]
+        ended = [copy for copy in self._under_way if copy.is_done]
+        self._under_way = [copy for copy in self._under_way if copy not in ended]
         done, self._done = self._done, []
-        return done + [Acknowledgement(one.job) for one in ended]
+        return done + [Acknowledgement(copy.job) for copy in ended]
 
     def wait(self) -> None:
-        for one in self._under_way:
-            one.done.synchronize()
+        for copy in self._under_way:
+            copy.done.synchronize()
 
     def _begin_on(self, gpu: torch.device, job: int, copies: Sequence[PageCopy]) -> CopyUnderWay:
         """Copy page by page on the separate stream, after all work launched before; the host pages are pinned."""
@@ -280,10 +280,10 @@ class HostCopier:
         self._stream.wait_stream(torch.cuda.current_stream(gpu))
         under_way = CopyUnderWay(job, torch.cuda.Event())  # type: ignore[no-untyped-call]  # nor here
         with torch.cuda.stream(self._stream):
-            for one in copies:
-                for source_page, target_page in zip(one.source_pages, one.target_pages, strict=True):
-                    source = one.source.select(one.page_dim, source_page)
-                    one.target.select(one.page_dim, target_page).copy_(source, non_blocking=True)
+            for copy in copies:
+                for source_page, target_page in zip(copy.source_pages, copy.target_pages, strict=True):
+                    source = copy.source.select(copy.page_dim, source_page)
+                    copy.target.select(copy.page_dim, target_page).copy_(source, non_blocking=True)
                     under_way.kept.append(source)
             under_way.done.record(self._stream)
         return under_way

@@ -34,14 +34,14 @@ class DraftContext:
     def next_token(self, tokens: Sequence[int]) -> int:
         """The likeliest token after `tokens`; only tokens that are not known are computed."""
         self._reserve(len(tokens))
-        known = self._resumed_at(common_len(self.tokens, tokens[:-1]))
+        start = self._resumed_at(common_len(self.tokens, tokens[:-1]))
         while True:
-            end = min(len(tokens), known + CHUNK_LEN)
-            hidden = self._compute(tokens[known:end], known)
+            end = min(len(tokens), start + CHUNK_LEN)
+            hidden = self._compute(tokens[start:end], start)
             if end == len(tokens):
                 self.tokens = list(tokens)
                 return int(self._decoder.logits(hidden)[0].argmax())
-            known = end
+            start = end
 
     def _resumed_at(self, known: int) -> int:
         """The first position to compute, if the tokens before `known` are those of the sequence."""
@@ -126,7 +126,7 @@ class DraftModel:
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
         with torch.inference_mode():
-            return [self._draft(one) for one in wanted]
+            return [self._draft(request) for request in wanted]
 
     def forget(self, request_id: int) -> None:
         self._contexts.pop(request_id, None)

@@ -156,7 +156,7 @@ class Family:
 def recurrent_gemma_kinds(config: ConfigFile, num_layers: int) -> list[LayerKind]:
     """The kinds of the layers of a RecurrentGemma: the listed blocks, repeated."""
     listed = config.items("block_types", what=" or ".join(BLOCK_KINDS))
-    if not listed or not all(isinstance(one, str) and one in BLOCK_KINDS for one in listed):
+    if not listed or not all(isinstance(kind, str) and kind in BLOCK_KINDS for kind in listed):
         raise config.refusal("block_types", f"is {shortened(listed)}; want a list of {' or '.join(BLOCK_KINDS)}")
     if num_layers > MOST_REPETITIONS * len(listed):
         raise config.refusal(
@@ -169,7 +169,7 @@ def recurrent_gemma_kinds(config: ConfigFile, num_layers: int) -> list[LayerKind
 def bamba_kinds(config: ConfigFile, num_layers: int) -> list[LayerKind]:
     """The kinds of the layers of a Bamba: attention in the listed ones, a recurrence in the others."""
     listed = config.items("attn_layer_indices", what="layers") if "attn_layer_indices" in config else []
-    if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < num_layers for one in listed):
+    if not all(type(layer) is int and 0 <= layer < num_layers for layer in listed):
         raise config.refusal(
             "attn_layer_indices", f"is {shortened(listed)}; want a list of integers from 0 to {num_layers - 1}"
         )

@@ -74,7 +74,7 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
         raise CheckpointError(f"{path}: holds a {type(values).__name__}; want a JSON object")
     level: list[Any] = [values]
     for _ in range(limits.MAX_JSON_DEPTH):
-        inner = [one for value in level for one in (value.values() if isinstance(value, dict) else value)]
+        inner = [child for value in level for child in (value.values() if isinstance(value, dict) else value)]
         level = [value for value in inner if isinstance(value, dict | list)]
     if level:
         raise too_deep
@@ -173,7 +173,7 @@ class ConfigFile:
         """The token ids in the file under a key: one id, a list of ids, or none."""
         value = self.raw(key) if key in self else []
         ids = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= limits.MAX_NUMBER for one in ids):
+        if not all(type(item) is int and 0 <= item <= limits.MAX_NUMBER for item in ids):
             raise self.refusal(key, f"is {shortened(value)}; want a token id or a list of token ids")
         return tuple(ids)
 

@@ -112,16 +112,16 @@ class ModelForward:
 
     def _token_ids(self, batch: ForwardBatch) -> torch.Tensor:
         """The tokens of all entries, (tokens,) int64, including those that a pass in flight samples."""
-        known, following, sources = [], [], []
+        flat, following, sources = [], [], []
         last_launch = self._last.launch if self._last else 0
         for entry in batch.entries:
-            known.extend(entry.tokens)
+            flat.extend(entry.tokens)
             if entry.follows:
                 assert last_launch == entry.follows, f"launch {entry.follows} is followed, the last is {last_launch}"
-                following.append(len(known))
+                following.append(len(flat))
                 sources.append(entry.request_id)
-                known.append(0)
-        token_ids = torch.tensor(known, device=self.decoder.device)
+                flat.append(0)
+        token_ids = torch.tensor(flat, device=self.decoder.device)
         if following:
             assert self._last, "an entry follows a launch, and none was launched"
             ends = accumulate(entry.num_samples for entry in self._last.entries)

@@ -146,7 +146,7 @@ def _layers(config: ConfigFile, family: Family) -> tuple[LayerSpec, ...]:
 def _listed_kinds(config: ConfigFile, family: Family, num_layers: int) -> list[LayerKind]:
     if "layer_types" not in config:
         slides = [_slides(config, family, index) for index in range(num_layers)]
-        return [LayerKind.SLIDING if one else LayerKind.FULL for one in slides]
+        return [LayerKind.SLIDING if is_sliding else LayerKind.FULL for is_sliding in slides]
     listed = config.raw("layer_types")
     if not isinstance(listed, list) or len(listed) != num_layers or not set(map(str, listed)) <= set(LAYER_TYPES):
         raise config.refusal("layer_types", f"is {shortened(listed)}; want {num_layers} entries of {SLIDING} or {FULL}")

@@ -63,11 +63,11 @@ class Tokenizer:
         """The next answer; raises CheckpointError with the text `failure` if it is an error."""
         assert self._process.stdout is not None, "it is a pipe"
         line = self._process.stdout.readline()
-        told = json.loads(line) if line.endswith("\n") else {"error": f"it crashed ({self._death()})"}
-        if "error" in told:
-            what = " ".join(str(told["error"]).split())
+        reply = json.loads(line) if line.endswith("\n") else {"error": f"it crashed ({self._death()})"}
+        if "error" in reply:
+            what = " ".join(str(reply["error"]).split())
             raise CheckpointError(f"{self._path}: {failure}: {what}; download it again")
-        return told["answer"]
+        return reply["answer"]
 
     def _death(self) -> str:
         code = self._process.wait()

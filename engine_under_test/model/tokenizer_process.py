@@ -35,12 +35,12 @@ def main() -> None:
 
     def answer(question: Callable[..., object], *arguments: object) -> None:
         limit(resource.RLIMIT_CPU, int(time.process_time()) + cpu_seconds)
-        told: dict[str, object]
+        reply: dict[str, object]
         try:
-            told = {"answer": question(*arguments)}
+            reply = {"answer": question(*arguments)}
         except Exception as error:  # the library has no common error; the answer has its text
-            told = {"error": f"{type(error).__name__}: {error}"}
-        sys.stdout.write(json.dumps(told) + "\n")
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
 
     answer(load)

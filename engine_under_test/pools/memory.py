@@ -47,7 +47,7 @@ class HostMemory:
             config.host_pools,
             page_size=config.page_size,
             layout=lambda spec: layouts[spec.name]._replace(device=HOST),
-            is_pinned=any(one.device.type == "cuda" for one in layouts.values()),
+            is_pinned=any(layout.device.type == "cuda" for layout in layouts.values()),
         )
         observer = both(observer, Poisoner(store) if config.poison_freed_pages else None)
         ledgers = [

@@ -83,26 +83,26 @@ class Admission:
         if self._config.mixed_batches:
             tokens -= len(self.decodable(running))
         budget = Budget(self._memory.ledgers.ledgers, self._cache, tokens=tokens, ratio=ratio)
-        for one in running:
-            budget.reserve(self.growth(one, ratio=ratio))
+        for run in running:
+            budget.reserve(self.growth(run, ratio=ratio))
         return budget
 
     def decodable(self, running: Sequence[Running]) -> list[Running]:
         """The running requests whose last token is known; without drafts, the token may be in flight still."""
         if not self._config.draft_tokens:
             return list(running)
-        return [one for one in running if one.record.launched_len == one.record.committed_len]
+        return [run for run in running if run.record.launched_len == run.record.committed_len]
 
     def match(self, request: Request) -> Match:
         """The cached prefix of a waiting request."""
         return self._cache.match(request.tokens, request.namespace)
 
-    def growth(self, one: Running, *, ratio: float) -> Demand:
+    def growth(self, running: Running, *, ratio: float) -> Demand:
         """The pages that a running request will take: for its next step, and for its estimated growth."""
-        config, record = self._config, one.record
+        config, record = self._config, running.record
         private_from = [max(record.frontier(pool.name), record.protected_len) for pool in self._memory.pools]
         held = Held(record.launched_len, record.allocated_len, private_from)
-        new_len = min(one.request.tokens_left, config.max_estimated_new_tokens)
+        new_len = min(running.request.tokens_left, config.max_estimated_new_tokens)
         lookahead = config.lookahead_tokens
         return growth_of(
             held, ceil(new_len * ratio), self._memory.pools, page_size=config.page_size, lookahead=lookahead
@@ -111,7 +111,7 @@ class Admission:
     def yields(self, rivals: Sequence[Running], owned: Sequence[Need], *, ratio: float) -> list[Yield]:
         """The pages that each preemption would save: the pages owned, and the estimated growth."""
         return [
-            Yield(one.request, own, self.growth(one, ratio=ratio).total) for one, own in zip(rivals, owned, strict=True)
+            Yield(run.request, own, self.growth(run, ratio=ratio).total) for run, own in zip(rivals, owned, strict=True)
         ]
 
     def in_order(self, waiting: WaitingQueue) -> list[Request]:
@@ -125,12 +125,12 @@ class Admission:
         config = self._config
         count = sum(
             decode_pages(
-                one.record.launched_len,
-                one.record.allocated_len,
+                run.record.launched_len,
+                run.record.allocated_len,
                 page_size=config.page_size,
                 lookahead=config.lookahead_tokens,
             )
-            for one in running
+            for run in running
         )
         return {pool.name: count for pool in self._memory.pools}
 

@@ -87,7 +87,7 @@ def _pool_pages(memory: KVMemory, pool: Component, entries: Sequence[Entry], row
         handles += row[first:] if first else row
     pages = array("q", memory.ledgers.pages_of(pool.name, handles))
     kv = memory.store.kv(pool.name)
-    states = [state_slots(pool, pages, *one) for one in zip(entries, spans, strict=True)] if pool.has_states else ()
+    states = [state_slots(pool, pages, *pair) for pair in zip(entries, spans, strict=True)] if pool.has_states else ()
     return PoolPages(pool.name, pool.window, kv, torch.frombuffer(pages, dtype=torch.int64), spans, states, pool.slots)
 
 
@@ -105,7 +105,6 @@ def state_slots(pool: Component, pages: Sequence[int], entry: Entry, span: PageS
     start, reach, page_size = entry.start, entry.reach, pool.page_size
     page_ends = range(align_up(start + 1, page_size) - 1, reach, page_size)
     newest = range(max(start, reach - pool.kept_states), reach)
-    positions = sorted({*page_ends, *newest})
-    stored = [(position, slot(position)) for position in positions]
-    kept = [one for one in stored if one[1] or one[0] >= entry.end - 1]
-    return StateSlots(slot(start - 1) if start else 0, [one[0] for one in kept], [one[1] for one in kept])
+    slots = {position: slot(position) for position in sorted({*page_ends, *newest})}
+    kept = {position: place for position, place in slots.items() if place or position >= entry.end - 1}
+    return StateSlots(slot(start - 1) if start else 0, [*kept], [*kept.values()])

@@ -84,7 +84,7 @@ class Pipeline:
             return None
         self.flights.popleft()
         verified = [
-            self.speculation.verify(launch, *one) for one in zip(flight.entries, computed, strict=bool(computed))
+            self.speculation.verify(launch, *pair) for pair in zip(flight.entries, computed, strict=bool(computed))
         ]
         self._memory.complete(launch)
         if self._observer:

@@ -39,19 +39,19 @@ def victims(lacking: Need, candidates: Sequence[Yield]) -> list[Request]:
 
     Empty where no unit is lacking, or where preempting all candidates would not free enough.
     """
-    chosen = sorted(candidates, key=lambda one: (one.request.priority, -one.request.id))
+    chosen = sorted(candidates, key=lambda candidate: (candidate.request.priority, -candidate.request.id))
     if not _cover(chosen, lacking):
         return []
     for candidate in reversed(list(chosen)):
         remaining = [other for other in chosen if other is not candidate]
         if _cover(remaining, lacking):
             chosen = remaining
-    return [one.request for one in chosen]
+    return [candidate.request for candidate in chosen]
 
 
 def _cover(yields: Sequence[Yield], lacking: Need) -> bool:
     """Do these requests together free enough units?"""
-    return all(sum(one.of(pool) for one in yields) >= count for pool, count in lacking.items())
+    return all(sum(candidate.of(pool) for candidate in yields) >= count for pool, count in lacking.items())
 
 
 def retraction_order(candidates: Sequence[Request]) -> list[Request]:

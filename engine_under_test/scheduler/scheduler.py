@@ -149,7 +149,7 @@ class Scheduler:
         """The running requests that have a token to compute; the last token of a request may be in flight already."""
         running = [Running(request, self.custody.record(request)) for request in self.running]
         return [
-            one for one in running if one.request.tokens_left > one.record.launched_len + 1 - len(one.request.tokens)
+            run for run in running if run.request.tokens_left > run.record.launched_len + 1 - len(run.request.tokens)
         ]
 
     def _prefill(self, running: Sequence[Running]) -> list[Entry]:
@@ -191,7 +191,7 @@ class Scheduler:
         planned = self.admission.plan_chunk(request, record, budget, alone=alone)
         while planned is None and budget.tokens > 0 and self.custody.sessions.release_oldest():
             planned = self.admission.plan_chunk(request, record, budget, alone=alone)
-        while planned is None and alone and (others := [one for one in self.loading.ready if one is not request]):
+        while planned is None and alone and (others := [other for other in self.loading.ready if other is not request]):
             self._retract(others[-1], events.GaveWay(others[-1].id, request.id), cause=FreeCause.GAVE_WAY)
             planned = self.admission.plan_chunk(request, record, budget, alone=alone)
         if planned is None:
@@ -318,11 +318,11 @@ class Scheduler:
         if threshold is None or has_begun or not len(self.waiting):
             return None
         first, running, ratio = self.admission.in_order(self.waiting)[0], self.decode_candidates(), self.ratio.value
-        rivals = [one for one in running if first.priority > one.request.priority + threshold]
+        rivals = [run for run in running if first.priority > run.request.priority + threshold]
         if not rivals:
             return None
         match = self.admission.match(first)
-        owned = [self.custody.units_of(one.record, but=match) for one in rivals]
+        owned = [self.custody.units_of(rival.record, but=match) for rival in rivals]
         yields = self.admission.yields(rivals, owned, ratio=ratio)
         num_yields = len(self.admission.decodable(rivals))
         lacking = self.admission.lacks_beside(first, running, ratio=ratio, num_yields=num_yields)

@@ -34,7 +34,7 @@ class Speculation:
         if not self.most or not entries:
             return list(entries)
         requests = [entry.request for entry in entries]
-        wanted = [Wanted(one.id, one.namespace, one.tokens, self.most) for one in requests]
+        wanted = [Wanted(request.id, request.namespace, request.tokens, self.most) for request in requests]
         proposed = self._proposer.propose(wanted)
         if len(proposed) != len(wanted):
             raise EngineError(f"the proposer returned {len(proposed)} drafts for {len(wanted)} requests")
@@ -101,7 +101,7 @@ class NgramProposer:
         self._indices: dict[int, Index] = {}
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
-        return [self._draft(one) for one in wanted]
+        return [self._draft(request) for request in wanted]
 
     def forget(self, request_id: int) -> None:
         self._indices.pop(request_id, None)
@@ -112,8 +112,8 @@ class NgramProposer:
         position = index.find_continuation(wanted.tokens)
         if position is None:
             return []
-        known = wanted.tokens[position : position + wanted.most]
-        return [known[offset % len(known)] for offset in range(wanted.most)]
+        continuation = wanted.tokens[position : position + wanted.most]
+        return [continuation[offset % len(continuation)] for offset in range(wanted.most)]
 
 
 def num_accepted(drafts: Sequence[int], sampled: Sequence[int]) -> int:

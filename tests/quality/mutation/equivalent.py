@@ -158,8 +158,8 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         why="No forward uses the slot before the first token.",
         place="engine_under_test/scheduler/batch.py state_slots",
         changed=(
-            "- return StateSlots(slot(start - 1) if start else 0, [one[0] for one in kept], [one[1] for one in kept])",
-            "+ return StateSlots(slot(start - 1) if start else -1, [one[0] for one in kept], [one[1] for one in kept])",
+            "- return StateSlots(slot(start - 1) if start else 0, [*kept], [*kept.values()])",
+            "+ return StateSlots(slot(start - 1) if start else -1, [*kept], [*kept.values()])",
         ),
     ),
     Equivalent(
@@ -198,8 +198,8 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         why="Pinned memory makes copies of a GPU asynchronous, and changes no content.",
         place="engine_under_test/pools/memory.py HostMemory.for_config",
         changed=(
-            '- is_pinned=any(one.device.type == "cuda" for one in layouts.values()),',
-            '+ is_pinned=any(one.device.type > "cuda" for one in layouts.values()),',
+            '- is_pinned=any(layout.device.type == "cuda" for layout in layouts.values()),',
+            '+ is_pinned=any(layout.device.type > "cuda" for layout in layouts.values()),',
         ),
     ),
     Equivalent(
@@ -238,16 +238,16 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         why="The last computed position always has a page, so its state is kept anyway.",
         place="engine_under_test/scheduler/batch.py state_slots",
         changed=(
-            "- kept = [one for one in stored if one[1] or one[0] >= entry.end - 1]",
-            "+ kept = [one for one in stored if one[1] or one[0] > entry.end - 1]",
+            "- kept = {position: place for position, place in slots.items() if place or position >= entry.end - 1}",
+            "+ kept = {position: place for position, place in slots.items() if place or position > entry.end - 1}",
         ),
     ),
     Equivalent(
         why="The last computed position always has a page, so its state is kept anyway.",
         place="engine_under_test/scheduler/batch.py state_slots",
         changed=(
-            "- kept = [one for one in stored if one[1] or one[0] >= entry.end - 1]",
-            "+ kept = [one for one in stored if one[1] or one[0] >= entry.end / 1]",
+            "- kept = {position: place for position, place in slots.items() if place or position >= entry.end - 1}",
+            "+ kept = {position: place for position, place in slots.items() if place or position >= entry.end / 1}",
         ),
     ),
     Equivalent(
@@ -286,8 +286,8 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         why="A node that is offered once more has one more entry in the queue.",
         place="engine_under_test/cache/tree.py RadixTree.__init__",
         changed=(
-            "- self._longest_tail = max((one.tail_len for one in components if one.leaves_tombstones), default=0)",
-            "+ self._longest_tail = max((one.tail_len for one in components if one.leaves_tombstones), default= 1)",
+            "- self._longest_tail = max((part.tail_len for part in components if part.leaves_tombstones), default=0)",
+            "+ self._longest_tail = max((part.tail_len for part in components if part.leaves_tombstones), default= 1)",
         ),
     ),
     Equivalent(

@@ -53,8 +53,8 @@ bug(
     "B38",
     "sglang issue 35338: in a mixed batch the pages of the decoding requests were not in the SWA budget",
     at=f"{ADMISSION}.new_budget",
-    healthy="for one in running:",
-    broken="for one in () if self._config.mixed_batches else running:",
+    healthy="for run in running:",
+    broken="for run in () if self._config.mixed_batches else running:",
     caught_by=(
         "reserved_units_never_run_out",
         "reservations_cover_taken_units",

@@ -57,7 +57,7 @@ bug(
 bug(
     "S160",
     "more drafts are proposed than the lookahead has pages for, and all of them are computed",
-    Hunk(f"{SPECULATION}.add_drafts", "one.tokens, self.most)", "one.tokens, self.most + 2)"),
+    Hunk(f"{SPECULATION}.add_drafts", "request.tokens, self.most)", "request.tokens, self.most + 2)"),
     Hunk(f"{SPECULATION}.add_drafts", "self._known(drafts[: self.most])", "self._known(drafts)"),
     caught_by=("drafts_fit_their_allocation", "drafts_follow_one_token", "IndexError", "AccountingError"),
 )

@@ -157,8 +157,8 @@ bug(
     "S137",
     "a node that is only on the host is published again, and counts as live below the frontier too",
     at="swarden.engine_under_test.cache.tree:RadixTree._merge",
-    healthy="given = incoming.has(one.start, one.end)",
-    broken="given = [is_given or not one.is_on_device for is_given in incoming.has(one.start, one.end)]",
+    healthy="given = incoming.has(part.start, part.end)",
+    broken="given = [is_given or not part.is_on_device for is_given in incoming.has(part.start, part.end)]",
     caught_by=("live_nodes_hold_their_pages",),
 )
 

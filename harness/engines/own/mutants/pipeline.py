@@ -36,7 +36,7 @@ bug(
     "S72",
     "a lock that waits for a pass in flight is not released when that pass has completed",
     at=f"{DEPARTURES}.complete",
-    healthy="self._cache.unlock(one.receipt)",
+    healthy="self._cache.unlock(departure.receipt)",
     broken="pass",
     caught_by=(
         "fenced_units_wait_for_their_launch",

@@ -31,8 +31,8 @@ bug(
     "S180",
     "vllm pull 34587: a block was cached whose state did not cover all of its tokens, after a chunked prefill",
     at=SLOTS,
-    healthy="positions = sorted({*page_ends, *newest})",
-    broken="positions = newest",
+    healthy="sorted({*page_ends, *newest})}",
+    broken="newest}",
     caught_by=CONTENT,
 )
 
@@ -133,9 +133,9 @@ bug(
     "S190",
     "vllm-mlx pull 744: a request that started from a cached state advanced that state in place",
     at=SLOTS,
-    healthy="[one[1] for one in kept])",
-    broken="[slot(start - 1) if place == 0 and start == entry.record.protected_len and start else one[1] "
-    "for place, one in enumerate(kept)])",
+    healthy="[*kept.values()])",
+    broken="[slot(start - 1) if index == 0 and start == entry.record.protected_len and start else place "
+    "for index, place in enumerate(kept.values())])",
     caught_by=("writes_go_to_private_units", *CONTENT),
 )
 
@@ -153,10 +153,9 @@ bug(
     "vllm pull 55450: the retirement of passed states stopped at the first block without one, and the older "
     "states stayed until the request ended",
     at="swarden.engine_under_test.cache.record:KVRecord.held",
-    healthy="return [one for one, start in zip(handles, starts, strict=True) if not overlap(holes, start, "
-    "start + page_size)]",
+    healthy="return [page for page, start in pages if not overlap(holes, start, start + page_size)]",
     broken="gap = max([start for start in starts if overlap(holes, start, start + page_size)], default=-1)\n"
-    "    return [one for one, start in zip(handles, starts, strict=True) if start > gap]",
+    "    return [page for page, start in pages if start > gap]",
     caught_by=("passed_states_are_freed", "AccountingError"),
 )
 

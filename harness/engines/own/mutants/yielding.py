@@ -34,8 +34,8 @@ bug(
     "S60",
     "a preemption takes the request of the highest priority among those that it may take",
     at="swarden.engine_under_test.scheduler.preempt:victims",
-    healthy="key=lambda one: (one.request.priority, -one.request.id)",
-    broken="key=lambda one: (-one.request.priority, -one.request.id)",
+    healthy="key=lambda candidate: (candidate.request.priority, -candidate.request.id)",
+    broken="key=lambda candidate: (-candidate.request.priority, -candidate.request.id)",
     caught_by=("preemption_serves_higher_priority", "preemptor_is_admitted_at_once", "preemption_matches_planner"),
 )
 
@@ -43,8 +43,8 @@ bug(
     "S61",
     "a preemption ignores priorities: requests of equal priority preempt each other",
     at=f"{SCHEDULER}._contention",
-    healthy="for one in running if first.priority > one.request.priority + threshold",
-    broken="for one in running",
+    healthy="for run in running if first.priority > run.request.priority + threshold",
+    broken="for run in running",
     caught_by=("preemption_serves_higher_priority", "preemptor_is_admitted_at_once"),
 )
 
