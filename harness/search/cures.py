@@ -1,9 +1,8 @@
 """Which fixes of known bugs cure a failure: how a log ends on this build with some of them planted.
 
-Fixes cure a failure if the log passes with them, each of them changes a statement that the log reaches before it fails
-without that fix, and no request that is served without them is refused with them until the step of that failure.  The
-requests that the end of the log leaves unfinished are finished for that, so a fix which only delays the failure does
-not cure it.
+Fixes cure a failure if the log passes with them, each changes a statement that the log reaches before it fails without
+that fix, and no request that is served without them is refused with them up to the step of that failure.  A drain is
+added to the log, so that a fix which only delays the failure does not cure it.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -73,9 +72,9 @@ class Served(NamedTuple):
 class Ending:
     """The end of a log: its failure, the fixes that it reaches and that are not planted, and what clients got.
 
-    With fixes, it is what they got in as many transitions as the run without them has: what an engine refuses later,
-    the run without might have refused, too.  A request is named by its engine and the number of its submission: an
-    engine may give a request that it rejects further ids.
+    With fixes, only the transitions up to the step of the failure without them count: the run without them might refuse
+    later requests, too.  A request is named by its engine and the ordinal of its submission, because an engine may give
+    a rejected request further ids.
     """
 
     failure: Failure | None = None
@@ -140,7 +139,10 @@ class FixTester:
         return self._endings[key]
 
     def cures(self, fixes: Sequence[str]) -> bool:
-        """Whether the log fails without these fixes, passes with them, and they drop no request, unless one may."""
+        """Whether the log fails without these fixes and passes with them, and they drop no request.
+
+        A fix that may refuse requests may drop them.
+        """
         ending, without = self.ending(fixes), self.ending()
         if not without.is_of(self._failure) or ending.failure is not None:
             return False
@@ -156,10 +158,7 @@ class FixTester:
         return self.extended(self.extended(fixes, more[:half]), more[half:])
 
     def fewest(self, fixes: Sequence[str]) -> list[str]:
-        """Those of fixes that cure the failure together which are needed: without any one of them, the rest does not.
-
-        Halves are left out first, as most fixes are not needed.
-        """
+        """A subset of `fixes`, which cure the failure together, that cures it and is minimal; by halves, then fewer."""
         needed, size = list(fixes), len(fixes)
         while size := size // 2 if size > 1 else 0:
             for start in range(len(needed) - size, -1, -size):
@@ -171,7 +170,7 @@ class FixTester:
     def _run(self, fixes: Sequence[str]) -> Ending:
         others, reached = [bug for bug in self._candidates if bug.name not in fixes], set[str]()
         log = self._log.with_fixes(fixes)
-        drained = OpLog(log.header, [*log.ops, *[Drain()] * bool(fixes)])
+        drained = OpLog(log.header, [*log.ops, Drain()] if fixes else log.ops)
         without = self.ending().failure if fixes else None
         last, transitions, requests = len(without.history) if without is not None else 0, count(1), {}
 
@@ -184,7 +183,7 @@ class FixTester:
         failure = driver.failure
         ending = Ending(failure, reached, requests or _served(driver))
         if failure is not None and failure.op_index == len(log.ops) and not ending.is_of(self._failure):
-            ending.failure = None  # another one, after the log
+            ending.failure = None  # another failure, in the drain
         return ending
 
     def _can_run(self, fixes: Sequence[str]) -> bool:

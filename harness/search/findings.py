@@ -182,8 +182,8 @@ class Reporting:
         def still_fails(log: OpLog) -> Failure | None:
             nonlocal smallest
             self._go_on()
-            found = (failure_like(log, finding.fingerprint, self._go_on) for _ in range(tries))
-            failure = next((failure for failure in found if failure is not None), None)
+            failures = (failure_like(log, finding.fingerprint, self._go_on) for _ in range(tries))
+            failure = next((failure for failure in failures if failure is not None), None)
             if failure is not None and finding.suffix:
                 key = key_of(log, failure, self._go_on)
                 failure = failure if is_of(key, finding.key) or is_of(finding.key, key) else None
@@ -198,7 +198,7 @@ class Reporting:
         return shrink(finding.log, still_fails, self.budget, passed=finding.passed)
 
     def _without_needless_fixes(self, log: OpLog, finding: Finding) -> OpLog:
-        """The log with only those of the fixes planted to exclude known bugs without which it fails otherwise."""
+        """The log without the planted fixes that do not matter: it fails in the same way without them."""
         planted = finding.cause.fails_with
         for needless in (planted, *((name,) for name in planted)):
             fixes = tuple(name for name in log.header.fixes if name not in needless)
@@ -265,10 +265,10 @@ class Reporting:
         if failure is None:
             return f"these ops pass behind the port of {engine}: look first at its model, its kernels and its front"
         called = failure.fingerprint
-        found = self._of(Finding(called, inner.as_regression(called), finding.found_cpu_seconds, engine))
+        report = self._of(Finding(called, inner.as_regression(called), finding.found_cpu_seconds, engine))
         note = f"these ops fail behind the port of {engine}, too: {called}"
-        where = f": {found.path or 'in memory only'}"
-        return note + (f"; they pass with the fix of {found.cause.name}" if found.cause.bugs else where)
+        where = f": {report.path or 'in memory only'}"
+        return note + (f"; they pass with the fix of {report.cause.name}" if report.cause.bugs else where)
 
     def _is_known(self, finding: Finding, tries: int) -> bool:
         """Whether the unshrunk log of a finding passes with the fixes of known bugs."""
@@ -294,14 +294,14 @@ class Reporting:
     def _not_reproduced(self, finding: Finding) -> Finding:
         """The finding with both logs written: the unshrunk log, and the log of the run that ended differently."""
         again = run_log(finding.log, keep_digests=True)
-        kept = [_written(finding, self.out)]
+        written = [_written(finding, self.out)]
         if again.failure is None or not again.failure.is_called(finding.fingerprint):
             other, name = log_of(finding.log.header, again), f"not {finding.fingerprint}"
-            kept.append(_written(finding.changed(log=other, fingerprint=name, path=None), self.out))
-        paths = ", ".join(str(path) for path in kept if path) or "in memory only, because they cannot be written"
+            written.append(_written(finding.changed(log=other, fingerprint=name, path=None), self.out))
+        paths = ", ".join(map(str, filter(None, written))) or "in memory only, because they cannot be written"
         why = f"{finding.fingerprint}: does not fail again; both logs are kept: {paths}"
         story = finding.story or [StoryLine(StoryPart.CLAIM, claim_of(finding.fingerprint))]
-        return finding.changed(path=kept[0], story=story).repeated(Verdict.FLAKY, 0, 1, why)
+        return finding.changed(path=written[0], story=story).repeated(Verdict.FLAKY, 0, 1, why)
 
 
 def _of_known_bugs(finding: Finding, cause: Cause) -> Finding:

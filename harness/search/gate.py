@@ -43,8 +43,9 @@ class Judged(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the failure, with the known bugs whose fixes cure it; whether it failed again each time."""
-        known = [f", which the fix of {known} cures" for known in [self.finding.cause.name] if known]
-        return "".join([self.finding.name, *known, *[", which does not fail each time"] * self.is_flaky])
+        name, cause = self.finding.name, self.finding.cause.name
+        name += f", which the fix of {cause} cures" if cause else ""
+        return f"{name}, which does not fail each time" if self.is_flaky else name
 
     @property
     def is_flaky(self) -> bool:
@@ -185,7 +186,7 @@ class Gate:
     def _report(self, out: Path) -> None:
         """Shrink the new failures, and put the reports in their place."""
         new = {name: judged.finding for name, judged in self.judged.items() if judged.is_new}
-        self.head.result.findings = {name: one for name, one in new.items() if not one.cause.bugs}
+        self.head.result.findings = {name: finding for name, finding in new.items() if not finding.cause.bugs}
         reports: dict[float, Finding] = {}  # the name of a report can be another one
         found_at = {finding.found_cpu_seconds for finding in new.values()}
         budget, shrink_s = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS), max(0.0, self.left_s - RESERVE_S)

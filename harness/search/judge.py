@@ -65,13 +65,13 @@ def judging(
         bare = log.with_header(fixes=())
         return (yield from judging(group, bare, release, rule))
     if rule.finds_cures and replays.failures:
-        known = yield from group.calling(known_bugs_of, own)
-        replays = replace(replays, known=known if isinstance(known, str) else "")
+        cure = yield from group.calling(known_bugs_of, own)
+        replays = replace(replays, known=cure if isinstance(cure, str) else "")
     has_rate = replays.verdict is Verdict.FLAKY and not target_for(own.header).is_repeatable
     if replays.verdict is not Verdict.CHANGED and not has_rate:
         return replays
-    names = rule.names or ([expected] if expected else [])
-    return replace(replays, verdict=verdict_on(replays.fingerprints, names, by_law=rule.by_law))
+    fingerprints = rule.names or ([expected] if expected else [])
+    return replace(replays, verdict=verdict_on(replays.fingerprints, fingerprints, by_law=rule.by_law))
 
 
 def judge(group: WorkerGroup, log: OpLog | Path, release: str, rule: Rule = ITS_OWN) -> Replays:
@@ -105,7 +105,7 @@ def base_of(target: Target) -> str:
         return ""
     installed = target.releases.installed()
     try:
-        older = [one for one in installed if parsed(one) <= parsed(target.version())]
+        older = [version for version in installed if parsed(version) <= parsed(target.version())]
     except UsageError:  # its version has another form
         older = installed
     return (older or installed[:1] or [""])[-1]
@@ -123,4 +123,4 @@ def beside(findings: list[Finding], version: str, is_stopped: Callable[[], bool]
                 on_base = f"{end} on {version}" + (", too" if end == FAILS else "")
                 findings[index] = finding.changed(on_base=on_base)
             yield
-    findings.sort(key=lambda one: ranks.get(one.on_base, 1))
+    findings.sort(key=lambda finding: ranks.get(finding.on_base, 1))

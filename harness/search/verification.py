@@ -25,12 +25,10 @@ OR = " or "  # between the names of bugs of which each fix alone lets the log pa
 
 @dataclass(frozen=True)
 class Cause:
-    """What is known of a failure.
+    """The known bugs whose fixes cure a failure, `bugs`: all together and no fewer, or each alone if `is_either`.
 
-    `bugs` are the known bugs whose fixes make its log pass: all together and no fewer, or each alone if `is_either`.
-    If there are none, `namesakes` are the known bugs that have its fingerprint, each with the reason for which it is
-    not verified, and `fails_with` the fixes with which the log still fails; `revealed` is the fingerprint of that
-    failure if it is another one.
+    Without them, `namesakes` are the known bugs with its fingerprint, each with the reason for which it is not the
+    cause; with the fixes `fails_with` the log fails, too, with the fingerprint `revealed` if that is another failure.
     """
 
     bugs: tuple[str, ...] = ()
@@ -41,7 +39,7 @@ class Cause:
 
     @property
     def name(self) -> str:
-        """The bugs as a key of counts; "" if the failure is not known."""
+        """The bugs, joined; "" if the failure is not known."""
         return (OR if self.is_either else AND).join(self.bugs)
 
 
@@ -74,16 +72,16 @@ class Verifier:
         if curing := [name for name in self._reached(tester, (), failure)[:MOST_FIXES] if tester.cures([name])]:
             return Cause(tuple(sorted(curing)), is_either=True)
         named = together = self._together(tester)
-        left = tester.ending(named).failure
+        rest = tester.ending(named).failure
         if is_same_left := tester.ending(named).is_of(failure):
             together = self._together(tester, named, only_named=False)
         if tester.cures(together):
             return Cause(tuple(sorted(tester.fewest(together))))
         why = {name: self._why_not(name, tester) for name in self._namesakes(failure)}
-        if left is None or left.op_index != failure.op_index:  # they refuse what the log asks for, or delay it
+        if rest is None or rest.op_index != failure.op_index:  # they refuse what the log asks for, or delay it
             return Cause(namesakes=why)
         if not is_same_left:
-            return Cause(fails_with=tuple(named), revealed=left.fingerprint)
+            return Cause(fails_with=tuple(named), revealed=rest.fingerprint)
         last = tester.ending(together)
         is_last = last.is_of(failure) and last.failure is not None and last.failure.op_index == failure.op_index
         return Cause(namesakes=why, fails_with=tuple(together if is_last else named))
@@ -105,48 +103,48 @@ class Verifier:
         named = [bug for bug in bugs if bug.is_called(failure.fingerprints)]
         return [bug.name for bug in sorted(named, key=lambda bug: failure.fingerprint not in bug.fingerprints)]
 
-    def _reached(self, tester: cures.FixTester, fixes: Sequence[str], left: Failure | None = None) -> list[str]:
+    def _reached(self, tester: cures.FixTester, fixes: Sequence[str], failure: Failure | None = None) -> list[str]:
         """The fixes that the log reaches with these fixes, those of the namesakes of a failure, or all.
 
         A broad fix is none of them.
         """
-        names, reached = self._fixes if left is None else self._namesakes(left), tester.ending(fixes).reached
+        names, reached = self._fixes if failure is None else self._namesakes(failure), tester.ending(fixes).reached
         return [name for name in names if name in reached and not self._bugs[name].broad]
 
     def _together(self, tester: cures.FixTester, fixes: Sequence[str] = (), *, only_named: bool = True) -> list[str]:
         """These fixes, and those that the log reaches with them, and so on until it passes or reaches no further one.
 
-        With `only_named`, those of the namesakes of what is left.
+        With `only_named`, only fixes of namesakes of the remaining failure are added.
         """
         together = list(fixes)
-        while (left := tester.ending(together).failure) is not None:
-            extended = tester.extended(together, self._reached(tester, together, left if only_named else None))
+        while (remaining := tester.ending(together).failure) is not None:
+            extended = tester.extended(together, self._reached(tester, together, remaining if only_named else None))
             if extended == together:
                 break
             together = extended
         return together
 
 
-def muted_by(cause: str, mutes: Mapping[str, Mute]) -> Mute | None:
-    """The mute of a bug whose fix alone cures, or of all bugs that are known together; None if there is none."""
-    for together in cause.split(OR):
+def muted_by(name: str, mutes: Mapping[str, Mute]) -> Mute | None:
+    """The mute of the cause with this name: of a bug whose fix alone cures, or of all that cure together; or None."""
+    for together in name.split(OR):
         of_bugs = [mutes.get(bug) for bug in together.split(AND)]
         if all(of_bugs):
             return of_bugs[0]
     return None
 
 
-def bugs_in(cause: str) -> list[str]:
+def bugs_in(name: str) -> list[str]:
     """The names of the bugs in the name of a Cause."""
-    return cause.replace(OR, AND).split(AND)
+    return name.replace(OR, AND).split(AND)
 
 
 def known_lines(runs_by_cause: Counter[str], target: Target) -> list[str]:
     """A line for each known bug, or each group of bugs that are known together, the most frequent first."""
     lines = []
-    for cause, runs in runs_by_cause.most_common():
-        place = upstream_of(cause, target)
-        lines.append(f"known: {cause}{times(runs)}" + (f" ({place})" if place else ""))
+    for name, runs in runs_by_cause.most_common():
+        place = upstream_of(name, target)
+        lines.append(f"known: {name}{times(runs)}" + (f" ({place})" if place else ""))
     return lines
 
 
@@ -155,13 +153,13 @@ def times(runs: int) -> str:
     return f" \N{MULTIPLICATION SIGN}{runs}" if runs else ""
 
 
-def upstream_of(cause: str, target: Target) -> str:
+def upstream_of(name: str, target: Target) -> str:
     """Where the bugs of a cause are described: the issue or pull request to comment on, else the first related one.
 
     A bug that the target does not have any more is left out; "" if no bug is left.
     """
     of_target = target.known_bugs()
-    bugs = [of_target[name] for name in bugs_in(cause) if name in of_target]
+    bugs = [of_target[bug] for bug in bugs_in(name) if bug in of_target]
     return ", ".join(dict.fromkeys(_described(bug, target.name) for bug in bugs))
 
 

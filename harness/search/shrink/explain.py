@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, groupby
 from math import comb
+from operator import attrgetter
 from time import process_time
 from typing import Any, NamedTuple
 
@@ -79,22 +80,22 @@ class Explanation(NamedTuple):
 
 def explain(log: OpLog, fails: Fails, budget: ShrinkBudget) -> Explanation:
     """Explain why a log fails; `fails` replays a neighbour."""
-    found = _Found(log, fails, budget)
+    search = _Search(log, fails, budget)
     complete = True
     try:
-        found.find_needless()
-        found.find_order()
-        found.find_values()
+        search.find_needless()
+        search.find_order()
+        search.find_values()
     except BudgetSpent:
         complete = False
     return Explanation(
-        found.needless, found.ordered, found.free, found.ranges, found.alternatives, len(found.known), complete
+        search.needless, search.ordered, search.free, search.ranges, search.alternatives, len(search.known), complete
     )
 
 
 @dataclass
-class _Found:
-    """The statements so far; `known` has the result of each neighbour that was replayed."""
+class _Search:
+    """The search for statements; `known` has the result of each neighbour that was replayed."""
 
     log: OpLog
     fails: Fails
@@ -188,7 +189,7 @@ class _Found:
     def _with_setting(self, engine: int, name: str, new: Any) -> OpLog | None:
         """The log with another value of a setting; None if the configuration is not valid then."""
         header = self.log.header
-        configs = [{**one, name: new} if index == engine else one for index, one in enumerate(header.configs)]
+        configs = [{**config, name: new} if index == engine else config for index, config in enumerate(header.configs)]
         try:
             with blamed_on(target_for(header).name, "decode"):
                 decode_all(target_for(header), configs)
@@ -229,7 +230,7 @@ def _arguments(value: msgspec.Struct, above: Sequence[str] = ()) -> Iterator[tup
 def _limits(kind: msgspec.inspect.Type) -> tuple[int | None, int | None]:
     """The least and the greatest value that a number may have."""
     kinds = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
-    numbers = [one for one in kinds if isinstance(one, msgspec.inspect.IntType)]
+    numbers = [number for number in kinds if isinstance(number, msgspec.inspect.IntType)]
     return (numbers[0].ge, numbers[0].le) if numbers else (None, None)
 
 
@@ -256,10 +257,11 @@ def explanation_lines(explanation: Explanation, ops: Sequence[Op]) -> Iterator[s
     end = "" if explanation.complete else "; the budget was used up, so later statements are missing"
     yield f"the failure needs, by {explanation.replays} replays of logs that differ in one thing{end}:"
     yield from _op_lines(explanation, ops)
-    texts: dict[ValuePlace, str] = {one.place: _range_text(one) for one in explanation.ranges}
-    for place, others in groupby(explanation.alternatives, key=lambda one: one.place):
+    texts: dict[ValuePlace, str] = {tried.place: _range_text(tried) for tried in explanation.ranges}
+    for place, others in groupby(explanation.alternatives, key=attrgetter("place")):
         texts[place] = _alternatives_text(list(others))
-    for (op, engine), places in groupby(sorted(texts, key=lambda one: one[:2]), key=lambda one: one[:2]):
+    of_op = attrgetter("op", "engine")
+    for (op, engine), places in groupby(sorted(texts, key=of_op), key=of_op):
         named = list(places)
         yield f"  of op {op} ({op_text(ops[op - 1])})" if op else f"  of the configuration of engine {engine}"
         yield from (f"    {place.name} {texts[place]}" for place in named if texts[place])
@@ -281,23 +283,24 @@ def _op_lines(explanation: Explanation, ops: Sequence[Op]) -> Iterator[str]:
         yield f"  op {first} before or after op {', '.join(str(second) for _, second in pairs)}"
 
 
-def _range_text(one: Range) -> str:
+def _range_text(tried: Range) -> str:
     """The values with which the log still fails; "" if it fails with every value that was tried."""
-    if not one.low_is_strict and not one.high_is_strict:
+    if not tried.low_is_strict and not tried.high_is_strict:
         return ""
-    if one.low == one.high:
-        beyond = [one.low - 1] * one.low_is_strict + [one.high + 1] * one.high_is_strict
-        return f"{one.value}, not {' or '.join(map(str, beyond))}"
-    if one.low_is_strict and one.high_is_strict:
-        return f"{one.low} to {one.high}"
-    if one.low_is_strict:
-        return f"at least {one.low} (tried up to {one.high})"
-    return f"at most {one.high} (tried down to {one.low})"
+    if tried.low == tried.high:
+        beyond = {tried.low - 1: tried.low_is_strict, tried.high + 1: tried.high_is_strict}
+        return f"{tried.value}, not {' or '.join(str(value) for value, passes in beyond.items() if passes)}"
+    if tried.low_is_strict and tried.high_is_strict:
+        return f"{tried.low} to {tried.high}"
+    if tried.low_is_strict:
+        return f"at least {tried.low} (tried up to {tried.high})"
+    return f"at most {tried.high} (tried down to {tried.low})"
 
 
 def _alternatives_text(alternatives: Sequence[Alternative]) -> str:
     """The values with which the log fails, and those with which it passes; "" if it fails with each that was tried."""
-    bad, good = ([_value(one.other) for one in alternatives if one.still_fails == fails] for fails in (False, True))
+    bad = [_value(alternative.other) for alternative in alternatives if not alternative.still_fails]
+    good = [_value(alternative.other) for alternative in alternatives if alternative.still_fails]
     if not bad:
         return ""
     also = f", but also {' or '.join(good)}" if good else ""

@@ -101,9 +101,9 @@ def merged(ops: Sequence[Op]) -> Iterator[list[Op]]:
 def joined(ops: Sequence[Op]) -> Iterator[list[Op]]:
     """Two requests as one, whose prompt has the choices of both, in the place of the second or of the first."""
     submits = [(index, op) for index, op in enumerate(ops) if isinstance(op, Submit) and op.tokens is None]
-    for (first, one), (second, other) in pairwise(submits):
-        yield [*ops[:first], *ops[first + 1 : second], _joined(one, other, other), *ops[second + 1 :]]
-        yield [*ops[:first], _joined(one, other, one), *ops[first + 1 : second], *ops[second + 1 :]]
+    for (first, early), (second, late) in pairwise(submits):
+        yield [*ops[:first], *ops[first + 1 : second], _joined(early, late, late), *ops[second + 1 :]]
+        yield [*ops[:first], _joined(early, late, early), *ops[first + 1 : second], *ops[second + 1 :]]
 
 
 def drains_as_steps(ops: Sequence[Op]) -> list[Op]:
