@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_220, 55_340  # lines
+PRODUCT, TESTS = 81_210, 55_340  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -23,7 +23,7 @@ LINES: Mapping[str, int] = {
     "fakes/front": 590,
     "harness": 280,
     "harness/bench": 310,
-    "harness/commands": 3_830,
+    "harness/commands": 3_820,
     "harness/core": 5_530,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
@@ -35,24 +35,24 @@ LINES: Mapping[str, int] = {
     "harness/engines/transformers": 1_360,
     "harness/engines/vllm": 8_130,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_190,
-    "harness/nightly": 2_410,
-    "harness/releases": 2_480,
+    "harness/kit": 3_200,
+    "harness/nightly": 2_400,
+    "harness/releases": 2_490,
     "harness/report": 2_650,
-    "harness/search": 7_520,
+    "harness/search": 7_530,
     "harness/strict": 1_650,
-    "harness/traces": 410,
+    "harness/traces": 400,
     "invariants": 3_480,
     "invariants/contracts": 3_520,
     "invariants/laws": 3_460,
     "src": 200,
     "tests": 1_630,
     "tests/cuda": 820,
-    "tests/engine_under_test": 11_550,
+    "tests/engine_under_test": 11_560,
     "tests/engines": 5_090,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_740,
+    "tests/harness": 21_750,
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,

@@ -26,7 +26,7 @@ def described(path: Path) -> Any:
 def act(folder: Path, **inputs: str) -> tuple[list[list[str]], dict[str, str], subprocess.CompletedProcess[str]]:
     """Run the steps of the action that are scripts; returns the calls of programs, the outputs, and the last step."""
     action = described(ACTION)
-    values = {name: one.get("default", "") for name, one in action["inputs"].items()} | inputs
+    values = {name: entry.get("default", "") for name, entry in action["inputs"].items()} | inputs
     texts = {"bin/pip": PROGRAM, "bin/swarden": PROGRAM, f".swarden/gate/{NOTES}": NOTES}
     for name, text in (texts | {name: name for name in (REPORT, PAGE, "page.md")}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def act(folder: Path, **inputs: str) -> tuple[list[list[str]], dict[str, str], s
         "GITHUB_RUN_ID": "7",
         "GITHUB_RUN_ATTEMPT": "1",
     }
-    for step in (one for one in action["runs"]["steps"] if "run" in one):
+    for step in (step for step in action["runs"]["steps"] if "run" in step):
         given = {name: re.sub(r"\$\{\{ inputs\.(\w+) }}", lambda m: values[m[1]], v) for name, v in step["env"].items()}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
         run = subprocess.run(command, cwd=folder, env=fixed | given, capture_output=True, text=True, check=False)

@@ -153,9 +153,9 @@ def test_story_in_a_page_is_the_one_that_its_command_prints(path):
 
 
 def test_message_and_comment_of_the_product_names_files_that_exist():
-    named = {(path, one) for path in PRODUCT for one in NAMED.findall(path.read_text())}
+    named = {(path, name) for path in PRODUCT for name in NAMED.findall(path.read_text())}
 
-    assert [(str(path), one) for path, one in named if not (ROOT / one).exists()] == []
+    assert [(str(path), name) for path, name in named if not (ROOT / name).exists()] == []
 
 
 def test_pages_and_tables_of_findings_in_the_repository_are_those_of_the_files():
@@ -310,11 +310,11 @@ def test_readme_is_short_and_its_first_screen_has_the_two_commands_of_a_fresh_ma
     page = (ROOT / "README.md").read_text()
     prose = [line for line in FENCED.sub("", page).splitlines() if not line.startswith(("|", "![", "<!--", "```"))]
     lines = page.splitlines()
-    starts = [next(n for n, line in enumerate(lines) if line.startswith(one)) for one in FIRST_SCREEN]
+    starts = [next(n for n, line in enumerate(lines) if line.startswith(start)) for start in FIRST_SCREEN]
 
     assert len(lines) <= 130
     assert len(re.sub(r"\]\([^)]*\)", "]", " ".join(prose)).split()) <= 800
     assert starts == sorted(starts)
     assert starts[-1] < 25
-    assert f"{sum('.laws.' in one.find.__module__ for one in ALL.invariants)} laws" in page
+    assert f"{sum('.laws.' in law.find.__module__ for law in ALL.invariants)} laws" in page
     assert "\nmake test\n" in (ROOT / ".ci/run").read_text()

@@ -114,10 +114,10 @@ def test_wheel_and_sdist_have_each_file_of_the_packages(tmp_path):
     in_wheel = {name.removeprefix("swarden/") for name in zipfile.ZipFile(wheel).namelist()}
     with tarfile.open(sdist) as archive:
         members = archive.getmembers()
-    in_sdist = {one.name.partition("/src/swarden/")[2] for one in members}
+    in_sdist = {member.name.partition("/src/swarden/")[2] for member in members}
     assert want - in_wheel == set()
     assert want - in_sdist == set()
-    assert not [one.name for one in members if one.issym()]
+    assert not [member.name for member in members if member.issym()]
 
 
 BUILD = "import setuptools.build_meta as backend; backend.build_wheel('.')"

@@ -30,7 +30,7 @@ def has_repeats_that_give_back(source: str) -> bool:
     tree = ast.parse(source if "import re\n" in source else "")
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
     first = [call.args[0] for call in calls if ast.unparse(call.func).startswith("re.")]
-    texts = [str(one.value) if isinstance(one, ast.Constant) else ast.unparse(one) for one in first]
+    texts = [str(node.value) if isinstance(node, ast.Constant) else ast.unparse(node) for node in first]
     return any(GIVES_BACK.search(CLASS_OR_ESCAPED.sub("x", text)) for text in texts)
 
 

@@ -291,26 +291,26 @@ def num_parameters(function: FunctionDef, parent: ast.AST) -> int:
 def is_command(module: Module, function: FunctionDef) -> bool:
     """Whether the function is a typer command, whose parameters are the options of the command line."""
     parameters = [*function.args.args, *function.args.kwonlyargs]
-    annotations = [argument.annotation for argument in parameters if argument.annotation]
-    return module.path.startswith("harness/commands/") and any("Annotated" in ast.unparse(one) for one in annotations)
+    annotations = [ast.unparse(argument.annotation) for argument in parameters if argument.annotation]
+    return module.path.startswith("harness/commands/") and any("Annotated" in text for text in annotations)
 
 
 def function_at(module: Module, line: int) -> str:
     """The name of the innermost function around a line."""
-    around = [one for one, _ in module.functions if one.lineno <= line <= (one.end_lineno or one.lineno)]
-    return max(around, key=lambda one: one.lineno).name if around else "the module"
+    around = [node for node, _ in module.functions if node.lineno <= line <= (node.end_lineno or node.lineno)]
+    return max(around, key=lambda node: node.lineno).name if around else "the module"
 
 
 def catching_everything(module: Module) -> list[tuple[int, str]]:
     """Each place that catches or suppresses any exception: its line and its function."""
     caught = [(node.lineno, node.type) for node in module.nodes if isinstance(node, ast.ExceptHandler)]
     for call, called in module.calls():
-        caught += [(call.lineno, one) for one in call.args] if called.endswith("suppress") else []
+        caught += [(call.lineno, arg) for arg in call.args] if called.endswith("suppress") else []
     return [(line, function_at(module, line)) for line, types in caught if types is None or is_broad(types)]
 
 
 def is_broad(types: ast.expr) -> bool:
-    return any(ast.unparse(one) in BROAD_EXCEPTIONS for one in getattr(types, "elts", [types]))
+    return any(ast.unparse(element) in BROAD_EXCEPTIONS for element in getattr(types, "elts", [types]))
 
 
 # --- the rules

@@ -57,7 +57,7 @@ def serve(
 ) -> tuple[list[str | None], list[list[int]]]:
     """Serve all prompts; why each ended, None if it did not, and its tokens.  The victim is killed after `kill_s`."""
     began, ids = monotonic(), [pair.submit(prompt, SAMPLING) for prompt in PROMPTS]
-    reasons, tokens = dict[int, str](), {one: list[int]() for one in ids}
+    reasons, tokens = dict[int, str](), {number: list[int]() for number in ids}
     while pair.has_work and monotonic() < began + MOST_S:
         if victim is not None and monotonic() >= began + kill_s:
             os.kill(victim, signal.SIGKILL)
@@ -68,7 +68,7 @@ def serve(
                 reasons[output.request_id] = output.finish_reason
     if victim is not None:
         os.kill(victim, signal.SIGKILL)
-    return [reasons.get(one) for one in ids], list(tokens.values())
+    return [reasons.get(number) for number in ids], list(tokens.values())
 
 
 def test_requests_survive_the_death_of_the_prefill_process_and_end_with_that_of_the_decode_process():
@@ -83,7 +83,7 @@ def test_requests_survive_the_death_of_the_prefill_process_and_end_with_that_of_
             reasons, tokens = serve(pair, pid, chance.random() * healthy_s)
             ends.update((role, reason) for reason in reasons)
             wrong += sum(
-                one != want for one, want, reason in zip(tokens, expected, reasons, strict=True) if reason == "length"
+                got != want for got, want, reason in zip(tokens, expected, reasons, strict=True) if reason == "length"
             )
             while side.pid == pid or not side.is_started:
                 pair.step()

@@ -90,7 +90,7 @@ def failing_ports() -> Ports:
 
 @pytest.fixture(scope="module")
 def expected() -> list[list[int]]:
-    return [one.token_ids for one in create_engine(CONFIG, ports=fake_ports()).generate(PROMPTS, SAMPLING)]
+    return [answer.token_ids for answer in create_engine(CONFIG, ports=fake_ports()).generate(PROMPTS, SAMPLING)]
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def impatient():
 
 
 def is_idle(pools: Mapping[str, Occupancy]) -> bool:
-    return all(one.is_idle for one in pools.values())
+    return all(pool.is_idle for pool in pools.values())
 
 
 def step_until_done(pair: ProcessPair) -> None:
@@ -120,7 +120,7 @@ def step_until_done(pair: ProcessPair) -> None:
 
 
 def answers(pair: ProcessPair) -> list[list[int]]:
-    return [one.token_ids for one in pair.generate(PROMPTS, SAMPLING)]
+    return [generation.token_ids for generation in pair.generate(PROMPTS, SAMPLING)]
 
 
 def test_process_pair_outputs_equal_those_of_one_engine(pair, expected):
@@ -193,8 +193,8 @@ def test_pass_longer_than_the_timeout_fails_no_request(expected):
     with closing(ProcessPair(EngineSpec(config, ports=slow_ports), WARM)) as pair:
         generations = pair.generate(PROMPTS[:2], SamplingParams(2))
 
-        assert [one.token_ids for one in generations] == [tokens[:2] for tokens in expected[:2]]
-        assert [one.finish_reason for one in generations] == ["length"] * 2
+        assert [generation.token_ids for generation in generations] == [tokens[:2] for tokens in expected[:2]]
+        assert [generation.finish_reason for generation in generations] == ["length"] * 2
 
 
 @pytest.mark.parametrize("attack", ["a stranger on the port", "a stranger while the prefill process is restarted"])
@@ -264,8 +264,8 @@ def test_request_that_kills_two_prefill_processes_is_ended_and_others_are_served
     with closing(ProcessPair(EngineSpec(replace(CONFIG, max_forward_retries=1), ports=deadly_ports), WARM)) as pair:
         generations = pair.generate([*PROMPTS[:2], [DEADLY] * 20, *PROMPTS[2:]], SAMPLING)
 
-    assert [one.finish_reason for one in generations] == ["length"] * 2 + [ENDED] + ["length"] * 6
-    assert [one.token_ids for one in generations] == [*expected[:2], [], *expected[2:]]
+    assert [generation.finish_reason for generation in generations] == ["length"] * 2 + [ENDED] + ["length"] * 6
+    assert [generation.token_ids for generation in generations] == [*expected[:2], [], *expected[2:]]
 
 
 def test_client_that_sends_and_does_not_read_does_not_block_the_engines(expected):

@@ -44,7 +44,7 @@ class Device:
     def collect(self, launch: int) -> list[int | None] | None:
         """The next token of each entry."""
         computed = self.forward.collect(launch)
-        return None if computed is None else [one.tokens[-1] if one.tokens else None for one in computed]
+        return None if computed is None else [result.tokens[-1] if result.tokens else None for result in computed]
 
 
 def launch_pass(device: Device, launch: int, entry: ForwardEntry, pages: list[int]) -> None:

@@ -32,43 +32,43 @@ class HostAndDevice:
 
 def copying(*armed, **how):
     """Armed faults, and a copy in flight from pages 3 to 6 of the device to pages 0 to 3 of the host."""
-    one = HostAndDevice()
+    memory = HostAndDevice()
     for fault in armed:
-        one.plan.arm(fault, **how)
-    one.back_up(1, [3, 4, 5, 6], onto=[0, 1, 2, 3])
-    return one
+        memory.plan.arm(fault, **how)
+    memory.back_up(1, [3, 4, 5, 6], onto=[0, 1, 2, 3])
+    return memory
 
 
 def test_copy_without_a_fault_is_made_when_it_is_acknowledged():
-    one = copying()
+    memory = copying()
 
-    assert (one.store.acknowledged(), one.held) == ([Acknowledgement(1)], [3, 4, 5, 6, 0, 0, 0, 0])
+    assert (memory.store.acknowledged(), memory.held) == ([Acknowledgement(1)], [3, 4, 5, 6, 0, 0, 0, 0])
 
 
 def test_copy_is_as_late_as_possible():
     """If a page is freed too early, its copy has wrong content."""
-    one = copying()
-    one.store.wait()
-    before = one.held
+    memory = copying()
+    memory.store.wait()
+    before = memory.held
 
-    one.device[4] = 9
-    one.store.acknowledged()
+    memory.device[4] = 9
+    memory.store.acknowledged()
 
-    assert (before, one.held) == ([0] * 8, [3, 9, 5, 6, 0, 0, 0, 0])
+    assert (before, memory.held) == ([0] * 8, [3, 9, 5, 6, 0, 0, 0, 0])
 
 
 def test_copy_is_acknowledged_once():
-    one = copying()
+    memory = copying()
 
-    assert [len(one.store.acknowledged()) for _ in range(3)] == [1, 0, 0]
+    assert [len(memory.store.acknowledged()) for _ in range(3)] == [1, 0, 0]
 
 
 def test_copies_are_acknowledged_in_order():
-    one = copying()
-    one.back_up(2, [7], onto=[0])
+    memory = copying()
+    memory.back_up(2, [7], onto=[0])
 
-    assert one.store.acknowledged() == [Acknowledgement(1), Acknowledgement(2)]
-    assert one.held == [7, 4, 5, 6, 0, 0, 0, 0]
+    assert memory.store.acknowledged() == [Acknowledgement(1), Acknowledgement(2)]
+    assert memory.held == [7, 4, 5, 6, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -79,91 +79,91 @@ def test_copies_are_acknowledged_in_order():
     ],
 )
 def test_failed_copy_is_acknowledged_as_failed(fault, failure, held):
-    one = copying(fault)
+    memory = copying(fault)
 
-    assert (one.store.acknowledged(), one.held) == ([Acknowledgement(1, failure)], held)
+    assert (memory.store.acknowledged(), memory.held) == ([Acknowledgement(1, failure)], held)
 
 
 @pytest.mark.parametrize(
     ("fault", "failure"), [pytest.param("host.fails", FAILED, id="fails"), pytest.param("host.torn", TORN, id="torn")]
 )
 def test_copy_after_a_failed_one_is_made(fault, failure):
-    one = copying(fault)
-    one.back_up(2, [7, 2], onto=[6, 7])
+    memory = copying(fault)
+    memory.back_up(2, [7, 2], onto=[6, 7])
 
-    assert one.store.acknowledged() == [Acknowledgement(1, failure), Acknowledgement(2)]
-    assert one.held[4:] == [0, 0, 7, 2]
+    assert memory.store.acknowledged() == [Acknowledgement(1, failure), Acknowledgement(2)]
+    assert memory.held[4:] == [0, 0, 7, 2]
 
 
 def test_torn_copy_has_half_of_each_pool():
-    one = HostAndDevice()
-    one.plan.arm("host.torn")
+    memory = HostAndDevice()
+    memory.plan.arm("host.torn")
     copies = [
-        PageCopy(one.device, [1, 2], one.host, [4, 5], page_dim=0),
-        PageCopy(one.device, [7], one.host, [6], page_dim=0),
+        PageCopy(memory.device, [1, 2], memory.host, [4, 5], page_dim=0),
+        PageCopy(memory.device, [7], memory.host, [6], page_dim=0),
     ]
-    one.store.begin(1, copies)
-    one.store.acknowledged()
+    memory.store.begin(1, copies)
+    memory.store.acknowledged()
 
-    assert one.held == [0, 0, 0, 0, 1, 0, 0, 0]
+    assert memory.held == [0, 0, 0, 0, 1, 0, 0, 0]
 
 
 def test_slow_copy_is_acknowledged_later_and_complete():
-    one = copying("host.slow")
+    memory = copying("host.slow")
 
-    first = one.store.acknowledged()
-    one.store.wait()
-    before = one.held
+    first = memory.store.acknowledged()
+    memory.store.wait()
+    before = memory.held
 
     assert (first, before) == ([], [0] * 8)
-    assert (one.store.acknowledged(), one.held) == ([Acknowledgement(1)], [3, 4, 5, 6, 0, 0, 0, 0])
+    assert (memory.store.acknowledged(), memory.held) == ([Acknowledgement(1)], [3, 4, 5, 6, 0, 0, 0, 0])
 
 
 def test_later_copy_overtakes_a_slow_one():
-    one = copying("host.slow")
-    one.back_up(2, [7], onto=[0])
+    memory = copying("host.slow")
+    memory.back_up(2, [7], onto=[0])
 
-    first, held = one.store.acknowledged(), one.held
+    first, held = memory.store.acknowledged(), memory.held
 
     assert (first, held) == ([Acknowledgement(2)], [7, 0, 0, 0, 0, 0, 0, 0])
-    assert (one.store.acknowledged(), one.held[0]) == ([Acknowledgement(1)], 3)
+    assert (memory.store.acknowledged(), memory.held[0]) == ([Acknowledgement(1)], 3)
 
 
 def test_each_copy_in_flight_crosses_slow():
-    one = copying("host.slow", skip=1, count=2)
-    one.back_up(2, [7], onto=[4])
-    one.back_up(3, [7], onto=[5])
+    memory = copying("host.slow", skip=1, count=2)
+    memory.back_up(2, [7], onto=[4])
+    memory.back_up(3, [7], onto=[5])
 
-    assert [ack.job for ack in one.store.acknowledged()] == [1]
-    assert [ack.job for ack in one.store.acknowledged()] == [2, 3]
+    assert [ack.job for ack in memory.store.acknowledged()] == [1]
+    assert [ack.job for ack in memory.store.acknowledged()] == [2, 3]
 
 
 def test_slow_copy_crosses_no_other_fault_until_it_ends():
-    one = copying("host.slow", "host.fails")
+    memory = copying("host.slow", "host.fails")
 
-    assert [one.store.acknowledged(), one.store.acknowledged()] == [[], [Acknowledgement(1, FAILED)]]
+    assert [memory.store.acknowledged(), memory.store.acknowledged()] == [[], [Acknowledgement(1, FAILED)]]
 
 
 def test_silent_store_acknowledges_no_copy():
-    one = copying("host.silent", count=2)
-    one.back_up(2, [7], onto=[0])
+    memory = copying("host.silent", count=2)
+    memory.back_up(2, [7], onto=[0])
 
-    assert [one.store.acknowledged(), one.held, one.store.acknowledged()] == [[], [0] * 8, []]
-    assert one.store.acknowledged() == [Acknowledgement(1), Acknowledgement(2)]
+    assert [memory.store.acknowledged(), memory.held, memory.store.acknowledged()] == [[], [0] * 8, []]
+    assert memory.store.acknowledged() == [Acknowledgement(1), Acknowledgement(2)]
 
 
 def test_store_without_copies_does_not_cross_silent():
-    one = HostAndDevice()
-    one.plan.arm("host.silent")
+    memory = HostAndDevice()
+    memory.plan.arm("host.silent")
 
-    one.store.acknowledged()
+    memory.store.acknowledged()
 
-    assert one.plan.fired["host.silent"] == 0
+    assert memory.plan.fired["host.silent"] == 0
 
 
 @pytest.mark.parametrize("fault", sorted(UnsteadyHostStore.FAULTS))
 def test_healed_store_completes_the_copies_in_flight(fault):
-    one = copying(fault, count=100)
-    one.plan.heal()
+    memory = copying(fault, count=100)
+    memory.plan.heal()
 
-    assert (one.store.acknowledged(), one.held) == ([Acknowledgement(1)], [3, 4, 5, 6, 0, 0, 0, 0])
+    assert (memory.store.acknowledged(), memory.held) == ([Acknowledgement(1)], [3, 4, 5, 6, 0, 0, 0, 0])

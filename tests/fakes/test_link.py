@@ -39,108 +39,108 @@ class Wire:
 
 
 def wire(*armed: str, damaged=detected, **how) -> Wire:
-    one = Wire(damaged)
+    link = Wire(damaged)
     for fault in armed:
-        one.plan.arm(fault, **how)
-    return one
+        link.plan.arm(fault, **how)
+    return link
 
 
 def test_messages_without_a_fault_arrive_at_once_and_in_order():
-    one = wire()
-    one.send(FIRST, SECOND)
+    link = wire()
+    link.send(FIRST, SECOND)
 
-    assert (one.there.receive(), one.there.receive()) == ([FIRST, SECOND], [])
+    assert (link.there.receive(), link.there.receive()) == ([FIRST, SECOND], [])
 
 
 def test_messages_go_both_ways():
-    one = wire()
-    one.send(FIRST)
-    one.there.send(SECOND)
+    link = wire()
+    link.send(FIRST)
+    link.there.send(SECOND)
 
-    assert (one.here.receive(), one.there.receive()) == ([SECOND], [FIRST])
+    assert (link.here.receive(), link.there.receive()) == ([SECOND], [FIRST])
 
 
 def test_dropped_message_never_arrives():
-    one = wire("link.drop", skip=1)
-    one.send(FIRST, SECOND, THIRD)
+    link = wire("link.drop", skip=1)
+    link.send(FIRST, SECOND, THIRD)
 
-    assert (one.there.receive(), one.there.receive()) == ([FIRST, THIRD], [])
+    assert (link.there.receive(), link.there.receive()) == ([FIRST, THIRD], [])
 
 
 def test_message_with_detected_damage_never_arrives():
-    one = wire("link.corrupt", skip=1)
-    one.send(FIRST, SECOND, THIRD)
+    link = wire("link.corrupt", skip=1)
+    link.send(FIRST, SECOND, THIRD)
 
-    assert (one.there.receive(), one.there.receive()) == ([FIRST, THIRD], [])
+    assert (link.there.receive(), link.there.receive()) == ([FIRST, THIRD], [])
 
 
 def test_message_with_undetected_damage_arrives_changed():
-    one = wire("link.corrupt", damaged=undetected)
-    one.send(FIRST, SECOND)
+    link = wire("link.corrupt", damaged=undetected)
+    link.send(FIRST, SECOND)
 
-    assert one.there.receive() == [FLIPPED, SECOND]
+    assert link.there.receive() == [FLIPPED, SECOND]
 
 
 def test_duplicated_message_arrives_twice():
-    one = wire("link.duplicate", skip=1)
-    one.send(FIRST, SECOND, THIRD)
+    link = wire("link.duplicate", skip=1)
+    link.send(FIRST, SECOND, THIRD)
 
-    assert (one.there.receive(), one.there.receive()) == ([FIRST, SECOND, SECOND, THIRD], [])
+    assert (link.there.receive(), link.there.receive()) == ([FIRST, SECOND, SECOND, THIRD], [])
 
 
 def test_delayed_messages_arrive_later_in_order():
-    one = wire("link.delay")
-    one.send(FIRST)
-    at_first = one.there.receive()
-    one.send(SECOND)
+    link = wire("link.delay")
+    link.send(FIRST)
+    at_first = link.there.receive()
+    link.send(SECOND)
 
-    assert (at_first, one.there.receive(), one.there.receive()) == ([], [FIRST, SECOND], [])
+    assert (at_first, link.there.receive(), link.there.receive()) == ([], [FIRST, SECOND], [])
 
 
 def test_every_receive_can_be_delayed():
-    one = wire("link.delay", count=3)
-    one.send(FIRST)
+    link = wire("link.delay", count=3)
+    link.send(FIRST)
 
-    assert [one.there.receive() for _ in range(4)] == [[], [], [], [FIRST]]
+    assert [link.there.receive() for _ in range(4)] == [[], [], [], [FIRST]]
 
 
 def test_reordered_messages_arrive_in_reverse_order():
-    one = wire("link.reorder")
-    one.send(FIRST, SECOND, THIRD)
+    link = wire("link.reorder")
+    link.send(FIRST, SECOND, THIRD)
 
-    assert (one.there.receive(), one.there.receive()) == ([THIRD, SECOND, FIRST], [])
+    assert (link.there.receive(), link.there.receive()) == ([THIRD, SECOND, FIRST], [])
 
 
 def test_single_message_does_not_cross_reorder():
-    one = wire("link.reorder")
-    one.send(FIRST)
-    one.there.receive()
+    link = wire("link.reorder")
+    link.send(FIRST)
+    link.there.receive()
 
-    assert one.plan.fired["link.reorder"] == 0
+    assert link.plan.fired["link.reorder"] == 0
 
 
 def test_messages_sent_while_the_link_is_down_are_dropped():
-    one = wire("link.down", count=2)
-    one.send(FIRST, SECOND, THIRD)
+    link = wire("link.down", count=2)
+    link.send(FIRST, SECOND, THIRD)
 
-    assert one.there.receive() == [THIRD]
+    assert link.there.receive() == [THIRD]
 
 
 def test_messages_received_while_the_link_is_down_arrive_later():
-    one = wire()
-    one.send(FIRST)
-    one.plan.arm("link.down")
+    link = wire()
+    link.send(FIRST)
+    link.plan.arm("link.down")
 
-    assert (one.there.receive(), one.there.receive()) == ([], [FIRST])
+    assert (link.there.receive(), link.there.receive()) == ([], [FIRST])
 
 
 @pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))
 def test_receive_without_messages_crosses_no_fault(fault):
-    one = wire(fault)
+    link = wire(fault)
 
-    one.there.receive()
+    link.there.receive()
 
-    assert one.plan.fired[fault] == 0
+    assert link.plan.fired[fault] == 0
 
 
 @pytest.mark.parametrize(
@@ -154,20 +154,20 @@ def test_receive_without_messages_crosses_no_fault(fault):
     ],
 )
 def test_messages_are_unread_until_they_are_received(fault, unread):
-    one = wire(fault)
-    one.send(FIRST, FIRST)
-    counted = one.unread[1]
+    link = wire(fault)
+    link.send(FIRST, FIRST)
+    counted = link.unread[1]
 
-    one.there.receive()
+    link.there.receive()
 
     assert counted >= 2
-    assert one.unread[1] == unread
+    assert link.unread[1] == unread
 
 
 @pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))
 def test_healed_link_delivers_again(fault):
-    one = wire(fault, count=100)
-    one.plan.heal(fault)
-    one.send(FIRST, SECOND)
+    link = wire(fault, count=100)
+    link.plan.heal(fault)
+    link.send(FIRST, SECOND)
 
-    assert (one.there.receive(), one.there.receive()) == ([FIRST, SECOND], [])
+    assert (link.there.receive(), link.there.receive()) == ([FIRST, SECOND], [])

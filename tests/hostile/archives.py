@@ -77,7 +77,7 @@ def valid_archive(root: Path) -> Valid:
     try:
         night_of(root, dying(SHARDS))
     except Killed:
-        [dead] = [one.name for one in archive.nights([]) if one.exit_code is None]
+        [dead] = [night.name for night in archive.nights([]) if night.exit_code is None]
     return Valid({str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}, dead)
 
 
@@ -86,7 +86,7 @@ def hostile(files: Mapping[str, bytes]) -> st.SearchStrategy[Hostile]:
     kinds: dict[str, list[str]] = {}  # so that a kind with many files has no more changes than another
     for name in sorted(files):
         state = "of a dead night" if b'"exit_code": null' in files[name] else ""
-        for kind in (one for one in KINDS if Path(name).match(one)):
+        for kind in (file_kind for file_kind in KINDS if Path(name).match(file_kind)):
             kinds.setdefault(f"{kind} {state}", []).append(name)
 
     @st.composite

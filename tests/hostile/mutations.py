@@ -103,7 +103,7 @@ def toml_of(document: Any) -> bytes:
 
     def inline(value: Any) -> str:
         if isinstance(value, dict):
-            return f"{{{', '.join(f'{json.dumps(key)} = {inline(one)}' for key, one in value.items())}}}"
+            return f"{{{', '.join(f'{json.dumps(key)} = {inline(item)}' for key, item in value.items())}}}"
         if isinstance(value, list):
             return f"[{', '.join(map(inline, value))}]"
         return {DEEP: "[" * 5000, None: "2026-11-28"}.get(value) or json.dumps(value)

@@ -53,7 +53,7 @@ BUG = tomllib.loads(LEAST + DOCUMENT + FIX) | {"logs": {"some-bug--again": {"sho
 SETTINGS = {"engine": ["demo"], "minutes": 2, "archive": "nights", "set": {"page_size": 4, "name": "a b"}}
 FROZEN = Frozen(fingerprint="x/y", log="x.oplog", blake2b="00", ops=3, outcome=Outcome.FOUND)
 PAIR = Pair(old="1.0.0", new="1.0.1", judged=[FROZEN])
-ROWS = [one | {"output_length": 64} for one in chatty_rows(8)]
+ROWS = [row | {"output_length": 64} for row in chatty_rows(8)]
 
 
 @pytest.fixture(scope="module")

@@ -32,8 +32,8 @@ def page_lists(insertion: Insertion) -> dict[str, list[int]]:
         "duplicates": insertion.duplicates[()],
         "dead duplicates": insertion.duplicates.get(("swa",), []),
         "displaced": insertion.displaced.get(("swa",), []),
-        "kept": [handle for one in insertion.taken_over for handle in one.kept],
-        "replacing": [handle for one in insertion.taken_over for handle in one.replacing],
+        "kept": [handle for taken in insertion.taken_over for handle in taken.kept],
+        "replacing": [handle for taken in insertion.taken_over for handle in taken.replacing],
     }
     return {name: list(pages) for name, pages in lists.items() if pages}
 

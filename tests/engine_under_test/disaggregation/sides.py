@@ -66,7 +66,7 @@ class Tap:
 
     def pages(self, transfer_id: int = 1) -> list[PageData]:
         """The page data of a transfer, in order."""
-        return [one for one in self.sent if isinstance(one, PageData) and one.transfer_id == transfer_id]
+        return [page for page in self.sent if isinstance(page, PageData) and page.transfer_id == transfer_id]
 
 
 class Sides:

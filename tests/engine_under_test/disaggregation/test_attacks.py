@@ -105,7 +105,7 @@ def outputs(pair: Pair, meanwhile: Callable[[], None] = lambda: None) -> list[li
 @pytest.fixture(scope="module")
 def expected() -> list[list[int]]:
     engine = create_engine(HYBRID, ports=Ports(FakeForward(TagModel())))
-    return [one.token_ids for one in engine.generate(PROMPTS * 2, SAMPLING)]
+    return [generation.token_ids for generation in engine.generate(PROMPTS * 2, SAMPLING)]
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_engine_that_skips_the_transfers_of_its_predecessor_frees_them_in_the_pe
     sides = Sides()
     sides.submit(LONG, to=["prefill"])
     if num_steps:
-        [request] = [one for one in sides.taps["prefill"].sent if isinstance(one, TransferRequest)]
+        [request] = [message for message in sides.taps["prefill"].sent if isinstance(message, TransferRequest)]
         sides.taps["decode"].send(Invitation(1, 0, request.terms))
     for _ in range(num_steps):
         sides.step("prefill")

@@ -84,7 +84,7 @@ def test_outputs_of_other_requests_are_delivered_after_generate():
     while pair.has_work:
         outputs += pair.step()
     [wanted] = pair_of().generate([OTHER], SamplingParams(3))
-    assert [token for one in outputs for token in one.token_ids] == wanted.token_ids
+    assert [token for output in outputs for token in output.token_ids] == wanted.token_ids
     assert (outputs[-1].request_id, outputs[-1].finish_reason) == (other, "length")
 
 
@@ -114,9 +114,9 @@ def test_pair_outputs_equal_those_of_one_engine(changes):
 
     generations = pair.generate(PROMPTS, SamplingParams(8))
 
-    one = create_engine(config, ports=forward_alone()).generate(PROMPTS, SamplingParams(8))
+    generation = create_engine(config, ports=forward_alone()).generate(PROMPTS, SamplingParams(8))
     assert [(pair_output.token_ids, pair_output.finish_reason) for pair_output in generations] == [
-        (output.token_ids, "length") for output in one
+        (output.token_ids, "length") for output in generation
     ]
     assert (pair.has_work, flush_frees_all(pair.prefill), flush_frees_all(pair.decode)) == (False, True, True)
 

@@ -167,7 +167,7 @@ def test_queued_requests_do_not_time_out_while_new_ones_arrive():
 
 def test_only_the_missing_messages_of_a_large_chunk_are_retransmitted():
     sides = in_flight(pages_per_message=3)
-    sent = [one for one in sides.taps["prefill"].pages() if one.pool == "full"]
+    sent = [page for page in sides.taps["prefill"].pages() if page.pool == "full"]
     sides.taps["decode"].receive()  # and drop the pages of all messages but one
     sides.taps["prefill"].send(sent[0])
     sides.step("decode", "prefill")
@@ -175,11 +175,12 @@ def test_only_the_missing_messages_of_a_large_chunk_are_retransmitted():
 
     sides.clock.advance(RETRY_MS)
     sides.step("prefill")
-    retransmitted = [one for one in sides.taps["prefill"].pages() if one.pool == "full"]
+    retransmitted = [page for page in sides.taps["prefill"].pages() if page.pool == "full"]
     sides.run()
 
-    assert max(one.num_pages for one in sent) == 3
-    assert [(one.first, one.num_pages) for one in retransmitted] == [(one.first, one.num_pages) for one in sent[1:]]
+    assert max(page.num_pages for page in sent) == 3
+    spans = [(page.first, page.num_pages) for page in sent[1:]]
+    assert [(page.first, page.num_pages) for page in retransmitted] == spans
     assert (sides.outputs(), sides.flush_frees_all()) == (sides.expected(LONG), True)
 
 

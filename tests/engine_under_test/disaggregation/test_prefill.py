@@ -35,7 +35,7 @@ def held(sides: Sides, prompt=LONG) -> None:
 
 def page_ranges(sides: Sides) -> list[tuple[str, int, int]]:
     """Pool, first page index and number of pages of each message with page data."""
-    return [(one.pool, one.first, one.num_pages) for one in sides.taps["prefill"].pages()]
+    return [(page.pool, page.first, page.num_pages) for page in sides.taps["prefill"].pages()]
 
 
 def rows_held(sides: Sides) -> int:
@@ -112,9 +112,9 @@ def test_page_data_equals_the_content_of_the_pages():
 
     sent = sides.logs["prefill"].of(Sent)
 
-    assert [(one.pool, one.first, len(one.pages)) for one in sent] == page_ranges(sides)
-    for one, message in zip(sent, sides.taps["prefill"].pages(), strict=True):
-        assert message.pages.tolist() == memory.store.kv(one.pool)[list(one.pages)].tolist()
+    assert [(page.pool, page.first, len(page.pages)) for page in sent] == page_ranges(sides)
+    for sent_pages, message in zip(sent, sides.taps["prefill"].pages(), strict=True):
+        assert message.pages.tolist() == memory.store.kv(sent_pages.pool)[list(sent_pages.pages)].tolist()
 
 
 @pytest.mark.parametrize("is_on", [True, False])
@@ -256,7 +256,7 @@ def test_request_without_an_invitation_times_out_on_both_sides(side):
     sides.run(ms_per_step=100)
     release_held(sides.decode.memory, "full", pages)
 
-    ended_there = {one: reason.replace("abort", "timeout") for one, reason in ABORTED_THERE.items()}
+    ended_there = {kind: reason.replace("abort", "timeout") for kind, reason in ABORTED_THERE.items()}
     assert sides.reasons() == {**ended_there, side: "timeout"}
     assert sides.flush_frees_all()
 

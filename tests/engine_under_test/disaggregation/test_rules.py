@@ -27,7 +27,8 @@ def pages(count: int = 1, *, slots: int = 4, dtype: torch.dtype = torch.int64) -
 
 
 def terms_of(sides: Sides) -> str:
-    [request] = [one for one in sides.taps["prefill"].sent if isinstance(one, TransferRequest) and one.transfer_id == 1]
+    sent = [message for message in sides.taps["prefill"].sent if isinstance(message, TransferRequest)]
+    [request] = [message for message in sent if message.transfer_id == 1]
     return request.terms
 
 
@@ -131,7 +132,7 @@ def test_pages_of_a_prefix_are_tolerated_and_not_written(index):
 def test_page_that_is_larger_than_a_frame_raises(side):
     """A page of the full pool has four tags of eight bytes."""
     small = replace(HYBRID, link_frame_bytes=31)
-    configs = {one: small if one == side else HYBRID for one in SIDES}
+    configs = {role: small if role == side else HYBRID for role in SIDES}
 
     with pytest.raises(ConfigError, match=r"^link_frame_bytes: 31; want at least 32, a page of pool full$"):
         Sides(configs["prefill"], decode_config=configs["decode"])

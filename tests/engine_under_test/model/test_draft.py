@@ -133,7 +133,7 @@ def test_outputs_are_the_same_without_drafts(family, seed, sampling, overlap):
         lookahead_tokens=3,
     )
 
-    assert [one.token_ids for one in drafted] == [one.token_ids for one in plain]
+    assert [generation.token_ids for generation in drafted] == [generation.token_ids for generation in plain]
 
 
 def test_draft_model_of_a_checkpoint_proposes(tmp_path):
@@ -158,4 +158,5 @@ def test_draft_that_is_not_in_the_vocabulary_is_dropped():
 
     drafted = generated(model, GREEDY, proposer=Foreign(), draft_tokens=3, lookahead_tokens=3)
 
-    assert [one.token_ids for one in drafted] == [one.token_ids for one in generated(model, GREEDY)]
+    plain = generated(model, GREEDY)
+    assert [generation.token_ids for generation in drafted] == [generation.token_ids for generation in plain]

@@ -151,7 +151,7 @@ class PartlyRight:
         self._outputs = [[*one.prompt, *one.token_ids] for one in oracle.expected]
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
-        return [self._drafts(list(one.tokens), one.most) for one in wanted]
+        return [self._drafts(list(request.tokens), request.most) for request in wanted]
 
     def forget(self, request_id: int) -> None:
         """There is nothing to forget: the proposer keeps no state of requests."""

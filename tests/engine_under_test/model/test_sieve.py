@@ -71,8 +71,8 @@ def test_config_that_is_easily_misread_is_equal_or_refused(tmp_path, family, cha
 def test_config_drawn_at_random_is_equal_or_refused(model_type):
     judged = list(judged_configs(SAMPLE, seed=20, model_types=[model_type]))
 
-    different = [f"{one.reason}: {one.values}" for one in judged if one.outcome is Outcome.DIFFERENT]
-    num_equal = [one.outcome for one in judged].count(EQUAL)
+    different = [f"{trial.reason}: {trial.values}" for trial in judged if trial.outcome is Outcome.DIFFERENT]
+    num_equal = [trial.outcome for trial in judged].count(EQUAL)
     assert different == []
     assert num_equal >= SAMPLE // 3
 

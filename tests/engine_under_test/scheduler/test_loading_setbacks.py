@@ -101,7 +101,7 @@ def test_loaded_request_yields_when_no_other_can_run_and_is_served_later():
     store.end(*store.begun)
 
     serving.step()
-    yielded = [(one.request_id, one.by) for one in serving.log.of(GaveWay)]
+    yielded = [(event.request_id, event.by) for event in serving.log.of(GaveWay)]
     release_held(serving.engine.memory, "full", held)
     finish(serving, store)
 

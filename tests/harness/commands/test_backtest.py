@@ -63,7 +63,7 @@ def installed(tested, tmp_path_factory):
 
 def _outcomes(folder):
     pairs = json.loads((folder / ".swarden/backtest/tinyserve/backtest.json").read_text())
-    return [[(one["fingerprint"], one["outcome"]) for one in pair["judged"]] for pair in pairs]
+    return [[(judged["fingerprint"], judged["outcome"]) for judged in pair["judged"]] for pair in pairs]
 
 
 def _pairs(folder):
@@ -95,8 +95,8 @@ def test_same_seed_and_runs_give_the_same_logs(tested, installed, tmp_path):
     assert run.returncode == 1, run.stderr
     [again], [*_, pair] = _pairs(tmp_path), _pairs(folder)
     assert again.judged == pair.judged  # with the hashes of the logs
-    assert [(one.part, one.runs, one.ops) for one in again.costs] == [
-        (one.part, one.runs, one.ops) for one in pair.costs
+    assert [(cost.part, cost.runs, cost.ops) for cost in again.costs] == [
+        (cost.part, cost.runs, cost.ops) for cost in pair.costs
     ]
 
 
@@ -137,7 +137,7 @@ def _judged_again(folder, tmp_path, pair, change):
     change(results)
     run = swarden_in(tmp_path)("backtest", "tinyserve", *LIMITS, "--install")
     assert run.returncode in (0, 1), run.stderr
-    return {(one["outcome"], one["why"]) for one in json.loads((results / f"{pair}.json").read_text())["judged"]}
+    return {(case["outcome"], case["why"]) for case in json.loads((results / f"{pair}.json").read_text())["judged"]}
 
 
 def _edit(path, **fields):
@@ -197,7 +197,7 @@ def test_log_that_fails_by_the_same_law_in_another_way_has_moved(installed, tmp_
     def change(results):
         path = results / "1.2.0/frozen.json"
         findings = json.loads(path.read_text())["findings"]
-        _edit(path, findings=[one | {"fingerprint": one["fingerprint"] + "_otherwise"} for one in findings])
+        _edit(path, findings=[finding | {"fingerprint": finding["fingerprint"] + "_otherwise"} for finding in findings])
 
     assert {outcome for outcome, _ in _judged_again(installed, tmp_path, "1.2.0--1.3.0", change)} == {"moved"}
 

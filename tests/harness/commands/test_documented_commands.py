@@ -105,7 +105,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = [one for word in words for one in (sorted(glob(word, root_dir=folder)) if "*" in word else [word])]
     fitting = [beginning for beginning in SHORTER if " ".join(words[1:]).startswith(beginning)]
     words += SHORTER[max(fitting, key=len)].split() if fitting else []
-    environment = dict(one.split("=") for one in settings.split())
+    environment = dict(setting.split("=") for setting in settings.split())
     if words[0] == "pytest":
         return run_warm("pytest", words[1:], cwd=folder, environment=environment)
     return swarden(*words[1:], cwd=folder, **environment)

@@ -122,27 +122,27 @@ def test_bug_that_a_law_of_its_list_detects_is_found(own, tmp_path):
     [mutant] = json.loads(run.stdout)["mutants"]
     assert run.returncode == 0, run.stderr
     assert (mutant["found"], mutant["seeds_found"], mutant["runs"] > 0) == (True, 2, True)
-    assert {one["law"] for one in mutant["searches"]} <= set(LAWS)
-    by_seed = {one["seed"]: one for one in mutant["searches"]}
-    assert {one["seed"]: one for one in kept(tmp_path)} == by_seed
+    assert {search["law"] for search in mutant["searches"]} <= set(LAWS)
+    by_seed = {search["seed"]: search for search in mutant["searches"]}
+    assert {search["seed"]: search for search in kept(tmp_path)} == by_seed
 
 
 def test_bug_that_another_law_detects_is_red_and_reported_with_that_law(own, tmp_path):
     """The op-log can be replayed if SWARDEN_MUTANTS names the file of the mutant."""
     run = run_mutants(own, "of my own/unlisted", "--seeds", 1, cwd=tmp_path)
 
-    [one] = kept(tmp_path)
-    again = swarden_process("replay", one["path"], cwd=tmp_path, SWARDEN_MUTANTS=str(own))
-    without = swarden("replay", one["path"], cwd=tmp_path)
+    [search] = kept(tmp_path)
+    again = swarden_process("replay", search["path"], cwd=tmp_path, SWARDEN_MUTANTS=str(own))
+    without = swarden("replay", search["path"], cwd=tmp_path)
     assert run.returncode == 5, run.stderr
     assert "found by another law 1 of 1" in run.stdout
-    assert f"{one['law']}; replay: SWARDEN_MUTANTS={own} swarden replay {one['path']}\n" in run.stdout
-    assert one["law"] not in ("", "units_move_only_by_their_owner")
-    assert load_log(tmp_path / one["path"]).header.mutant == "of my own/unlisted"
+    assert f"{search['law']}; replay: SWARDEN_MUTANTS={own} swarden replay {search['path']}\n" in run.stdout
+    assert search["law"] not in ("", "units_move_only_by_their_owner")
+    assert load_log(tmp_path / search["path"]).header.mutant == "of my own/unlisted"
     assert (again.returncode, again.stdout.split()[0]) == (1, "FAILED")
     assert (without.returncode, without.stdout) == (
         2,
-        f"ERROR {one['path']}: mutant of my own/unlisted: not in the catalogue, nor in a file that SWARDEN_MUTANTS "
+        f"ERROR {search['path']}: mutant of my own/unlisted: not in the catalogue, nor in a file that SWARDEN_MUTANTS "
         "names; see 'swarden mutants'\n",
     )
 
@@ -150,11 +150,11 @@ def test_bug_that_another_law_detects_is_red_and_reported_with_that_law(own, tmp
 def test_search_for_a_missed_bug_uses_all_its_cpu_seconds(own, tmp_path):
     run = run_mutants(own, "harmless", "--seeds", 1, "--seconds", 1, cwd=tmp_path)
 
-    [one] = kept(tmp_path)
+    [search] = kept(tmp_path)
     assert run.returncode == 5, run.stderr
-    assert one["outcome"] == "missed"
-    assert one["search_cpu_seconds"] >= 1
-    assert one["runs"] > 0
+    assert search["outcome"] == "missed"
+    assert search["search_cpu_seconds"] >= 1
+    assert search["runs"] > 0
     assert run.stdout.rstrip().endswith("red: harmless: missed; want 90% of the seeds to find it by stuck")
 
 
@@ -162,7 +162,7 @@ def test_search_whose_process_dies_has_found_the_bug_and_other_searches_continue
     run = run_mutants(own, "crashing", "listed", "--seeds", 1, cwd=tmp_path)
 
     assert run.returncode == 5, run.stderr
-    assert [(one["mutant"], one["outcome"]) for one in kept(tmp_path)] == [
+    assert [(search["mutant"], search["outcome"]) for search in kept(tmp_path)] == [
         ("crashing", "found by another law"),
         ("listed", "found"),
     ]
@@ -185,7 +185,7 @@ def test_finished_searches_are_kept_and_reported_after_an_interrupt(searching, t
     assert stderr.splitlines()[1:] == ["interrupted after 1 of 2 searches; the others are discarded"]
     assert "found 1 of 1" in stdout
     assert "red: harmless: not searched for; " in stdout
-    assert [one["mutant"] for one in kept(tmp_path)] == ["listed"]
+    assert [search["mutant"] for search in kept(tmp_path)] == ["listed"]
     assert [pid for pid in searches if Path(f"/proc/{pid}").exists()] == []
 
 

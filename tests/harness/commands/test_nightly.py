@@ -41,10 +41,10 @@ def test_planted_bug_is_found_in_one_night_and_fixed_in_the_next(tmp_path):
     assert {json.loads(line)["event"] for line in (tmp_path / "e.jsonl").read_text().splitlines()} >= {"phase", "runs"}
     night = json.loads(second.stdout)
     assert second.returncode == 0, second.stderr
-    assert {one["sighting"]["status"] for one in night["findings"]} == {Status.FIXED}
-    assert any(one["fingerprint"].startswith(LAW) for one in night["findings"])
-    assert all(one["law"] for one in night["canaries"])
-    [finding] = [one for one in Archive(tmp_path / "a").findings([]) if one.fingerprint.startswith(LAW)]
+    assert {finding["sighting"]["status"] for finding in night["findings"]} == {Status.FIXED}
+    assert any(finding["fingerprint"].startswith(LAW) for finding in night["findings"])
+    assert all(canary["law"] for canary in night["canaries"])
+    [finding] = [finding for finding in Archive(tmp_path / "a").findings([]) if finding.fingerprint.startswith(LAW)]
     assert finding.log is not None
     assert swarden("replay", finding.log, cwd=tmp_path).returncode == 1  # with the mutant, which the log names
     assert "replay: swarden replay a/findings/" in finding.log.with_suffix(".txt").read_text()
@@ -67,7 +67,7 @@ def test_killed_night_continues_and_makes_the_runs_of_an_undisturbed_one(tmp_pat
     rest = swarden("nightly", "--resume", folder, "--workers", 1, "--json", cwd=tmp_path)
 
     assert (whole.returncode, rest.returncode) == (1, 1), (whole.stderr, rest.stderr)  # the demo has bugs
-    figures = [json.loads(one.stdout)["engines"][0] for one in (whole, rest)]
+    figures = [json.loads(run.stdout)["engines"][0] for run in (whole, rest)]
     assert figures[0]["tallies"] == figures[1]["tallies"]
     assert figures[0]["tallies"]["runs"] == 64
     assert list(folder.glob("shards/*")) == []
@@ -101,7 +101,7 @@ def test_misuse_is_one_line_and_exits_with_two(tmp_path, line, told):
     run = swarden(*shlex.split(line), cwd=tmp_path)
 
     assert run.returncode == 2
-    assert any(one.startswith(f"swarden: {told}") for one in run.stderr.splitlines()), run.stderr
+    assert any(line.startswith(f"swarden: {told}") for line in run.stderr.splitlines()), run.stderr
     assert "Traceback" not in run.stderr
 
 

@@ -66,7 +66,7 @@ def test_release_is_compared_with_the_one_before_it(swarden, tmp_path):
         "new       pool: Ring(Pool)",
         "1 missing, 1 signature, 1 new; the adapter does not read what is new",
     ]
-    assert [one["kind"] for one in json.loads(told.stdout)["differences"]] == ["missing", "signature", "new"]
+    assert [line["kind"] for line in json.loads(told.stdout)["differences"]] == ["missing", "signature", "new"]
 
 
 def test_names_that_one_class_has_lost_are_one_line(swarden, tmp_path):

@@ -142,14 +142,14 @@ def rows_of(tables):
 
 def test_page_has_each_finding_with_its_run_the_most_urgent_first(page):
     found = page.all("details", "finding")
-    names = [one.all("span", "name")[0].text for one in found]
+    names = [article.all("span", "name")[0].text for article in found]
     assert names == [OPEN, FIXED, QUIET]
-    assert [one.all("span", "chip")[0].text for one in found] == ["new", "fixed", "recurring"]
+    assert [article.all("span", "chip")[0].text for article in found] == ["new", "fixed", "recurring"]
     assert found[0].all("span", "about")[0].text == f"swarden 0.1.0 · 3 ops · 1 night, {NIGHTS[1]}"
     assert found[0].all("p", "claim")[0].text.startswith("shared_pages_match_tree_path: ")
     assert len(found[0].all("tbody")[0].all("tr")) == 7
     assert found[2].all("span", "about")[0].text.endswith("quarantined until 2027-01-01: known limit")
-    assert all("open" not in one.attributes for one in found)
+    assert all("open" not in article.attributes for article in found)
 
 
 def test_page_has_the_last_night_with_its_verdict_reasons_and_figures(page):
@@ -169,7 +169,7 @@ def test_page_has_the_last_night_with_its_verdict_reasons_and_figures(page):
 
 
 def test_page_has_the_status_of_each_finding_in_each_night_and_the_throughput(page):
-    history, nights = [one for one in section(page, "The archive over the nights") if one.tag == "table"]
+    history, nights = [table for table in section(page, "The archive over the nights") if table.tag == "table"]
     cells = {
         row.all("td")[0].text: [[icon.classes[1] for icon in cell.all("i")] for cell in row.all("td")[1:]]
         for row in history.all("tbody")[0].all("tr")

@@ -26,12 +26,12 @@ def test_page_has_known_bugs_with_their_documents_and_what_to_do(tmp_path):
     assert page.all("ul", "warn")[0].text == "sglang is not judged: 9 runs, want at least 2000"
     assert page.all("p", "next")[0].text.startswith("Nothing is new.")
     never, gone = page.all("details", "finding")
-    assert [one.text for one in never.all("summary")[0].all("span")] == ["3 runs", "prompt-never-admitted", "sglang"]
-    assert all(one.attributes["href"].startswith("https://github.com/") for one in never.all("a"))
+    assert [span.text for span in never.all("summary")[0].all("span")] == ["3 runs", "prompt-never-admitted", "sglang"]
+    assert all(link.attributes["href"].startswith("https://github.com/") for link in never.all("a"))
     assert never.all("a")
     assert never.all("pre")
     assert gone.all("span", "chip")[0].text == "1 run"
-    assert [one.text for one in page.all("h3")] == []
+    assert [heading.text for heading in page.all("h3")] == []
 
 
 def test_imported_finding_has_its_column_behind_the_night_before(tmp_path):

@@ -58,14 +58,14 @@ def test_each_engine_has_its_own_processes_findings_and_figures(fuzz, tmp_path):
     sick, healthy = told["engines"]
     assert (run.returncode, told["verdicts"]) == (1, {"sick": "violated", "healthy": "not judged"}), run.stderr
     assert (sick["runs"], healthy["runs"], healthy["violations"]) == (16, 16, 0)
-    assert {Path(one["path"]).parent for one in sick["findings"]} == {Path(".swarden/findings/sick")}
+    assert {Path(finding["path"]).parent for finding in sick["findings"]} == {Path(".swarden/findings/sick")}
     assert [path.parent.name for path in tmp_path.glob(".swarden/findings/*/*.oplog")] == ["sick"] * len(
         sick["findings"]
     )
     [boot_s] = sick["boot_seconds"]
     assert boot_s >= BOOT_S
     assert max(healthy["boot_seconds"]) < BOOT_S
-    assert min(one["found_cpu_seconds"] for one in sick["findings"]) < BOOT_S
+    assert min(finding["found_cpu_seconds"] for finding in sick["findings"]) < BOOT_S
     assert (
         "of random traffic for each of sick, machine engine on 1 worker; healthy, machine engine on 1 worker, "
         in (run.stderr.splitlines()[0])

@@ -95,7 +95,7 @@ def test_crash_behind_a_known_bug_is_a_finding_with_its_fix(swarden):
     run = swarden("fuzz", "--engine", "blockserve", "--runs", 30, "--workers", 1, "--seed", 3, "--json")
 
     campaign = json.loads(run.stdout)
-    findings = {one["fingerprint"]: one for one in campaign["findings"]}
+    findings = {finding["fingerprint"]: finding for finding in campaign["findings"]}
     assert findings.keys() == {STUCK, crash_with_fix}
     crash = swarden.folder / findings[crash_with_fix]["path"]
     assert json.loads(crash.read_text().splitlines()[0])["fixes"] == ["deadly-bug"]

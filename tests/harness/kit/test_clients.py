@@ -48,4 +48,4 @@ def test_rejected_request_is_answered_and_never_live(clients, noticed):
 
     assert (number in clients, bool(clients)) == (False, True)
     assert noticed == [Rejected(1, 3, 4, "too long"), Finished(1, FinishReason.REJECTED)]
-    assert [one.finish_reason for one in clients.streamed()] == [FinishReason.REJECTED]
+    assert [output.finish_reason for output in clients.streamed()] == [FinishReason.REJECTED]

@@ -5,6 +5,6 @@ from swarden.invariants.catalog import collected
 
 
 def test_symptoms_are_in_the_catalogue():
-    names = {one.name for one in collected()}
+    names = {test.name for test in collected()}
 
     assert OF_LAWS.keys() - names == {"stuck"}  # the driver's own: a drain that does not end

@@ -109,7 +109,7 @@ def night_of(
 
 
 def statuses(night: Night) -> dict[str, str]:
-    return {one.fingerprint: one.sighting.status.value for one in night.findings}
+    return {finding.fingerprint: finding.sighting.status.value for finding in night.findings}
 
 
 def in_the_future(root: Path, night: str) -> str:

@@ -22,8 +22,8 @@ def sighting(night: str, status: Status, **fields) -> Sighting:
 
 
 def seen(archive: Archive, *sightings: Sighting) -> Archived:
-    for one in sightings:
-        archive.finding("swarden", FINGERPRINT).add(one)
+    for sighting in sightings:
+        archive.finding("swarden", FINGERPRINT).add(sighting)
     return archive.finding("swarden", FINGERPRINT)
 
 
@@ -55,7 +55,7 @@ def test_archives_are_merged_by_copying(tmp_path):
     shutil.copytree(theirs.root, ours.root, dirs_exist_ok=True)
 
     [merged] = ours.findings([])
-    assert [one.night for one in merged.sightings] == [FIRST, SECOND, THIRD]
+    assert [sighting.night for sighting in merged.sightings] == [FIRST, SECOND, THIRD]
     assert (merged.summary().seen, merged.status) == (2, Status.FIXED)
 
 
@@ -69,7 +69,7 @@ def test_night_with_a_clock_in_the_future_hides_no_later_one(tmp_path):
 
     found = seen(archive, sighting(FIRST, Status.NEW), fixed, sighting(SECOND, Status.REOPENED), fixed)
 
-    assert [one.night for one in found.sightings] == [FIRST, FUTURE, SECOND]
+    assert [sighting.night for sighting in found.sightings] == [FIRST, FUTURE, SECOND]
     assert (found.status, found.summary().last_seen) == (Status.REOPENED, SECOND)
     assert found.status_of(Verdict.FAILED, THIRD, "swarden") is Status.RECURRING
 

@@ -119,7 +119,7 @@ def night_on(pool, root, on_shard=lambda: None) -> Night:
     night = begin(archive, ORDER)
     with pool as opened:
         coordinator = Coordinator(archive, night, opened, ProcessLimits(60.0), lambda _: on_shard())
-        for _ in coordinator.run([one for one in PHASES if one.name == "traffic"]):
+        for _ in coordinator.run([phase for phase in PHASES if phase.name == "traffic"]):
             pass
     return night
 
@@ -140,5 +140,5 @@ def test_lost_node_costs_its_running_shards_which_run_elsewhere(cluster, tmp_pat
     assert nodes[0].poll() == -signal.SIGKILL
     assert here.engines[0].tallies.failures
     assert len(there.shards) == SHARDS
-    assert [one.tallies for one in there.shards] == [one.tallies for one in here.shards]
+    assert [shard.tallies for shard in there.shards] == [shard.tallies for shard in here.shards]
     assert there.engines[0].tallies == here.engines[0].tallies

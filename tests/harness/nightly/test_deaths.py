@@ -73,7 +73,7 @@ def test_night_that_dies_while_it_settles_publishes_each_finding_once(tmp_path):
 
     assert [finding.fingerprint for name, finding in second.calls if name == "settle"] == [DOUBLE_FREE]
     assert statuses(night) == {LEAK: "new", DOUBLE_FREE: "new"}
-    assert {one.summary().seen for one in Archive(tmp_path).findings([])} == {1}
+    assert {finding.summary().seen for finding in Archive(tmp_path).findings([])} == {1}
 
 
 def dead_night(root):
@@ -90,7 +90,7 @@ def test_findings_of_a_dead_night_are_published_by_the_next_one(tmp_path):
 
     nights = [night_of(tmp_path, table()), night_of(tmp_path, third)]
 
-    assert [statuses(one) for one in nights] == [{LEAK: "new"}, {LEAK: "recurring"}]
+    assert [statuses(night) for night in nights] == [{LEAK: "new"}, {LEAK: "recurring"}]
     assert third.count("settle") == 0
     [line] = nights[0].not_ended
     folder = tmp_path / "nights" / dead

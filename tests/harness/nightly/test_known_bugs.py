@@ -77,5 +77,5 @@ def test_findings_of_a_night_are_those_that_no_fix_cures(night):
     record, *_ = night
     tallies = record["engines"][0]["tallies"]
 
-    assert {one["fingerprint"].partition(BEFORE_HASH)[0] for one in record["findings"]} <= {STUCK}
+    assert {finding["fingerprint"].partition(BEFORE_HASH)[0] for finding in record["findings"]} <= {STUCK}
     assert sum(tallies["known"].values()) + sum(tallies["failures"].values()) == tallies["failed_runs"]

@@ -52,8 +52,8 @@ def test_finding_is_new_then_known_then_fixed_then_reopened(tmp_path):
         night_of(tmp_path, table(leaking, replay_log=FAILED)),
     ]
 
-    assert [statuses(one) for one in nights] == [{LEAK: name} for name in ("new", "recurring", "fixed", "reopened")]
-    assert [one.exit_code for one in nights] == [1, 1, 0, 1]
+    assert [statuses(night) for night in nights] == [{LEAK: name} for name in ("new", "recurring", "fixed", "reopened")]
+    assert [night.exit_code for night in nights] == [1, 1, 0, 1]
     assert Archive(tmp_path).finding(OWN, LEAK).summary().seen == 3
 
 
@@ -229,8 +229,8 @@ def test_seed_of_a_night_is_none_of_an_earlier_one():
 def test_nights_of_one_archive_have_names_and_seeds_of_their_own(tmp_path):
     nights = [begin(Archive(tmp_path), ORDER) for _ in range(3)]
 
-    assert len({one.name for one in nights}) == len({one.seed for one in nights}) == 3
-    assert sorted(one.name for one in nights) == [one.name for one in nights]
+    assert len({night.name for night in nights}) == len({night.seed for night in nights}) == 3
+    assert sorted(night.name for night in nights) == [night.name for night in nights]
 
 
 def test_shard_ends_with_the_minutes_of_the_night(tmp_path):
@@ -269,7 +269,7 @@ def test_shard_of_a_lost_node_runs_again_and_counts_once(tmp_path):
     night = night_of(tmp_path, table(run_shard), events=events)
 
     assert (night.engines[0].tallies.runs, night.engines[0].tallies.failures[LEAK]) == (12, 3)
-    assert sum(type(one).__name__ == "ShardLost" for one in events) == 2
+    assert sum(type(event).__name__ == "ShardLost" for event in events) == 2
 
 
 def test_shard_whose_node_is_lost_again_and_again_ends_the_night(tmp_path):
@@ -319,7 +319,7 @@ def test_events_of_a_night_fit_their_schema_and_tell_each_kind_once(tmp_path):
     events: list[Event] = []
     night_of(tmp_path, table(run_shard), events=events)
 
-    lines = [msgspec.json.encode(one) for one in events]
+    lines = [msgspec.json.encode(event) for event in events]
     assert [msgspec.json.decode(line, type=KINDS) for line in lines] == events
     kinds = [msgspec.json.decode(line)["event"] for line in lines]
     assert {kind: kinds.count(kind) for kind in kinds} == {

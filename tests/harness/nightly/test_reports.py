@@ -79,9 +79,9 @@ def test_junit_of_text_that_xml_does_not_allow_can_be_parsed(second_night, refus
     """Such text stands in each place that has a text of a file."""
     second_night.errors = [f"{refused}: <damaged> & torn"]
     second_night.name = second_night.profile = second_night.engines[0].engine = refused
-    second_night.findings = [msgspec.structs.replace(one, fingerprint=refused) for one in second_night.findings]
+    second_night.findings = [msgspec.structs.replace(finding, fingerprint=refused) for finding in second_night.findings]
 
-    root = ElementTree.fromstring(junit(second_night, {one.folder: refused for one in second_night.findings}))
+    root = ElementTree.fromstring(junit(second_night, {finding.folder: refused for finding in second_night.findings}))
 
     assert root.find("testsuite[@name='archive']/testcase/error") is not None
 

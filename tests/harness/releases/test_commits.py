@@ -73,7 +73,7 @@ def test_first_commit_that_fails_is_found_and_those_that_cannot_be_judged_are_na
     since, subject, *rest = run.stdout.splitlines() or [run.stderr]
     assert since.startswith(f"tinyserve: fails since {commits[first]}, "), run.stderr
     assert subject.startswith(f"{commits[first]} commit {first} (a, ")
-    assert [all(commits[one] in line for one in unknown) for line in rest] == [True] * bool(unknown)
+    assert [all(commits[ordinal] in line for ordinal in unknown) for line in rest] == [True] * bool(unknown)
     assert not (folder / "checkout/.git/worktrees").exists()
     assert subprocess.check_output(["git", "-C", folder / "checkout", "status", "--short"]) == b""
 

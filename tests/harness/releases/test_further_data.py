@@ -28,7 +28,7 @@ def test_data_whose_laws_found_most_bugs_come_first():
 
 
 def test_law_of_several_events_lacks_one_of_them():
-    [law] = [one for one in ALL.invariants if one.name == "reads_cover_the_window"]
+    [law] = [law for law in ALL.invariants if law.name == "reads_cover_the_window"]
 
     assert lacking(law, MISSING) == [{"Compared"}, {"Read"}]
     assert lacking(law, MISSING - {"Read"}) == []
@@ -52,7 +52,7 @@ def test_known_bugs_and_mutants_of_the_other_targets_are_counted_once():
         name
         for engine in ("sglang", "vllm")
         for name, bug in target_of(engine).known_bugs().items()
-        if any(one.startswith("drained_engine_is_empty/") for one in bug.fingerprints)
+        if any(fingerprint.startswith("drained_engine_is_empty/") for fingerprint in bug.fingerprints)
     }
     assert "abort-between-chunks" not in found.mutants["unit_has_one_owner"]  # of the demo itself
     assert found.counts(["unit_has_one_owner", "unit_has_one_owner"]) == found.counts(["unit_has_one_owner"])

@@ -101,7 +101,7 @@ def test_changed_lines_of_a_story_come_in_the_order_of_their_nearness(change, fo
 
     finding: Any = SimpleNamespace(story=story)
 
-    ran = frozenset(index for index, one in enumerate(change) if one is not NOT_RUN)
+    ran = frozenset(index for index, line in enumerate(change) if line is not NOT_RUN)
 
     assert tuple(touched(change, Judged(finding, PASSES, ran)).lines) == found
 
@@ -168,6 +168,6 @@ def test_failures_that_fail_each_time_come_first_and_then_short_ones():
     target: Any = SimpleNamespace(name="demo")
     gate: Any = SimpleNamespace(judged={str(index): page.new[0] for index, page in enumerate(of_each)})
 
-    names = [one.name for one in GatePage(target, gate, ()).new]
+    names = [judged.name for judged in GatePage(target, gate, ()).new]
 
     assert names == ["short", "long", "known, which the fix of a-bug cures", "flaky, which does not fail each time"]

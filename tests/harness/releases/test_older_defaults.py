@@ -123,5 +123,5 @@ def test_log_that_fails_with_the_older_default_has_moved(tmp_path):
     assert run.returncode == 0, run.stderr
     [pair] = json.loads((tmp_path / ".swarden/backtest/tinyserve/backtest.json").read_text())
     assert ("moved", "its log fails with the older defaults: Config.adds_a_token True") in [
-        (one["outcome"], one["why"]) for one in pair["judged"]
+        (judged["outcome"], judged["why"]) for judged in pair["judged"]
     ]

@@ -105,7 +105,7 @@ def test_table_has_what_is_read_wrapped_and_named(comparison):
 
 
 def test_each_kind_of_difference_is_named(comparison):
-    found = {(one.kind, one.what): one for one in comparison.differences}
+    found = {(difference.kind, difference.what): difference for difference in comparison.differences}
 
     assert set(found) == {
         (MISSING, "Publisher (kv_events:Publisher, events:Publisher)"),
@@ -133,7 +133,7 @@ def test_name_that_the_kit_defines_too_is_gone(adapter, tmp_path):
         adapter.definitions(_release(tmp_path / name, files)) for name, files in (("a", with_entries), ("b", OLD))
     )
 
-    assert [one.what for one in Comparison(adapter, old, new, "1.0.0").differences] == ["pool:Blocks.entries(self)"]
+    assert [item.what for item in Comparison(adapter, old, new, "1.0.0").differences] == ["pool:Blocks.entries(self)"]
 
 
 WORKER = """
@@ -188,9 +188,9 @@ def test_attributes_that_a_replaced_init_has_to_set_are_named(tmp_path, methods,
         for name, text in zip(("a", "b"), sources, strict=True)
     )
 
-    found = [one for one in Comparison(adapter, old, new, "1.0.0").differences if one.kind == UNSET]
-    assert {one.what.partition(" (")[0].removeprefix("Worker.") for one in found} == expected
-    assert {str(use) for one in found for use in one.uses} <= {"adapter/link.py:4 worker"}
+    found = [item for item in Comparison(adapter, old, new, "1.0.0").differences if item.kind == UNSET]
+    assert {difference.what.partition(" (")[0].removeprefix("Worker.") for difference in found} == expected
+    assert {str(use) for difference in found for use in difference.uses} <= {"adapter/link.py:4 worker"}
 
 
 def test_equal_releases_differ_in_nothing_and_comments_do_not_count(adapter, tmp_path):
@@ -209,7 +209,7 @@ def test_digest_is_that_of_the_sources_whatever_was_read_before(adapter, tmp_pat
     [first, again] = [adapter.definitions(definitions.folder) for _ in range(2)]
     before = first.digest
 
-    assert [str(one) for one in again.by_name["__init__"]] == ["core:Request.__init__(self, rid)"]
+    assert [str(definition) for definition in again.by_name["__init__"]] == ["core:Request.__init__(self, rid)"]
     assert again.digest == before
 
 
@@ -238,7 +238,7 @@ def test_uses_are_the_names_in_the_compiled_adapter(name):
             if path.name != "mutants.py":
                 for code in _code_objects(compile(path.read_bytes(), path, "exec", dont_inherit=True)):
                     named |= {*code.co_names, *code.co_varnames, *_texts(code.co_consts)}
-                    attributes |= {one.argval for one in dis.get_instructions(code) if one.opname in OF_ATTRIBUTES}
+                    attributes |= {step.argval for step in dis.get_instructions(code) if step.opname in OF_ATTRIBUTES}
 
     assert attributes <= {*adapter.uses}
     assert {*adapter.uses} <= {part for text in named for part in text.replace(":", ".").split(".")}
@@ -248,11 +248,11 @@ def test_uses_are_the_names_in_the_compiled_adapter(name):
 
 
 def _texts(constants):
-    for one in constants:
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, tuple | frozenset):
-            yield from _texts(one)
+    for constant in constants:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, tuple | frozenset):
+            yield from _texts(constant)
 
 
 def test_definitions_follow_conditions_and_imports(tmp_path):

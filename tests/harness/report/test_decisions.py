@@ -92,7 +92,7 @@ def test_loop_that_ends_at_a_request_is_reported_after_the_function_that_refused
 
     refusals = reported(lambda: Admission(Pool(free=5, reserved=0)).admit_first(queue))
 
-    assert [(one.request_id, one.condition) for one in refusals] == [
+    assert [(refusal.request_id, refusal.condition) for refusal in refusals] == [
         (2, "needed > self.pool.available"),
         (2, "self.admit(req) is None"),
     ]
@@ -102,7 +102,7 @@ def test_loop_that_ends_at_a_request_is_reported_after_the_function_that_refused
 def test_returned_comparison_is_reported_if_it_is_false(num_pages, count):
     refusals = reported(lambda: Admission(Pool(free=5, reserved=0)).can_chunk(Req("1", num_pages)))
 
-    assert [dict(one.values) for one in refusals] == [{"req.num_pages": "6", "self.pool.free": "5"}] * count
+    assert [dict(refusal.values) for refusal in refusals] == [{"req.num_pages": "6", "self.pool.free": "5"}] * count
 
 
 def test_refusal_below_a_branch_that_accepts_has_the_condition_of_both():

@@ -116,7 +116,7 @@ def test_page_is_one_file_without_scripts_and_links():
     page = parsed(page_of_ops(Submit(), Drain()))
 
     assert [page.all(tag) for tag in ("script", "link", "img", "iframe", "a")] == [[]] * 5
-    policy = [one.attributes["content"] for one in page.all("meta") if "http-equiv" in one.attributes]
+    policy = [meta.attributes["content"] for meta in page.all("meta") if "http-equiv" in meta.attributes]
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
     assert "url(" not in page.all("style")[0].text
 

@@ -97,10 +97,10 @@ def test_text_that_looks_like_code_stays_a_string(text, tmp_path):
     body: Any = ast.parse(program_text(program, text, "1.0")).body
 
     assert ast.literal_eval(body[0].value) == text
-    [values] = [one.value for one in body if ast.unparse(one).startswith("VALUES")]
+    [values] = [node.value for node in body if ast.unparse(node).startswith("VALUES")]
     assert ast.literal_eval(values) == {text: [text, (text,)]}
-    [case] = [one for one in body if getattr(one, "name", "") == "test_finding"]
-    assert [ast.literal_eval(one) for one in case.body[1].value.args] == [text]
+    [case] = [node for node in body if getattr(node, "name", "") == "test_finding"]
+    assert [ast.literal_eval(arg) for arg in case.body[1].value.args] == [text]
 
 
 @pytest.mark.parametrize("is_test", [True, False])

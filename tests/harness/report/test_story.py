@@ -135,7 +135,7 @@ def test_origin_of_an_event_is_a_line_of_the_engine_outside_of_the_ledgers():
 
 def test_tracing_changes_no_digest():
     log = kept("B18")
-    plain, traced = (run_log(log, keep_digests=True, tracer_of=one) for one in (None, decision_tracer))
+    plain, traced = (run_log(log, keep_digests=True, tracer_of=tracer) for tracer in (None, decision_tracer))
 
     assert traced.digests == plain.digests
 
@@ -173,7 +173,7 @@ def test_of_many_requests_only_those_in_the_evidence_and_the_newest_are_listed()
 
     *lines, rest = request_lines(driver.systems[0].reference, named={3})
 
-    assert [line.split(":")[0] for line in lines] == [f"request r{one}" for one in (3, 14, 15, 16, 17, 18, 19, 20)]
+    assert [line.split(":")[0] for line in lines] == [f"request r{number}" for number in (3, *range(14, 21))]
     assert rest == "and 12 other requests"
 
 

@@ -75,5 +75,5 @@ bug(
 
 
 def front_bug(name: str) -> Mutant:
-    [bug] = [one for one in MUTANTS.all if one.id == name]
+    [bug] = [mutant for mutant in MUTANTS.all if mutant.id == name]
     return bug

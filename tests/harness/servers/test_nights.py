@@ -25,7 +25,8 @@ def test_finding_of_a_server_is_known_then_fixed_and_stays_when_the_server_is_go
     assert imported.returncode == 0, imported.stderr
     night = json.loads(known.stdout)
     assert (known.returncode, night["exit_code"]) == (1, 1), known.stderr
-    assert [one["sighting"]["status"] for one in night["findings"] if one["fingerprint"] == WRONG] == [Status.RECURRING]
+    wrong = [finding["sighting"] for finding in night["findings"] if finding["fingerprint"] == WRONG]
+    assert [sighting["status"] for sighting in wrong] == [Status.RECURRING]
     assert night["settings"]["max_context_len"] == 1024
     assert fixed.returncode == 0, fixed.stderr
     [finding] = Archive(tmp_path / "a").findings([])

@@ -46,8 +46,8 @@ def connection(tmp_path, monkeypatch):
         return opened[-1]
 
     yield connection
-    for one in opened:
-        one.close()
+    for started in opened:
+        started.close()
 
 
 def answers(url):

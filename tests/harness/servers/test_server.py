@@ -180,8 +180,8 @@ def test_answer_is_judged_as_far_as_a_prompt_takes_it_and_generated_beyond():
         new = asked["sampling_params"]["max_new_tokens"]
         known = [[-1.0, token, None] for token in asked["input_ids"]]
         made = [[-2.0, 6, None]] * new
-        meta = {"input_token_logprobs": known, "input_top_logprobs": [[one] for one in known]}
-        meta |= {"output_token_logprobs": made, "output_top_logprobs": [[one] for one in made]}
+        meta = {"input_token_logprobs": known, "input_top_logprobs": [[logprob] for logprob in known]}
+        meta |= {"output_token_logprobs": made, "output_top_logprobs": [[logprob] for logprob in made]}
         handler.send_response(200 if len(known) <= room else 400)
         handler.end_headers()
         handler.wfile.write(msgspec.json.encode({"meta_info": meta}))
@@ -190,7 +190,7 @@ def test_answer_is_judged_as_far_as_a_prompt_takes_it_and_generated_beyond():
         cold = api_of("sglang").cold(Address(url), Wanted(prompt, 10), answer, "")
 
     assert not isinstance(cold, Reply)
-    assert [one.logprob for one in cold] == [-1.0] * 3 + [-2.0] * 7
+    assert [token.logprob for token in cold] == [-1.0] * 3 + [-2.0] * 7
 
 
 def test_prompt_continues_an_answer_with_tokens_beyond_the_largest_of_a_prompt(run):
@@ -203,7 +203,7 @@ def test_prompt_continues_an_answer_with_tokens_beyond_the_largest_of_a_prompt(r
         driver.apply(again)
         driver.apply(Step())
 
-    [sent] = [one for begun in rounds for one in begun.requests]
+    [sent] = [request for begun in rounds for request in begun.requests]
     prompt = sent.wanted.prompt
     assert max(answer) > 30 >= max(prompt[34:])
     assert (len(prompt), prompt[4:34]) == (37, list(answer))
@@ -216,9 +216,9 @@ def test_each_of_several_answers_is_judged(run, api, mutant):
     with our_server(mutant) as url:
         driver = run(url, (*EVICTS[:-2], several, Step()), api=api)
 
-    subjects = [one.subject.id for one in driver.failure.violations] if driver.failure is not None else []
-    assert [one.request_id for one in driver.systems[0].streamed][-3:] == [4, 5, 6]
-    assert len({tuple(one.token_ids) for one in driver.systems[0].streamed[-3:]}) > 1
+    subjects = [violation.subject.id for violation in driver.failure.violations] if driver.failure is not None else []
+    assert [output.request_id for output in driver.systems[0].streamed][-3:] == [4, 5, 6]
+    assert len({tuple(output.token_ids) for output in driver.systems[0].streamed[-3:]}) > 1
     others = [6] if api == "llama.cpp" else [5, 6]  # answers that are generated again with the first seed may differ
     assert subjects == ([4, *others] if mutant is not None else [])
 
@@ -232,8 +232,8 @@ def test_client_may_leave_before_the_first_token(run):
         driver.apply(Step())
 
     assert driver.failure is None
-    assert [one.reply.is_cut for one in rounds[0].requests] == [False] * 3 + [True]
-    assert [len(one.token_ids) for one in driver.systems[0].streamed] == [200] * 3 + [0]
+    assert [request.reply.is_cut for request in rounds[0].requests] == [False] * 3 + [True]
+    assert [len(output.token_ids) for output in driver.systems[0].streamed] == [200] * 3 + [0]
 
 
 @pytest.mark.parametrize("api", WITH_TOKENS)
@@ -277,7 +277,7 @@ def test_server_that_has_slept_answers_as_before(run, api):
         failure = run(url, ops, api=api, sleeps=True).failure
 
     assert driver.failure is None
-    assert [one.request_id for one in driver.systems[0].streamed] == [2]
+    assert [output.request_id for output in driver.systems[0].streamed] == [2]
     assert failure is not None
     assert failure.fingerprint == "logits_match_uncached_model/request/wrong_logits"
 

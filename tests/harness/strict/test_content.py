@@ -54,7 +54,7 @@ def test_healthy_model_has_no_violation(config, share, monkeypatch):
 
     generations = [*engine.generate(PROMPTS, SamplingParams(12)), *engine.generate(PROMPTS, SamplingParams(12))]
 
-    assert {one.finish_reason for one in generations} == {"length"}
+    assert {generation.finish_reason for generation in generations} == {"length"}
     assert not LOGS.exists()
 
 
@@ -66,7 +66,7 @@ def test_healthy_pair_with_a_model_has_no_violation(ahead):
 
     generations = pair.generate([[5, 6, 7, 8] * 4, [5, 6, 7, 8] * 5, [1, 2] * 9], SamplingParams(24))
 
-    assert {one.finish_reason for one in generations} == {"length"}
+    assert {generation.finish_reason for generation in generations} == {"length"}
     assert log.of(SetAside)
 
 

@@ -44,7 +44,7 @@ def test_healthy_pair_has_no_violation(pair_of, settings):
 
     generations = pair.generate(PROMPTS, SamplingParams(9))
 
-    assert [one.finish_reason for one in generations] == ["length"] * len(PROMPTS)
+    assert [generation.finish_reason for generation in generations] == ["length"] * len(PROMPTS)
     assert not pair.has_work
 
 

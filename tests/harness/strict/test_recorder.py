@@ -169,7 +169,7 @@ def run(config, ops, of=outputs_of):
             system.do(op)
             system.take_events()
             if isinstance(op, Step):
-                got += [of(one) for one in system.streamed if not (one.finish_reason or "").startswith("rejected")]
+                got += [of(item) for item in system.streamed if not (item.finish_reason or "").startswith("rejected")]
     observer = port._engine._observer
     assert isinstance(observer, Both)
     assert isinstance(observer.second, StrictChecker)

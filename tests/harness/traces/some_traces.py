@@ -26,7 +26,7 @@ def row(block_ids: list[int], *, tail: int = 0, timestamp: int = 0, output_lengt
 
 
 def write_trace(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return path
 
 
