@@ -115,7 +115,7 @@ class Component(ABC):
         return window_frontier(position, window=self._reach, page_size=self.page_size)
 
     def most_kept(self, lookahead: int) -> int:
-        """The most tokens whose pages a decoding request keeps: what is read, a page, and the lookahead."""
+        """The most tokens whose pages a decoding request keeps: the tokens that it reads, a page, and the lookahead."""
         return self._seen + self.page_size + align_up(lookahead, self.page_size)
 
     def demand_len(self, extent: Extent) -> int:

@@ -94,7 +94,7 @@ class Child:
         self._connection.close()
 
     def _send_commands(self) -> None:
-        with suppress(OSError):  # the process has ended, and the other thread finds that too
+        with suppress(OSError):  # the process has ended; the thread that waits for it notices, too
             while (command := self._commands.get()) is not None:
                 self._connection.send_bytes(command)
 

@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
+from operator import attrgetter
 
 from docs.make import pages
 from docs.make.pages import wrapped
@@ -31,10 +32,11 @@ def entries_text() -> str:
     for kind, title in TITLES.items():
         parts.append(f"## {title}\n")
         own = [law for law in ALL.invariants if kind_of(law) == kind]
-        for module, laws in groupby(sorted(own, key=lambda one: one.find.__module__), lambda one: one.find.__module__):
+        of_module = attrgetter("find.__module__")
+        for module, laws in groupby(sorted(own, key=of_module), of_module):
             heading, means = about(module)
             parts += [f"### {heading}\n", wrapped(f"{MEANS}{means}")]
-            parts += [entry for one in laws for entry in entries(one)]
+            parts += [entry for law in laws for entry in entries(law)]
     return "\n".join(parts)
 
 

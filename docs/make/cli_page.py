@@ -38,9 +38,8 @@ def command_part(name: str, command: Any) -> Iterator[str]:
     yield from (wrapped(text) for text in (command.help or "").split("\n\n"))
     yield from (wrapped(f"- `{word_of(argument)}`: {argument.help}", "  ") for argument in arguments if argument.help)
     panels = defaultdict(list)
-    for param in shown:
-        if not isinstance(param, TyperArgument):
-            panels[param.rich_help_panel or "Options"].append(param)
+    for param in [param for param in shown if param not in arguments]:
+        panels[param.rich_help_panel or "Options"].append(param)
     for panel, options in panels.items():
         rows = [f"| `{option_text(option)}` | {cell(option)} |" for option in options]
         yield "\n".join([f"| {panel} | |", "| --- | --- |", *rows]) + "\n"

@@ -97,7 +97,7 @@ def posted() -> dict[str, tuple[KnownBug, str]]:
 
 
 def where_of(bug: KnownBug, home: Home) -> str:
-    """The address of the verdict: that of the thread, or of a new issue."""
+    """The address for the verdict: of the thread to comment on, or of a new issue."""
     *_, kind, number = ("", *bug.verdict.split())
     path = f"{'pull' if kind == 'pull' else 'issues'}/{number if number.isdigit() else 'new'}"
     return f"[{bug.verdict}]({GITHUB}/{home.repository}/{path})"

@@ -169,15 +169,15 @@ def backtests_row() -> str:
     causes = bugs.count("") + len({*bugs} - {""})
     by_name = ", ".join(str(sum(pair.count(Outcome.FOUND) for pair in own)) for own in by_engine.values())
     what = f"[{len(bugs)} failures ({by_name}), of {causes} causes, that the next release no longer has"
-    known = len(bugs) - bugs.count("")
+    num_known = len(bugs) - bugs.count("")
     return (
         f"| {ranges} | random traffic on each release: {len(pairs)} pairs, each at most {minutes} minutes of CPU "
-        f"| {what}; {known} of them were known to us](docs/releases.md#what-was-found-before-its-fix) |"
+        f"| {what}; {num_known} of them were known to us](docs/releases.md#what-was-found-before-its-fix) |"
     )
 
 
 def own_bugs(engine: str) -> list[KnownBug]:
-    """The bugs of an engine that are not those of its base: with SWARDEN_EMBARGO, those under embargo, too."""
+    """The bugs of an engine, without the bugs of its base; with SWARDEN_EMBARGO also bugs under embargo."""
     return bugs_by_engine()[engine]
 
 

@@ -43,9 +43,9 @@ def main(engine: str, *names: str) -> None:
 
 def ran(bug: KnownBug, target: Target, fixes: list[str]) -> dict[str, str]:
     """What the program of a bug shows; why it has none."""
-    found = Found(bug.name, next(iter(bug.oplogs)), f"{target.name}=={target.version()}", bug)
+    shown = Found(bug.name, next(iter(bug.oplogs)), f"{target.name}=={target.version()}", bug)
     try:
-        text = program_text(target.programs()[SCRIPT](found.load()), bug.title, found.engine)
+        text = program_text(target.programs()[SCRIPT](shown.load()), bug.title, shown.engine)
         own, *others = [bug.name, *[name for name in fixes if name != bug.name]]
         ends = {
             "output": ended_here(text, target).line,

@@ -45,8 +45,8 @@ def leaks(files: Mapping[str, bytes], bugs: list[KnownBug]) -> Iterator[str]:
 def publish(folder: Path, repository: Path = ROOT) -> list[str]:
     """Write a repository with one commit of HEAD to a new folder; the leaks, with which nothing is written."""
     files = files_of(repository)
-    if found := [*leaks(files, embargoed(repository / EMBARGO))]:
-        return found
+    if leaked := [*leaks(files, embargoed(repository / EMBARGO))]:
+        return leaked
     folder.mkdir(parents=True)
     archive = ["git", "archive", "HEAD", "--", ".", f":(exclude){EMBARGO}"]
     tar = subprocess.run(archive, cwd=repository, capture_output=True, check=True).stdout
@@ -58,5 +58,5 @@ def publish(folder: Path, repository: Path = ROOT) -> list[str]:
 
 
 if __name__ == "__main__":
-    if found := publish(Path(sys.argv[1])):
-        sys.exit("\n".join(["not published:", *found]))
+    if leaked := publish(Path(sys.argv[1])):
+        sys.exit("\n".join(["not published:", *leaked]))

@@ -52,7 +52,7 @@ GROUPS = {  # of the contents; other documents come last
 
 
 def sources() -> dict[PurePosixPath, str]:
-    """The pages by path: the documents of the repository with what is made behind them, and the findings."""
+    """The pages by path: the documents of the repository with their generated ends, and the findings."""
     findings = {PurePosixPath(path.relative_to(ROOT)): ORPHAN + text for path, text in pages.documents().items()}
     written = {path: (ROOT / path).read_text() for path in documents()}
     made = {
@@ -116,7 +116,7 @@ def foreign(text: str) -> list[str]:
 
 
 def build(folder: Path) -> str | int:
-    """Write the sources and the site below a folder, in place of those that are there; what is wrong, 0 if nothing."""
+    """Write the sources and the site below a folder, in place of old ones; returns the errors, 0 if there are none."""
     os.environ.pop(EMBARGO, None)
     source, html = folder / "source", folder / "html"
     for old in (source, html):

@@ -110,9 +110,9 @@ def ends_within(node: Node, limit: int) -> bool:
     """Does some branch through `node` end fewer than `limit` tokens behind it?"""
     stack = [(node, limit)]
     while stack:
-        below, left = stack.pop()
-        if left > 0:
+        below, length = stack.pop()
+        if length > 0:
             if below.is_leaf:
                 return True
-            stack += [(child, left - len(child.key)) for child in below.children.values()]
+            stack += [(child, length - len(child.key)) for child in below.children.values()]
     return False

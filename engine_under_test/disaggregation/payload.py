@@ -11,7 +11,7 @@ from swarden.engine_under_test.pools.checksums import page_sums
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.request import Request
 
-MOST_PAGES = 1024  # of one message, whose header has their checksums
+MOST_PAGES = 1024  # pages of one message, whose header has their checksums
 
 
 class Pages(NamedTuple):

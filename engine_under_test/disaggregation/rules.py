@@ -1,4 +1,4 @@
-"""The rules for the messages of a peer: what each field may be, by what both sides agreed on for that transfer.
+"""The rules for the messages of a peer: the valid values of each field, by the terms of its transfer.
 
 Each function gives the reason why a message is against a rule, or None.
 """

@@ -25,7 +25,7 @@ LIMITS = {
     "max_request_body_size": MOST_BYTES,
     "inbuf_overflow": MOST_BYTES,  # no body is written to a file
     "cleanup_interval": 5,
-    "channel_timeout": 30,  # seconds in which a connection without a request in the engine is silent
+    "channel_timeout": 30,  # seconds after which a silent connection without a request is closed
     "channel_request_lookahead": 1,  # reads on while a request is served, and so sees that its client has gone
     "asyncore_use_poll": True,
     "log_socket_errors": False,

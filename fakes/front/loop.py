@@ -18,7 +18,7 @@ from swarden.invariants.events import FinishReason
 
 WITHOUT_TOKEN = (FinishReason.OUT_OF_MEMORY, FinishReason.FORWARD_FAILED)
 FIRST_CHARACTER = 0x4E00  # of token 0
-IDLE_S = 0.05  # between two looks at the client while a request has no output
+IDLE_S = 0.05  # seconds between two checks of the client while a request has no output
 
 
 class Asked(NamedTuple):

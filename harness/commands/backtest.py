@@ -104,8 +104,8 @@ def table(engine: str, pairs: Sequence[Pair]) -> Iterator[str]:
     rows = [*(_row(pair.old, pair.new, [pair]) for pair in judged), _row("all", "", judged)]
     heads = [f"{engine} {head}" if head == "release" else head for head in rows[0]]
     yield from markdown.table(heads, [[*row.values()] for row in rows])
-    found = sum(pair.count(Outcome.FOUND) for pair in judged)
-    yield f"\n{engine}: {counted(found, 'bug')} found before the fix, in {counted(len(judged), 'pair')} of releases"
+    num_found = sum(pair.count(Outcome.FOUND) for pair in judged)
+    yield f"\n{engine}: {counted(num_found, 'bug')} found before the fix, in {counted(len(judged), 'pair')} of releases"
 
 
 def _row(old: str, new: str, pairs: Sequence[Pair]) -> dict[str, str]:

@@ -100,7 +100,7 @@ def nightly(
         with opening as pool, _emitter(place.nights_folder / night.name, events) as emit, progress() as bar:
             display = NightDisplay(bar)
             for line in Coordinator(place, night, pool, limits, emit, display.begin, display.update).run(PHASES):
-                bar.stop()  # until the next phase begins: it would take the line for standard error
+                bar.stop()  # until the next phase begins: a live bar would move the line to standard error
                 (ERR if as_json else OUT).print(line)
         _end(place, night, junit, as_json=as_json)
     raise typer.Exit(night.exit_code or ExitCode.CLEAN)

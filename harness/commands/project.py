@@ -17,7 +17,7 @@ PROJECT = Path("pyproject.toml")
 Engine = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+(==[\w.-]+)?$")]
 SETTING = re.compile(r"\w+")  # the name of one
 CAMPAIGN = ("engine", "profile", "minutes")
-OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {  # of a command, or of a command and its own command
+OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {  # by the words of a command: the options that the table can have
     ("fuzz",): (*CAMPAIGN, "set", "mutes"),
     ("mute",): ("mutes",),
     ("nightly",): (*CAMPAIGN, "archive"),
@@ -28,7 +28,7 @@ HELP = "--help"
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The table. An option has the name of that of the commands; `set` is a table of settings."""
+    """The table [tool.swarden]. Each field is named after its option of the commands; `set` is a table of settings."""
 
     engine: Engine | tuple[Engine, ...] = ()
     profile: str | None = None
@@ -69,7 +69,7 @@ def with_project(arguments: Sequence[str]) -> list[str]:
     given = {argument.partition("=")[0] for argument in arguments}
     if HELP in given:
         return list(arguments)
-    other_engine = bool(given & {"--engine", "--url"})  # than that of the project, whose settings are not its
+    other_engine = bool(given & {"--engine", "--url"})  # which does not have the settings of the project's engine
     names = [name for name in OPTIONS[words] if f"--{name}" not in given and not (other_engine and name in OF_ENGINE)]
     project = _read(PROJECT)
     try:

@@ -50,7 +50,7 @@ def launched(text: str | None, engines: Sequence[str], url: str | None = None) -
 
 
 NAME, NONE = "server", ServerOptions()  # the name of the target; no server
-STEP_TIMEOUT_S = 1800.0  # a round has its own limit, which is of progress
+STEP_TIMEOUT_S = 1800.0  # the limit of a round, which counts progress, ends a hung round earlier
 server_option = partial(typer.Option, rich_help_panel="Server")
 OF_LOGS = {  # by the fields of ServerOptions; an op-log names the API
     "url": server_option("--url", help="drive the server there, over HTTP", metavar="URL"),

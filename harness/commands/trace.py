@@ -94,7 +94,7 @@ def _refuse(target: Target, options: Mapping[str, Any]) -> None:
 
 
 def _config_of(target: Target, shape: Shape, settings: Mapping[str, Any]) -> Any:
-    """A configuration of this shape with these settings; those of swarden's own engine are not in JSON."""
+    """A configuration of this shape with these settings, in JSON form unless the engine is swarden's own."""
     config = target.config_of(shape)
     return replace(config, **settings) if target.name == OWN else with_settings(target, [config], settings)[0]
 

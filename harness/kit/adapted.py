@@ -1,4 +1,4 @@
-"""What the adapters of engines have in common: the events of passes and moves, and the snapshot of what they find."""
+"""The common part of adapters: the events of passes and moves, and the snapshot of the facts that they give."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -71,7 +71,7 @@ class Adapted(EnginePort):
         return None
 
     def settle(self) -> Iterable[NamedTuple]:
-        """The events of what has changed hands without a call."""
+        """The events of units that have another owner now, although no call moved them."""
         return ()
 
     def audit(self) -> None:
@@ -175,7 +175,7 @@ class Adapted(EnginePort):
                 self.log.notice(seen.Written(flight.launch, request, component.pool, start, end, units, index))
 
     def read(self, flight: Pass[TableEntry], index: int, component: int, read: ReadTags) -> None:
-        """Keep what the layers of a component have read for an entry, until its pass completes; not what it wrote."""
+        """Keep the tags that the layers of a component have read for an entry, until its pass completes."""
         entry, of_layers = flight.entries[index], self.components[component]
         tags = read.tags[: entry.start - read.first] if of_layers.has_states else read.tags
         flight.reports.append(seen.Read(flight.launch, entry.request, of_layers.pool, read.first, tags, component))

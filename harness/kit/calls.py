@@ -1,4 +1,4 @@
-"""Intercepts the calls of methods; records those of a release for a program that makes the same calls."""
+"""Intercepts calls of methods, and records the calls to a release for a program that makes them again."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -49,7 +49,7 @@ def intercept(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
 
 @contextmanager
 def all_replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Replace those of these attributes that an object has."""
+    """Replace these attributes of an object, as far as it has them."""
     with ExitStack() as stack:
         for name, value in values.items():
             if hasattr(owner, name):

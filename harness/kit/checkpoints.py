@@ -9,7 +9,7 @@ from typing import Any
 VOCABULARY = 97
 MAX_CONTEXT_LEN = 1024
 SEED, SPREAD = 5, 0.15  # seed and standard deviation of the weights
-SPREAD_OF_ROUTERS = 2.0  # so that no rounding changes the choice of an expert whose share counts
+SPREAD_OF_ROUTERS = 2.0  # so that no rounding changes the choice of an expert with a real share
 CHUNK = 32  # tokens of a chunk in the scan of recurrent layers without a cache
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -43,7 +43,7 @@ def written(config: str, settings: Mapping[str, Any], folder: Path) -> Any:
     made.save_pretrained(folder)
     for module in made.modules():
         if hasattr(module, "chunk_size"):
-            module.chunk_size = CHUNK  # not that of the worker: a whole chunk is computed for each token
+            module.chunk_size = CHUNK  # shorter than the worker's: each token computes a whole chunk
     return made.eval()
 
 

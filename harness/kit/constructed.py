@@ -16,7 +16,7 @@ from swarden.harness.kit.stand_ins import Missing
 
 WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 PLACE = re.compile("\0([0-9]+)\0")  # of an object by its id: no literal has a null character
-STAND_INS = {SimpleNamespace: "types", Missing: ""}  # with their modules; the program has the other one
+STAND_INS = {SimpleNamespace: "types", Missing: ""}  # the module of each in a program; "": the program itself
 
 
 class Constructions:
@@ -31,7 +31,7 @@ class Constructions:
 
     @contextmanager
     def recording(self, kinds: Iterable[Any]) -> Iterator[None]:
-        """Record the constructors of those of the kinds that are classes in Python."""
+        """Record the calls of the constructors of these kinds; a kind that is no class in Python is skipped."""
         with ExitStack() as stack:
             for kind in kinds:
                 init = getattr(kind, "__init__", None)
@@ -105,7 +105,7 @@ class Constructions:
 
 
 def _changed(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The named arguments without those of plain data that the constructor has by default."""
+    """The named arguments, without plain data that equals the default of the constructor."""
     parameters = signature(kind).parameters
     defaults = {name: (type(parameter.default), parameter.default) for name, parameter in parameters.items()}
     plain = (bool, int, float, str, NoneType)

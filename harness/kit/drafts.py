@@ -27,7 +27,7 @@ class DraftScript:
 def drafts_after(
     tokens: Sequence[int], *, namespace: int, count: int, right: int, windows: Sequence[int | None]
 ) -> list[int]:
-    """`count` drafts after these tokens: the first `right` are those of the model, each of the others is wrong."""
+    """`count` drafts after these tokens: the first `right` are the model's tokens, all others are wrong."""
     return drafts_of(Expectation(namespace, 0, list(tokens)), count=count, right=right, windows=windows)
 
 

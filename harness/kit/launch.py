@@ -15,7 +15,7 @@ Table = Mapping[str, tuple[Any, ...]]  # by setting, a method of Line and its ar
 VARIABLE, OPTION = re.compile(r"(\w++)=(.*)", re.DOTALL), re.compile(r"--?([A-Za-z][\w.-]*+)(?:=(.*))?", re.DOTALL)
 SUFFIXES = {"k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20}  # of numbers, as in 128k
 SWITCH = {"true": True, "1": True, "false": False, "0": False}
-LEAST_TOKENS, LEAST_PAGES, CHUNKS = 1024, 32, 4  # that the largest pool of a run holds; chunks or windows
+LEAST_TOKENS, LEAST_PAGES, CHUNKS = 1024, 32, 4  # chunks or windows that the largest pool of a run holds
 
 
 def table(**settings: Any) -> Table:
@@ -24,11 +24,11 @@ def table(**settings: Any) -> Table:
 
 
 class Line:
-    """The options of a launch line for a release.  What is read of them is driven; `not_driven` are the others.
+    """The options of a launch line for a release; the options that no target reads are in `not_driven`.
 
-    Lengths in tokens are divided by the `scale`, so that a pool of `pool_len` tokens holds some; but a page, of which
-    `page_len` is the length, stays as it is, and no length becomes shorter than a page.  `program` is what the line
-    starts, as in "vllm serve", or its module.
+    Lengths in tokens are divided by `scale`, so that some requests fit into a pool of `pool_len` tokens.  `page_len`,
+    the length of a page, is not divided, and no length becomes shorter than a page.  `program` is the command that the
+    line starts, as in "vllm serve", or its module.
     """
 
     def __init__(self, text: str, release: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from swarden.harness.core.origins import request_of
 from swarden.harness.kit.calls import intercept
 
-MAX_CALLERS = 5  # within which the request is found for which a call is made
+MAX_CALLERS = 5  # callers among which the request of a call is searched
 LOCKING = re.compile(r"(inc|dec)_\w*(lock|pin)|touch$|free_blocks$")  # the methods of SGLang's trees, of vLLM's pools
 
 

@@ -19,9 +19,9 @@ class ThreadEnded(BaseException):
 class LockstepThread:
     """A stand-in for threading.Thread: `step` runs its function up to where it waits next, and returns then.
 
-    The function waits in `get` of a LockstepQueue, and where its target calls `wait`.  A process has the threads of one
-    engine: `end_all` ends those of the engine before it.  An exception that the function does not catch is raised by
-    `step`; engines catch what `join` raises, so that of a joined thread is in `unraised`.
+    The function waits in `get` of a LockstepQueue, and where its target calls `wait`.  `end_all` ends the threads of an
+    engine before the process builds the next one.  `step` raises the exceptions of the function; `unraised` has the
+    exceptions of joined threads, because engines catch all that `join` raises.
     """
 
     running: ClassVar["LockstepThread | None"] = None

@@ -48,7 +48,7 @@ class OwnTimeLoop(asyncio.BaseEventLoop):
         until, loop = self.now_s + seconds, cast("Any", self)  # parts of the base class that it does not show
         before, hooks = asyncio.events._get_running_loop(), sys.get_asyncgen_hooks()
         asyncio.events._set_running_loop(self)
-        sys.set_asyncgen_hooks(finalizer=lambda _: None)  # a generator that is given up with its engine is not closed
+        sys.set_asyncgen_hooks(finalizer=lambda _: None)  # a generator of an engine that is dropped is not closed
         try:
             for num_rounds in count():
                 if not loop._ready and self._next_timer_s > until:

@@ -1,4 +1,4 @@
-"""A capability of an engine: its settings, and what an adapter does for it beside what it does for every engine."""
+"""A capability of an engine: its settings, and the hooks by which it takes part in the work of an adapter."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar

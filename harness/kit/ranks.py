@@ -126,7 +126,7 @@ class Ranks:
         return [meeting.data[rank] for rank in sorted(meeting.data)]
 
     def agree(self, what: str) -> None:
-        """Say what all ranks say, in the same order; none waits.  Raises CollectiveFailed if another said otherwise."""
+        """Note a decision that all ranks make in the same order, without waiting; CollectiveFailed if they differ."""
         _, number, meeting = self._enter(CONSENSUS, Call("the decision", what, _place()), None)
         self._leave(CONSENSUS, number, meeting)
 

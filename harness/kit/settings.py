@@ -71,7 +71,7 @@ class PartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:
-        """The settings that a launch line sets, also those of parts."""
+        """The settings that a launch line sets, including the settings of parts."""
         values = {name: read(line, *given) for name, (read, *given) in cls.launch_table.items()}
         return values | {name: value for part in _parts(cls).values() for name, value in part.launched(line).items()}
 
@@ -91,10 +91,10 @@ class Settings(PartSettings, frozen=True):
 
     def __post_init__(self) -> None:
         values, defaults = flat(self), default_of(type(self))
-        for name, known in declared(type(self), OneOf).items():
-            _check(name, values[name], known.values)
+        for name, one_of in declared(type(self), OneOf).items():
+            _check(name, values[name], one_of.values)
         parts = [getattr(self, name) for name in _parts(type(self))]
-        for setting, wanted, at in [need for one in (self, *parts) for need in one.needs]:
+        for setting, wanted, at in [need for part in (self, *parts) for need in part.needs]:
             value = values[setting]
             if value != defaults[setting] and at in (..., value):
                 for name, allowed in wanted.items():
@@ -124,7 +124,7 @@ def _check(name: str, value: Any, wanted: Sequence[Any], beside: str = "") -> No
 def _parts(kind: type[PartSettings]) -> Mapping[str, type[PartSettings]]:
     hints = get_type_hints(kind)
     kinds = {field.name: hints[field.name] for field in msgspec.structs.fields(kind)}
-    return {name: one for name, one in kinds.items() if isinstance(one, type) and issubclass(one, PartSettings)}
+    return {name: part for name, part in kinds.items() if isinstance(part, type) and issubclass(part, PartSettings)}
 
 
 class _Field(NamedTuple):
@@ -137,15 +137,15 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(kind: type[PartSettings]) -> Mapping[str, _Field]:
-    """By setting; those of a part come in the place of the part."""
-    hints, found = get_type_hints(kind, include_extras=True), dict[str, _Field]()
+    """The fields by setting; the settings of a part stand in the place of the part."""
+    hints, by_setting = get_type_hints(kind, include_extras=True), dict[str, _Field]()
     for field in msgspec.structs.fields(kind):
         if (part := _parts(kind).get(field.name)) is None:
-            found[field.name] = _Field(field.name, hints[field.name], field.default)
+            by_setting[field.name] = _Field(field.name, hints[field.name], field.default)
         else:
             inside = _fields(part).items()
-            found |= {name: one._replace(place=f"{field.name}.{one.place}") for name, one in inside}
-    return found
+            by_setting |= {name: setting._replace(place=f"{field.name}.{setting.place}") for name, setting in inside}
+    return by_setting
 
 
 @cache

@@ -116,7 +116,7 @@ def provide_absent(packages: Iterable[str]) -> None:
 
 
 def replace_present(modules: Iterable[ModuleType], values: Mapping[str, Any]) -> None:
-    """Replace those of these names that a module has."""
+    """Set these values in the modules that have their names already."""
     for members in map(vars, modules):
         members.update({name: values[name] for name in values.keys() & members.keys()})
 

@@ -43,7 +43,7 @@ Predecessors = Mapping[str, Collection[str]]  # for each night some nights befor
 
 
 HASH_LEN = 8  # hex digits
-IMPORT = "-import"  # ends the name under which op-logs were imported, which begins with that of the night before
+IMPORT = "-import"  # the end of the name of an import, which begins with the name of the night before it
 FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=200)]  # no path
 
 
@@ -241,7 +241,7 @@ class Archived:
         return (same or earlier)[-1].status if earlier else None
 
     def status_of(self, verdict: Verdict, night: str, engine: str) -> Status:
-        """The status by the verdict on its log in a night; that of a failure follows from the status before it."""
+        """The status by the verdict on its log in a night; if the log fails, the status before decides."""
         if verdict is not Verdict.FAILED:
             return Status(verdict.value.lower())
         before = self.status_before(night, engine)

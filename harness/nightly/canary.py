@@ -23,7 +23,7 @@ def canary(night: Coordinator) -> str:
     done = {result.engine for result in night.record.canaries}
     jobs = []
     for engine in (name for name in night.engine_names if name not in done):
-        seed = seed_from(f"{night.record.seed}/canary")  # another one than that of the campaigns
+        seed = seed_from(f"{night.record.seed}/canary")  # other draws than in the campaigns
         mutants = [mutant.id for mutant in target_of(engine).catalog if mutant.is_canary]
         first = seed % len(mutants) if mutants else 0
         campaign = Plan(engine=engine, profile=PROFILES["default"], seed=seed, seconds=limit_seconds(night))

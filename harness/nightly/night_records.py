@@ -5,7 +5,7 @@ import msgspec
 from swarden.harness.report.wording import counted
 from swarden.harness.search.result import Tallies
 
-CANARY_RUNS = 200  # until a planted bug counts as missed; each canary was found within 14
+CANARY_RUNS = 200  # runs after which a planted bug counts as missed; each canary was found within 14
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN
 
 MAX_NIGHTS = 30  # of the history, the last
 MAX_FINDINGS = 100
-MAX_RUNS = 40  # the findings whose runs are shown; of the others the page has the story
+MAX_RUNS = 40  # findings with their run on the page; further ones have the story alone
 NOT_ENDED = "not ended"
 MATRIX = "kill-matrix.md"
 

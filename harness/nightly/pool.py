@@ -75,7 +75,7 @@ class JobPool:
                 on_loss(job, error)
                 running[self._submitted(job)] = job
             else:
-                del future  # as long as there is one, Dask runs the job again if the node with its result is lost
+                del future  # while the future exists, Dask runs the job again if the node with its result is lost
                 ended += 1
                 yield job.subject, result
 

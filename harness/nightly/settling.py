@@ -118,7 +118,7 @@ def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int)
         write_log(settled.log, finding.fingerprint, night.folder / "unconfirmed", night.archive.root, with_test=False)
         night.save()
         return
-    name = settled.name  # of a crash that was repeated, that of its error
+    name = settled.name  # of a crash that repeats as an error, the fingerprint of the error
     published = night.finding(engine, name)
     if published is not None and published.sighting.status in SEEN_TODAY:
         return

@@ -199,7 +199,7 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
         for _ in range(FRESH if is_repeatable else 1):
             with _group(limits) if is_repeatable else _lane(report.engine, limits) as group:
                 again.append(group.replay(report.log, 1 if is_repeatable else FRESH))
-    except EngineGone as error:  # after the run that has ended it there is no further one
+    except EngineGone as error:  # the run has ended the engine: there is no further run
         return report.repeated(Verdict.FAILED, 1, 1, str(error), names=expected)
     except UsageError as error:
         why = str(error)

@@ -24,7 +24,7 @@ from swarden.harness.search.corpus import CorpusLog, RareRun, files_of, rarest_f
 from swarden.harness.search.outcome import Outcome, wanted_runs
 from swarden.harness.search.result import Result, Tallies
 
-SHARD_S = 600.0  # until a shard is cut, unless the minutes of the night are over before
+SHARD_S = 600.0  # seconds of a shard, unless the minutes of the night are over before
 
 
 class ShardKey(NamedTuple):

@@ -246,7 +246,7 @@ class Backtest:
             seed = f"the search with seed {search.seed}"
             if search.cost.runs < MIN_RUNS_SHARE * before.cost.runs:
                 return Outcome.NOT_JUDGED, f"{seed} made {search.cost.runs} runs, before {before.cost.runs}"
-            for name, text in search.faults.items():  # of the adapter: they end runs, which may miss failures
+            for name, text in search.faults.items():  # a fault of the adapter ends a run early, which may miss failures
                 if name not in before.faults and not name.startswith(BEFORE_RUNS):
                     return Outcome.NOT_JUDGED, f"{seed}: {text}"
             if finding.fingerprint in search.fingerprints:

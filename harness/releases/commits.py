@@ -1,4 +1,4 @@
-"""Commits of a checkout: what they have, extracted beside it, and the first one that an op-log fails on."""
+"""Commits of a checkout: their files, extracted into another folder, and the first commit that an op-log fails on."""
 
 import os
 import subprocess

@@ -17,7 +17,7 @@ from swarden.harness.releases import reads
 from swarden.harness.report.wording import counted, listed
 
 LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
-MOST_SHOWN = 3  # definitions, and places of the adapter, in a line
+MOST_SHOWN = 3  # definitions or places of the adapter in a line
 _some = partial(listed, most=MOST_SHOWN)
 
 

@@ -1,4 +1,4 @@
-"""A draft of the file of a known bug: what is measured of its op-log, with the sentences left open."""
+"""A draft of the file of a known bug: the facts are measured by runs of its op-log; the sentences are left open."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def draft_of(path: Path, engine: str | None, note: Note) -> str:
 
 
 def missing_in(path: Path) -> list[str]:
-    """What is missing in the file of a known bug, by key; raises UsageError for what is wrong with it."""
+    """The keys that are missing or open in the file of a known bug; raises UsageError for a wrong value."""
     if missing := list(_open(read_toml(path), "")):
         return missing
     bug = read_bug(path)
@@ -55,7 +55,7 @@ def missing_in(path: Path) -> list[str]:
 
 
 def _measured(source: Found) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The facts of the file and those of its document, in a process of the release."""
+    """The facts for the file and for its table [document], measured in a process of the release."""
     log, target = source.load(), source.target
     prepare(target)
     failure = repeat(log, 1, tracer_of=decision_tracer).failure

@@ -51,7 +51,7 @@ def found_elsewhere(target: Target) -> FoundElsewhere:
 
 
 def lacking(law: Invariant, missing: frozenset[str]) -> list[frozenset[str]]:
-    """The sets of data one of which a law needs, because the engine lacks all; [] if the law is applicable."""
+    """The sets of data of which each alone would make a law applicable; [] if it is applicable already."""
     events = sorted(kind.__name__ for kind in law.on)
     one_of = events if events and missing.issuperset(events) else []
     needs = law.needs & missing

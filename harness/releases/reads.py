@@ -1,4 +1,4 @@
-"""The names that an adapter reads and wraps in a release, and those of them that another release lacks.
+"""The names that an adapter reads and wraps in a release, and which of these names another release lacks.
 
 The table is made from the adapter's sources: each name in them that the driven modules of a release define.  The
 sources do not show the class of an object, so a name stands for all its definitions.

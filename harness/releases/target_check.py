@@ -39,10 +39,10 @@ from swarden.invariants.view import OPTIONAL_PARTS
 
 RUNS_PER_SEARCH = 8
 CALLS_PER_RUN = 8
-EACH_RUN_FAILS = 0.5  # share of the runs from which on a failure is rather one of the target
+EACH_RUN_FAILS = 0.5  # share of the runs above which a failure is taken for a fault of the target
 REASONS = frozenset(map(str, FinishReason))
 MOST_CHANGED = 3  # settings of a random shrunken configuration
-TRIES = 50  # for each shrunken configuration that is accepted
+TRIES = 50  # draws per accepted shrunken configuration
 WRONG_TYPES = ("text", None, [1])
 UNKNOWN = "no_such_setting"
 Config = dict[str, Any]
@@ -208,7 +208,7 @@ class TargetCheck(RunListener):
             settings = " and ".join(changed_settings(self.target, config) for config in header.configs)
             line = f"decode accepts {settings}, and then {fault}, or let decode refuse this with InvalidConfig"
             self.problems.setdefault(fault.fingerprint, line)
-        except InvalidConfig:  # which only a release that is imported can know
+        except InvalidConfig:  # a refusal that needs an imported release
             self.num_refused += 1
         else:
             self.on_end(header, driver)

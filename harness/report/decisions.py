@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from swarden.harness.core.event_log import PassedOver
 from swarden.harness.core.origins import ABSENT, EngineCode, module_of, request_of, stored_field
 
-MAX_DEPTH = 3  # of the calls below a decision whose results are kept
+MAX_DEPTH = 3  # calls below a decision whose results are kept
 MAX_VALUES = 8  # of one condition
 MAX_NAMES = 4  # of a value that is a mapping
 PLANTED_IN = re.compile(r"^<.+? in (.+)>$")  # the file name of a function with a planted mutant

@@ -14,7 +14,7 @@ from swarden.invariants.view import Snapshot
 
 MAX_TOKENS = 8  # token ids of a prompt that are shown
 SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # arguments that are not shown as "name value"
-ORDINALS = {"request": "live request", "session": "open session"}  # arguments that count the things of a moment
+ORDINALS = {"request": "live request", "session": "open session"}  # arguments that are ordinals of live objects
 RESULTS: dict[type, str] = {  # the events that are shown as results, each with its text
     seen.Rejected: "rejected r{request_id}: {reason}",
     seen.Admitted: "admitted r{request_id} [{start}, {end})",

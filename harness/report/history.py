@@ -71,7 +71,7 @@ class HistoryEntry(NamedTuple):
 def entries_of(
     ref: Ref, moment: Moment, below: Collection[int] = (), kinds: tuple[type, ...] = (object,)
 ) -> list[HistoryEntry]:
-    """The events of one transition that had an effect on a subject, in order; those of some `kinds`."""
+    """The events of these `kinds` in one transition that had an effect on a subject, in order."""
     entries: list[HistoryEntry] = []
     written: object = None
     for event, origin in zip_longest(moment.events, moment.origins, fillvalue=""):

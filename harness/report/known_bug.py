@@ -118,7 +118,7 @@ def _shown(about: Document, program: str) -> str:
 
 
 def _fix_of_issue(bug: KnownBug, about: Document, home: Home) -> str:
-    """The fix of the release whose lines are shown, if it is short; else what it is to do."""
+    """The diff of the fix for the release whose lines are shown, if it is short; else the suggestion in words."""
     for fix in bug.fixes:
         if fix.releases[1] == about.code_release and fix.context and fix.num_changed <= MOST_CHANGED:
             return _fenced(diff_of(fix, home.sources), "diff")
@@ -248,7 +248,7 @@ def upstream_text(bug: KnownBug, home: Home) -> str:
 
 
 def home_of(bug: KnownBug, target: Target) -> Home:
-    """Where the engine's sources are: of a server as the bug states, else those of the target's releases."""
+    """Where the engine's sources are: as the bug states for a server, else as the target's releases state."""
     if bug.repository:
         repository, _, tag = bug.repository.partition("@")
         return Home(repository, tag, "")
@@ -310,7 +310,7 @@ def diff_of(fix: Fix, sources: str) -> str:
             lines += [f"--- a/{file}", f"+++ b/{file}"]
             last_file, growth = file, 0
         function = hunk.at.partition(":")[2]
-        depth = "    " * function.count(".")  # a hunk is of the source of a function, without the indent of its class
+        depth = "    " * function.count(".")  # a hunk has the source of a function, without the indent of its class
         before, after = (indent(text, depth).splitlines() for text in (hunk.before, hunk.after))
         above, below = ([f" {line}" for line in text.splitlines()] for text in context)
         first, around = line - len(above), len(above) + len(below)

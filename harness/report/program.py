@@ -64,7 +64,7 @@ def _formatted(text: str) -> str:
 
 
 def _paths(path: Path) -> list[Path]:
-    """A source and those of swarden that it imports, before it."""
+    """The files of a program: the modules of swarden that a source imports, then the source."""
     nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom) and _is_ours(node)]
     specs = [find_spec(_module_of(node)) for node in nodes]
     return [*dict.fromkeys(path for spec in specs for path in _paths(Path(str(spec and spec.origin)))), path]

@@ -205,7 +205,7 @@ def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) 
     further = [ref for ref in named if ref.pool][:1]
     if not further and not scene.history_of(violation.subject):
         further = [ref for ref in named if scene.history_of(ref)][:1]
-    wrong = isinstance(place, Ref) and place.kind not in WHOLES  # the slot of another thing has the wrong content
+    wrong = isinstance(place, Ref) and place.kind not in WHOLES  # the wrong content is in the slot of another subject
     if wrong:
         shown_before.add(subject)
     for ref in further if wrong else (violation.subject, *further):

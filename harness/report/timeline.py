@@ -204,7 +204,7 @@ def _reads_of(ref: Ref, change: Transition) -> list[str]:
 
 
 def _units_read(read: Read, change: Transition) -> Sequence[int]:
-    """The units that are read: those of the pass if it was in flight before, else those of the request's record."""
+    """The units that are read: of the pass, if it was in flight before, else of the request's record."""
     view = change.before.launch_by_id.get(read.launch)
     for entry, units in zip(view.entries, view.units, strict=True) if view is not None else ():
         if entry[0] == read.request_id:

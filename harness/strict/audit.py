@@ -38,7 +38,7 @@ class Audit:
         self._moves: deque[tuple[int, NamedTuple]] = deque(maxlen=MAX_MOVES)
         self._gaps: dict[str, int] = {}
         self._step = 0
-        self._moved: dict[Owner, None] = {}  # in this step took units (requests) or freed a row
+        self._moved: dict[Owner, None] = {}  # requests that took units, and owners that freed a row, in this step
         self._compare = live.holders(self._tables)
 
     @property

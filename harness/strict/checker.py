@@ -20,7 +20,7 @@ from swarden.harness.strict.recording import FOLDER_VARIABLE, OFF, VARIABLE, Rec
 from swarden.harness.strict.sums import Sums
 from swarden.invariants.violation import Violation
 
-MAX_LOGS = 100  # in a folder, so that a server that restarts after each failure does not fill the disk
+MAX_LOGS = 100  # op-logs in a folder, so that a server that restarts at each failure does not fill the disk
 LOGGER = logging.getLogger("swarden.strict")
 
 

@@ -27,7 +27,7 @@ class FlightRecorder:
         self._alive: dict[int, bool] = {}  # whether its client has aborted it
         self._open: dict[int, OpenSession] = {}  # sessions without a close call
         self._ended: list[int] = []
-        self._early: Sequence[int] = ()  # of these, the requests that a replay aborts behind the step
+        self._early: Sequence[int] = ()  # ended requests that a replay aborts after the step
         self._now_ms: int | None = None
         self._pressed = dict(live.pressure)  # as recorded
         self._count_lost_settings()

@@ -203,7 +203,7 @@ def renumbered(ops: Sequence[Op]) -> list[Op]:
 
     Stop tokens stay: they are compared with what the model generates.
     """
-    numbers: dict[tuple[int, int], int] = {}  # by the number of the prefix before, and the token
+    numbers: dict[tuple[int, int], int] = {}  # by the number of the preceding prefix, and the token
     changed = []
     for op in ops:
         if isinstance(op, Submit | Turn) and op.tokens is not None:

@@ -14,7 +14,7 @@ FORWARDED = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
     *(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2),
 )
-LOOK_S = 0.2  # between two looks at the states of the processes
+LOOK_S = 0.2  # seconds between two checks of the states of the processes
 GRACE_S = 30  # from SIGTERM to SIGKILL
 
 

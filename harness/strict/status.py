@@ -17,7 +17,7 @@ LOGGER = logging.getLogger("swarden")
 class State(Enum):
     IMPORTED = "imported"  # the scheduler's module; no scheduler is made yet
     ATTACHED = "attached"
-    REFUSED = "refused"  # the text of its file is the reason, as of the next one
+    REFUSED = "refused"  # the text of the file of this state, as of ENDED, is the reason
     ENDED = "ended"  # the check, before its scheduler
 
 

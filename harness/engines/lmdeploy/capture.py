@@ -76,7 +76,7 @@ class LmdeployFacts(Adapted):
         return (self.table(seq), (max(0, seq.logical_state),))[: len(self.components)]
 
     def records(self) -> Iterator[RecordView]:
-        """The release counts the tokens of a pass when it has the output, but those of a chunk when it launches it."""
+        """The release counts the tokens of a chunk at its launch, and the tokens of any other pass at its output."""
         owner_of, size = self.owners[0].owner_of, self._config.page_size
         for number, seq in self.requests.seqs.items():
             if not seq.num_blocks and seq.logical_state < 0:

@@ -202,11 +202,12 @@ class ServerPort(EnginePort):
         A token out of range is taken modulo the range, so prompts that differ only there may be equal.
         """
         low, high = self._config.first_token, self._config.last_token
-        known = max((begin for begin in self._known if tokens[: len(begin)] == begin), key=len, default=())
-        new = [token if low <= token <= high else low + token % (high - low + 1) for token in tokens[len(known) :]]
-        if (size := self._config.vocabulary) and (wrong := [token for token in new if token >= size]):
-            self._connection.invalid = f"token {wrong[0]}, and the server has tokens to {size - 1}"
-        return self._known.get(known, []) + new
+        begun = max((begin for begin in self._known if tokens[: len(begin)] == begin), key=len, default=())
+        new = [token if low <= token <= high else low + token % (high - low + 1) for token in tokens[len(begun) :]]
+        wrong = [token for token in new if token >= self._config.vocabulary > 0]
+        if wrong:
+            self._connection.invalid = f"token {wrong[0]}, and the server has tokens to {self._config.vocabulary - 1}"
+        return self._known.get(begun, []) + new
 
     def _stop_texts(self, request_id: int, stop: Sequence[int]) -> tuple[str, ...]:
         """Up to two texts that end the answer in place of these tokens; none if the run has none."""
@@ -287,9 +288,9 @@ class ServerPort(EnginePort):
                 self._connection.looks_s = QUICK_S
             elif monotonic() - last >= (hang_s if now else SILENT_S):
                 break
-        if left := sum(not job.done() for job in jobs):
+        if pending := sum(not job.done() for job in jobs):
             self._check_alive()
-            raise ServerHangs(left, monotonic() - last)
+            raise ServerHangs(pending, monotonic() - last)
         for job in jobs:
             job.result()
 

@@ -15,7 +15,7 @@ from swarden.harness.core.limits import MAX_NUMBER, MAX_TOKEN_ID
 from swarden.harness.kit.dialects import TOKEN_ID
 from swarden.harness.kit.settings import within
 
-MOST_ELEMENTS = 1 << 22  # of all JSON objects that are in memory at the same time
+MOST_ELEMENTS = 1 << 22  # the limit of all JSON objects that are in memory at the same time
 KindT = TypeVar("KindT")
 TokenId = Annotated[int, within(0, MAX_TOKEN_ID)]
 TokenName = Annotated[str, Meta(pattern=f"^({TOKEN_ID})?[0-9]{{1,18}}$")]
@@ -91,8 +91,8 @@ class Part(Struct, gc=False):
         """Raises WrongForm.  Without token ids, the characters of the text."""
         return [Token(ord(character)) for character in self.text or ""]
 
-    def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
-        """The tokens of the prompt behind the `first` ones, which are `known`; raises WrongForm."""
+    def in_prompt(self, token_ids: Sequence[int], first: int) -> list[Token]:
+        """The tokens of the prompt after the `first` ones, which have these ids; raises WrongForm."""
         raise WrongForm("the API shows no log-probabilities of a prompt")
 
 
@@ -132,9 +132,9 @@ class VllmPart(Part, kw_only=True):
             tokens.append(token_of(token, logprob, scores))
         return tokens
 
-    def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
+    def in_prompt(self, token_ids: Sequence[int], first: int) -> list[Token]:
         tokens = []
-        for token, entry in aligned("prompt, prompt_logprobs", known, (self.prompt_logprobs or [])[first:]):
+        for token, entry in aligned("prompt, prompt_logprobs", token_ids, (self.prompt_logprobs or [])[first:]):
             if entry is None or token not in entry:
                 raise WrongForm(f"prompt_logprobs: token {token} of the prompt is missing")
             scores = [(likely, score.logprob) for likely, score in entry.items()]
@@ -159,7 +159,7 @@ class SglangPart(Part, kw_only=True):
     def tokens(self) -> list[Token]:
         return self._scored(self.meta_info.output_token_logprobs, self.meta_info.output_top_logprobs)
 
-    def in_prompt(self, known: Sequence[int], first: int) -> list[Token]:
+    def in_prompt(self, token_ids: Sequence[int], first: int) -> list[Token]:
         return self._scored(self.meta_info.input_token_logprobs[first:], self.meta_info.input_top_logprobs[first:])
 
     def _scored(self, chosen: Sequence[Scored], tops: Sequence[Sequence[Scored] | None]) -> list[Token]:

@@ -15,7 +15,7 @@ from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 from swarden.harness.kit import dialects
 from swarden.harness.kit.dialects import LLAMA_CPP, OPENAI, SGLANG, VLLM, Body, Dialect
 
-SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
+SALTS, OF_PROCESS = count(1), token_hex(4)  # so that two campaigns have no salt in common
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
 FEATURES = frozenset({"stop", "stop_text", "seed", "priority", "salt", "n", "abort", "sleep"})
 KindT = TypeVar("KindT")
@@ -105,8 +105,8 @@ def as_prompt(api: Api, address: Address, wanted: Wanted, answer: Sequence[int],
     """
     cold = wanted._replace(stop=(), stop_texts=(), seed=None, sequences=1, is_cold=True)
     for rest in dict.fromkeys((0, 1, api.spare_len)):
-        known = answer[: max(0, len(answer) - rest)]
-        body = api.body(cold._replace(prompt=[*wanted.prompt, *known], max_new_tokens=max(1, rest)), model)
+        scored = answer[: max(0, len(answer) - rest)]
+        body = api.body(cold._replace(prompt=[*wanted.prompt, *scored], max_new_tokens=max(1, rest)), model)
         body = msgspec.structs.replace(body, stream=False, **api.scores_prompt)
         reply = Call(address).made("POST", api.dialect.path, body)
         if reply.status != NO_ROOM:
@@ -114,7 +114,7 @@ def as_prompt(api: Api, address: Address, wanted: Wanted, answer: Sequence[int],
     if reply.status != OK:
         return reply
     part = answers.only(api.parts(reply.chunks))
-    return [*part.in_prompt(known, len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
+    return [*part.in_prompt(scored, len(wanted.prompt)), *part.tokens[: len(answer) - len(scored)]]
 
 
 def object_at(address: Address, path: str, kind: type[KindT]) -> KindT:

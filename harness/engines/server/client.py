@@ -26,7 +26,7 @@ from swarden.harness.kit.dialects import DATA, DONE
 ANSWER_S = 900.0  # for a whole answer outside of a round
 MOST_BYTES = 1 << 26  # of one answer, with its framing
 MOST_OF_PAGE = MOST_LINE = 1 << 22
-MOST_OF_HEAD = 1 << 17  # of all heads before an answer, and of the trailers behind it
+MOST_OF_HEAD = 1 << 17  # limit of all heads before an answer, and of the trailers after it
 MOST_CHUNKS, MOST_LINES = 1 << 16, 1 << 18
 MOST_URL = 200  # characters
 CONNECT_S, QUICK_S = 10.0, 60.0  # to open a connection; for a call that computes nothing
@@ -109,7 +109,7 @@ class Call:
         self._base = urlsplit(address.url).path.rstrip("/")
         self._headers = {"Content-Type": "application/json", "Connection": "close", **address.headers}
         self._address = address
-        self._socket: socket.socket | None = None  # which the connection forgets when the answer begins
+        self._socket: socket.socket | None = None  # the connection forgets it when the answer begins
         self._is_cut, self._is_act = False, is_act
         self._on_chunk = on_chunk
 
@@ -146,7 +146,7 @@ class Call:
                     return Reply(0, error="cut before it was made")
                 connection.request(method, self._base + path, data, self._headers)
                 reply = read(connection)
-        except (OSError, HTTPException) as error:  # with what the server has sent, such as a status line
+        except (OSError, HTTPException) as error:  # the message quotes the server, such as its status line
             reply = Reply(0, error=f"{type(error).__name__}: {error}"[:300])
         finally:
             self._address.calls.open.discard(self)

@@ -1,4 +1,4 @@
-"""An answer beside that of a server without a cache."""
+"""The comparison of an answer with the answer of a server without a cache."""
 
 from collections.abc import Sequence
 from math import isnan, log
@@ -24,9 +24,9 @@ def compared(
 ) -> JudgedToken | None:
     """The first wrong token of an answer, or the last that could be judged; None if none could.
 
-    A token has the log-probability that it has in the cold answer, and is the likeliest one of that if nothing was
-    sampled.  Where both answers were generated, and two tokens are equally likely, the rest is not judged.  Then one
-    may also end before the other, unless it was cut: that is wrong if no end can be as likely as the token there.
+    A token is right if its log-probability is that of the cold answer, and, without sampling, if it is the likeliest
+    token there.  Behind two equally likely tokens, generated answers may differ, so the rest is not judged.  An answer
+    that ends first and was not cut is wrong if no end can be as likely as the other answer's token.
     """
     last = None
     for place, (mine, other) in enumerate(zip(answer, cold, strict=False)):

@@ -1,4 +1,4 @@
-"""What a server reports of itself, and what is measured before the first run: vocabulary, noise and capacity."""
+"""The facts about a server before the first run: its own reports, and measured vocabulary, noise and capacity."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from swarden.harness.engines.server.process import MISSING, Connection
 from swarden.harness.kit.dialects import SLEEP, WAKE
 from swarden.harness.kit.settings import converted
 
-SURE_TOKEN, MOST_TOKEN = 60, 20_000  # which each vocabulary has; special tokens are often the last ones
+SURE_TOKEN, MOST_TOKEN = 60, 20_000  # each vocabulary has it; the last tokens are often special ones
 SAMPLE = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich: 1234567890; def naïve_façade(): λ → 北京 🦜"
 PROMPTS, ANSWER_LEN = 6, 8
 TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
@@ -76,7 +76,7 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
         if act not in (SLEEP, WAKE):
             if not (reply := connection.act(api, act)).status:
                 raise UsageError(f"{connection.address.shown}{path}: {reply.error}")
-            missing += [path] * (reply.status == MISSING)
+            missing += [path] if reply.status == MISSING else []
     if SLEEP in api.dialect.acts and "sleep" not in left_out and not _sleeps(connection, api):
         left_out.add("sleep")
         missing.append(api.dialect.acts[SLEEP])

@@ -9,7 +9,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 MASK = "***"
-LEAST_LEN, LEAST_PART_LEN = 4, 7  # of a known secret, and of its parts: shorter ones are parts of other words
+LEAST_LEN, LEAST_PART_LEN = 4, 7  # characters of a secret or of a part of it; shorter parts occur in other words
 NOUNS = (
     "key|token|secret|passw(?:or)?d|passphrase|pwd|credential|cookie|bearer|auth|authorization|licen[cs]e|header|proxy"
 )

@@ -36,12 +36,12 @@ from swarden.invariants.events import Probed
 VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say
 BOOT_S, POLL_S, LOOK_S = 900, 0.25, 10
 PAGE_SIZE = 16  # of swarden's engine as a judge
-MISSING, SERVER_ERROR = 404, 500  # the least status of an error that is not of the request
+MISSING, SERVER_ERROR = 404, 500  # the least status of an error that the request has not caused
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
-MOST_OF_NAME = 80  # of an error in a log, which is a part of a file's name
+MOST_OF_NAME = 80  # characters of the name of an error, as a part of a file's name
 ERRORS = ("Error", "Exception", "Abort", "Fault")  # in the name of an error
-SUPERVISE = (  # ends the server, and all that it has started, with its parent: whatever ends that
+SUPERVISE = (  # ends the server and its children when its parent ends, for any reason
     "import os, signal, subprocess, sys, threading\n"
     "child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)\n"
     "def watch():\n"
@@ -81,7 +81,7 @@ class Server(msgspec.Struct, frozen=True):
 
     @property
     def secrets(self) -> Secrets:
-        """Those that a server can repeat: the values of headers, and what is masked of the command."""
+        """The secrets that a server may print: the values of headers, and the masked parts of the command."""
         shown = self.masked_restart
         hidden = [word for word in re.split(r"[\s\"'=:,]+", self.restart) if word not in shown]
         return Secrets([*self.headers.values(), *hidden])
@@ -112,11 +112,11 @@ class Connection:
     checks: Path | None = None  # where a strict check inside of the process writes op-logs
     reference: "Connection | None" = None
     missing: set[str] = field(default_factory=set)  # acts without a page
-    has_recorded: bool = False  # the check inside of the process has; it writes one op-log, and checks no more
+    has_recorded: bool = False  # the strict check of the server has written its op-log, and checks no more
     has_failed: bool = False  # it may have lost memory, which no flush brings back
     log_start: int = 0  # of the current round
-    invalid: str = ""  # why a request of the current run is not valid; "": all are
-    looks_s: float = QUICK_S  # left for all pages of metrics, until the next round or the next token
+    invalid: str = ""  # why a request of the current run is invalid; "": all are valid
+    looks_s: float = QUICK_S  # seconds left for all pages of metrics, until the next round or token
 
     def __post_init__(self) -> None:
         self.address = Address(self.server.url, self.server.headers, Calls(self.server.rate), self.server.secrets)

@@ -93,7 +93,7 @@ class TransformersEngine(TransformersFacts):
         return self._is_persistent and bool(self.passes.last_launch) and not self.has_work
 
     def _begin_session(self) -> None:
-        """The loop of the last call of generate_batch ends, and that of the next one begins."""
+        """End the loop of the last call of generate_batch, and begin the loop of the next call."""
         processor = self.core.processor
         if self._is_asynchronous and self._has_begun:  # the results of the last pass are asked for then
             processor.inputs_and_outputs.current_pair = 1 - processor.inputs_and_outputs.current_pair

@@ -31,7 +31,7 @@ class TransformersRelease(ReleasedCode):
         super().__init__(version, "transformers", PLACES, {})
 
     def make(self, name: str, **arguments: Any) -> Any:
-        """An object of a part, from those of the arguments that this release has."""
+        """An object of a part, made with the arguments that this release accepts."""
         return self.code(name)(**known(arguments, self.code(name)))
 
 

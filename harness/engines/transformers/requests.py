@@ -26,7 +26,7 @@ class TransformersRequest(ClientRequest):
 
 
 class TransformersRequests(Clients[TransformersRequest]):
-    """The unfinished requests, and the outputs of the step so far.  A frontend rejects those of more than `longest`."""
+    """The unfinished requests, and the outputs of the step so far; rejects requests of more than `longest` tokens."""
 
     def __init__(self, core: Core, longest: int, notice: Callable[[NamedTuple], None]) -> None:
         super().__init__(notice)
