@@ -161,8 +161,8 @@ BACKUPS_IN_REVERSE = Mutant(
     hunks=(
         Hunk(
             "swarden.engine_under_test.host.backups:Backups.begin",
-            before="zip(page_indices(one, self._memory.page_size), on_device, strict=True)",
-            after="zip(page_indices(one, self._memory.page_size), on_device[::-1], strict=True)",
+            before="zip(page_indices(ancestor, self._memory.page_size), on_device, strict=True)",
+            after="zip(page_indices(ancestor, self._memory.page_size), on_device[::-1], strict=True)",
         ),
     ),
     caught_by=(),
