@@ -42,7 +42,7 @@ bug(
     "abort-empties-the-queue",
     "an abort of a waiting request takes those behind it out of the queue",
     at=ABORT,
-    healthy="self.waiting = [one for one in self.waiting if one is not request]",
+    healthy="self.waiting = [other for other in self.waiting if other is not request]",
     broken="self.waiting = self.waiting[: self.waiting.index(request)] if request in self.waiting else self.waiting",
     caught_by=("drained_engine_is_empty",),
 )

@@ -16,7 +16,7 @@ class TaggedModel:
         self._block_size, self._port = config.block_size, port
 
     def launch(self, entries: Sequence[Entry]) -> None:
-        self._port.launch([kit.TableEntry(row.request.id, *row[1:3], 0, [row.blocks], row.request) for row in entries])
+        self._port.launch([kit.TableEntry(one.request.id, *one[1:3], 0, [one.blocks], one.request) for one in entries])
 
     def results(self) -> Sequence[int]:
         one = self._port.passes.in_flight[0]

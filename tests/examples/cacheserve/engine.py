@@ -127,7 +127,7 @@ class Engine:
         return request.id
 
     def abort(self, request_id: int) -> None:
-        for request in [request for request in self.waiting + self.running if request.id == request_id]:
+        for request in [one for one in self.waiting + self.running if one.id == request_id]:
             self._finish(request, "abort", ())
 
     @property
@@ -197,7 +197,7 @@ class Engine:
     def _finish(self, request: Request, reason: str, tokens: Sequence[int]) -> None:
         """End a request. A pass in flight still writes to its blocks, before any later pass does."""
         self.waiting, self.running = (
-            [request for request in queue if request is not request] for queue in (self.waiting, self.running)
+            [one for one in queue if one is not request] for queue in (self.waiting, self.running)
         )
         self.pool.release(request.blocks)
         request.finish_reason = reason

@@ -77,7 +77,7 @@ class PoolsPort(kit.Adapted):
         for request, _, reason in outputs:
             if reason is not None:
                 self.log.notice(events.Finished(request.id, reason))
-        return [kit.Streamed(request.id, tokens, reason, request.cached_len, 0) for request, tokens, reason in outputs]
+        return [kit.Streamed(one.id, tokens, reason, one.cached_len, 0) for one, tokens, reason in outputs]
 
     @property
     def has_work(self) -> bool:
@@ -102,9 +102,9 @@ class PoolsPort(kit.Adapted):
 
     def request_views(self) -> Iterator[view.RequestView]:
         for place, requests in (("waiting", self.engine.waiting), ("running", self.engine.running)):
-            for request in requests:
-                lengths = request.prompt_len, request.num_outputs, request.max_new_tokens
-                yield view.RequestView(request.id, place, request.salt, *lengths)
+            for one in requests:
+                lengths = one.prompt_len, one.num_outputs, one.max_new_tokens
+                yield view.RequestView(one.id, place, one.salt, *lengths)
 
 
 class PoolsTarget(kit.ConfiguredTarget):

@@ -25,10 +25,10 @@ class LoggedPool(BlockPool):
 
     def release(self, blocks: Sequence[int]) -> None:
         super().release(blocks)
-        self._report(self.owners.free([block for block in blocks if block in self.queue and block not in self.key_of]))
+        self._report(self.owners.free([one for one in blocks if one in self.queue and one not in self.key_of]))
 
     def evict(self, blocks: Sequence[int]) -> None:
-        self._report(self.owners.free([block for block in blocks if block in self.key_of], cause="evicted"))
+        self._report(self.owners.free([one for one in blocks if one in self.key_of], cause="evicted"))
         super().evict(blocks)
 
 
@@ -50,7 +50,7 @@ class RecordsPort(ContentPort):
         size = self.engine.block_size
         for request in self.engine.running:
             blocks = tuple(request.blocks)
-            num_cached = next((n for n, block in enumerate(blocks) if block not in self.pool.key_of), len(blocks))
+            num_cached = next((n for n, one in enumerate(blocks) if one not in self.pool.key_of), len(blocks))
             yield view.RecordView(
                 owner=events.Owner("request", request.id),
                 row=request.id,
