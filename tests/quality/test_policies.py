@@ -47,7 +47,7 @@ POLICIES = {
         ),
     ),
 }
-SEED, RUNS = 1, 10
+SEED, RUNS = 3, 10
 
 
 @pytest.fixture

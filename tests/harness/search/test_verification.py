@@ -46,7 +46,7 @@ from tests.harness.some_bugs import (
     write_package,
 )
 
-RUNS = 18
+RUNS = 10
 OF_OTHERS = Related(kind="issue", number=3, state="open", relation="is similar", repository="a/b")
 
 

@@ -81,7 +81,7 @@ def share_that_fails(mutant, load, scene, *, times=1):
     """The share of runs that fail in an engine with a bug; a run has the scene `times` times."""
     failed = []
 
-    @steady
+    @settings(steady, max_examples=40)
     @given(data=st.data())
     def play(data):
         config = suited(HypothesisDraw(data), SMALL, load.name)
