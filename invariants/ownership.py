@@ -44,17 +44,14 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
                         found.append(Misplaced(event, unit, owner))
         elif type(event) is seen.Taken:
             if (owner_of := owners.get(event.pool)) is not None:
-                _check_owner(event, event.units, FREE, owner_of, found)
-                _set_owner(event, event.units, event.owner, owner_of, found)
+                _move(event, FREE, event.owner, owner_of, found)
                 taken.update([(event.pool, unit) for unit in event.units])
         elif type(event) is seen.Freed:
             if (owner_of := owners.get(event.pool)) is not None:
-                _check_owner(event, event.units, event.owner, owner_of, found)
-                _set_owner(event, event.units, fences.owner_after(event), owner_of, found)
+                _move(event, event.owner, fences.owner_after(event), owner_of, found)
         elif type(event) is seen.Given:
             if (owner_of := owners.get(event.pool)) is not None:
-                _check_owner(event, event.units, event.from_owner, owner_of, found)
-                _set_owner(event, event.units, event.to_owner, owner_of, found)
+                _move(event, event.from_owner, event.to_owner, owner_of, found)
         elif type(event) is seen.Completed:
             fences.complete(event.launch, owners)
         else:
@@ -155,14 +152,15 @@ def _later_owners(event: seen.Written, before: Snapshot, after: Snapshot) -> lis
     )
 
 
-def _check_owner(
+def _move(
     event: seen.Taken | seen.Given | seen.Freed,
-    units: Sequence[int],
     expected: seen.Owner,
+    to: seen.Owner,
     owner_of: dict[int, seen.Owner],
     found: list[Misplaced],
 ) -> None:
-    """Note the units whose owner is not the expected one."""
+    """Move the units to their new owner; note those whose owner was not the expected one, or that are named twice."""
+    units = event.units
     for unit in units:
         owner = owner_of.get(unit)
         if (
@@ -171,20 +169,10 @@ def _check_owner(
             and not (owner is not None and owner.kind == seen.TREE_KIND == expected[0])
         ):
             found.append(Misplaced(event, unit, owner))
-
-
-def _set_owner(
-    event: seen.Taken | seen.Given | seen.Freed,
-    units: Sequence[int],
-    owner: seen.Owner,
-    owner_of: dict[int, seen.Owner],
-    found: list[Misplaced],
-) -> None:
-    """Set the owner of the units; note a unit that the event names twice."""
     if len(units) == 1:
-        owner_of[units[0]] = owner
+        owner_of[units[0]] = to
     else:
-        distinct = dict.fromkeys(units, owner)
+        distinct = dict.fromkeys(units, to)
         owner_of.update(distinct)
         if len(distinct) != len(units):
-            found += [Misplaced(event, unit, owner) for unit in distinct if units.count(unit) > 1]
+            found += [Misplaced(event, unit, to) for unit in distinct if units.count(unit) > 1]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_210, 55_340  # lines
+PRODUCT, TESTS = 81_200, 55_340  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -42,7 +42,7 @@ LINES: Mapping[str, int] = {
     "harness/search": 7_530,
     "harness/strict": 1_650,
     "harness/traces": 400,
-    "invariants": 3_480,
+    "invariants": 3_470,
     "invariants/contracts": 3_520,
     "invariants/laws": 3_460,
     "src": 200,

@@ -65,7 +65,7 @@ class OwnRouter:
         for node in nodes:
             above = pages_by_node[node.parent].hashes[-1] if node.parent else None
             pages = self._pages.get(node.id)
-            if pages is None or pages.above != above or pages.key != node.key:
+            if pages is None or pages.above != above or (pages.key is not node.key and pages.key != node.key):
                 hashes = self._chain(node.key, above, node.namespace)
                 pages = Pages(above, node.key, hashes, tuple(map(_number, hashes)))
             pages_by_node[node.id] = pages

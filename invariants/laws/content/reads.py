@@ -79,10 +79,12 @@ def reads_cover_the_window(change: Transition) -> Evidence:
                 read = reads.get((one.launch, request, index))
                 first = 0 if component.window is None else max(0, start - lookback(component.window))
                 want_end = start if component.has_states else end
+                if read is not None and read.start <= first and read.start + len(read.tags) >= want_end:
+                    continue
                 want = {"place": component_ref(components, index), "want_start": first, "want_end": want_end}
                 if read is None:
                     yield found(request_ref(request), ReadCode.NOT_READ, **want)
-                elif read.start > first or read.start + len(read.tags) < want_end:
+                else:
                     until = read.start + len(read.tags)
                     yield found(request_ref(request), ReadCode.READ_IN_PART, start=read.start, end=until, **want)
 
