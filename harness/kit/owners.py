@@ -1,6 +1,5 @@
 """Owners of units where an engine names none: by the moves so far, and by the facts of tables and reader counts."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import ne
@@ -122,6 +121,71 @@ class UnitFacts(NamedTuple):
             return TREE
         return self.holders[0] if self.holders else None if self.num_readers else FREE
 
+    @property
+    def place(self) -> "UnitPlace | None":
+        """Where a pool lists the unit; None for a unit without holder and readers that is not cached."""
+        if not (self.holders or self.num_readers):
+            return UNREAD if self.is_cached else None
+        owner = TREE if self.is_cached else self.owner
+        return UnitPlace(True, self.num_readers) if owner == TREE else UnitPlace(False, owner if self.holders else None)
+
+
+class UnitPlace(NamedTuple):
+    """Where a pool lists a unit: among those that are cached, by their readers, or else by owner (None: not at all)."""
+
+    is_cached: bool
+    by: Any
+
+    @property
+    def owner(self) -> Owner | None:
+        return TREE if self.is_cached else self.by
+
+
+UNREAD = UnitPlace(True, -1)  # of the cached units that have no holder and no reader
+
+
+class CountedUnits:
+    """The units of a pool that have a place, and the holdings that they make; those that did not change are kept."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, UnitPlace] = {}
+        self._units: dict[UnitPlace, set[int]] = {UNREAD: set()}
+        self._listed: dict[UnitPlace, list[int]] = {}
+
+    def owner(self, unit: int) -> Owner | None:
+        return self.places[unit].owner if unit in self.places else FREE
+
+    def put(self, unit: int, place: UnitPlace | None) -> None:
+        was = self.places.get(unit)
+        if place == was:
+            return
+        if was is not None:
+            del self.places[unit]
+            self._units[was].discard(unit)
+            self._listed.pop(was, None)
+        if place is not None:
+            self.places[unit] = place
+            self._units.setdefault(place, set()).add(unit)
+            self._listed.pop(place, None)
+
+    def view(self, name: str, noun: str, capacity: int, free: Sequence[int], fences: Sequence[Fence] = ()) -> PoolView:
+        """The pool with this free queue, in order."""
+        for place in self._units.keys() - self._listed.keys():
+            self._listed[place] = sorted(self._units[place])
+            if not self._listed[place] and place != UNREAD:
+                del self._units[place], self._listed[place]
+        evictable = self._units[UNREAD].intersection(free)
+        cached = {0: sorted(evictable)} if evictable else {}
+        in_order = sorted([(units[0], place, units) for place, units in self._listed.items() if place != UNREAD])
+        for _, (is_cached, by), units in in_order:
+            if is_cached:
+                cached[by] = [*cached[by], *units] if by in cached else units
+        holdings = [
+            *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
+            *[Holding(place.by, units, False) for _, place, units in in_order if place.owner not in (TREE, None)],
+        ]
+        return PoolView(name, noun, capacity, [unit for unit in free if unit not in evictable], fences, holdings)
+
 
 def pool_view(
     name: str, noun: str, facts: Mapping[int, UnitFacts], free: Sequence[int], fences: Sequence[Fence] = ()
@@ -131,18 +195,7 @@ def pool_view(
     A cached unit in the queue is cached and not free, unless it has readers or is in a table.  A law compares the count
     of a unit of the tree with its places in tables; a unit without a place and a count has no owner, and is a leak.
     """
-    unread = {unit for unit, (holders, num_readers, _) in facts.items() if not (holders or num_readers)}
-    evictable = {unit for unit in unread.intersection(free) if facts[unit].is_cached}
-    owned = defaultdict[Owner, list[int]](list)
-    cached = defaultdict[int, list[int]](list, {0: sorted(evictable)} if evictable else {})
-    for unit in sorted(facts.keys() - unread):
-        owner = TREE if facts[unit].is_cached else facts[unit].owner
-        if owner == TREE:
-            cached[facts[unit].num_readers].append(unit)
-        elif owner is not None and facts[unit].holders:
-            owned[owner].append(unit)
-    holdings = [
-        *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
-        *[Holding(owner, units, False) for owner, units in owned.items()],
-    ]
-    return PoolView(name, noun, len(facts), [unit for unit in free if unit not in evictable], fences, holdings)
+    counted = CountedUnits()
+    for unit, of_unit in facts.items():
+        counted.put(unit, of_unit.place)
+    return counted.view(name, noun, len(facts), free, fences)
