@@ -208,12 +208,15 @@ class Adapted(EnginePort):
         self, number: int, units: tuple[Sequence[int], ...], *, computed_len: int, shared_len: int, allocated_len: int
     ) -> RecordView:
         """The record of a request that the engine counts as computed up to `computed_len`; it shares whole pages."""
+        lens = (*self.lens(number, computed_len, shared_len), allocated_len)
+        return RecordView(Owner(REQUEST_KIND, number), 0, *lens, frontiers=(0,) * len(units), units=units)
+
+    def lens(self, number: int, computed_len: int, shared_len: int) -> tuple[int, int, int]:
+        """The protected, the committed and the launched length of such a record."""
         counting, size = [entry.ids for entry in self._counting(number)], self.limits.page_size
         launched = max([end for _, _, end in counting], default=computed_len)
         committed = min([start for _, start, _ in counting], default=launched)
-        protected = min(shared_len, committed // size * size)
-        lens = (protected, committed, launched, allocated_len)
-        return RecordView(Owner(REQUEST_KIND, number), 0, *lens, frontiers=(0,) * len(units), units=units)
+        return min(shared_len, committed // size * size), committed, launched
 
     def _counting(self, number: int) -> list[Any]:
         """The entries of a request in passes in flight whose results will be used."""

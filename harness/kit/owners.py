@@ -23,6 +23,17 @@ class Owners:
         """Note taken units; `owner` returns the new owner of each unit."""
         return [seen.Taken(self.pool, moved, of_owner) for of_owner, moved in self._move(units, owner)]
 
+    def take_all(self, units: tuple[int, ...], owner: Owner) -> list[seen.Taken]:
+        """Note units that one owner takes."""
+        named = UNKNOWN if owner == FREE else owner
+        self.owner_of.update(dict.fromkeys(units, named))
+        return [seen.Taken(self.pool, units, named)] if units else []
+
+    def free_one(self, unit: int) -> seen.Freed:
+        """Note a freed unit."""
+        owner, self.owner_of[unit] = self.owner_of.get(unit, UNKNOWN), FREE
+        return seen.Freed(self.pool, (unit,), UNKNOWN if owner == FREE else owner, "freed", 0)
+
     def free(
         self,
         units: Iterable[int],
@@ -93,8 +104,7 @@ class Worker:
             self.owner = before
 
     def take(self, owners: Owners, units: Iterable[int], otherwise: Owner = TREE) -> None:
-        owner = self.owner or otherwise
-        self.report(owners.take(units, lambda _: owner))
+        self.report(owners.take_all(tuple(units), self.owner or otherwise))
 
     def free(self, owners: Owners, units: Iterable[int]) -> None:
         self.report(owners.free(units, lambda unit: self._freeing(owners.owner_of.get(unit, FREE))))
@@ -117,31 +127,26 @@ class UnitFacts(NamedTuple):
     @property
     def owner(self) -> Owner | None:
         """The tree for a unit that is cached, shared or counted too often; None for a counted unit without a holder."""
-        if self.is_cached or (self.holders and max(len(self.holders), self.num_readers) > 1):
-            return TREE
-        return self.holders[0] if self.holders else None if self.num_readers else FREE
+        return owner_at(self.place)
 
     @property
     def place(self) -> "UnitPlace | None":
         """Where a pool lists the unit; None for a unit without holder and readers that is not cached."""
-        if not (self.holders or self.num_readers):
-            return UNREAD if self.is_cached else None
-        owner = TREE if self.is_cached else self.owner
-        return UnitPlace(True, self.num_readers) if owner == TREE else UnitPlace(False, owner if self.holders else None)
+        holders, num_readers, is_cached = self
+        if not (holders or num_readers):
+            return UNREAD if is_cached else None
+        if is_cached or (holders and max(len(holders), num_readers) > 1):
+            return True, num_readers
+        return False, holders[0] if holders else None
 
 
-class UnitPlace(NamedTuple):
-    """Where a pool lists a unit: among those that are cached, by their readers, or else by owner (None: not at all)."""
-
-    is_cached: bool
-    by: Any
-
-    @property
-    def owner(self) -> Owner | None:
-        return TREE if self.is_cached else self.by
+UnitPlace = tuple[bool, Any]  # where a pool lists a unit: as cached by its readers, or by its owner (None: not at all)
+UNREAD: UnitPlace = True, -1  # of the cached units that have no holder and no reader
 
 
-UNREAD = UnitPlace(True, -1)  # of the cached units that have no holder and no reader
+def owner_at(place: UnitPlace | None) -> Owner | None:
+    is_cached, by = place or (False, FREE)
+    return TREE if is_cached else by
 
 
 class CountedUnits:
@@ -153,7 +158,7 @@ class CountedUnits:
         self._listed: dict[UnitPlace, list[int]] = {}
 
     def owner(self, unit: int) -> Owner | None:
-        return self.places[unit].owner if unit in self.places else FREE
+        return owner_at(self.places.get(unit))
 
     def put(self, unit: int, place: UnitPlace | None) -> None:
         was = self.places.get(unit)
@@ -172,17 +177,19 @@ class CountedUnits:
         """The pool with this free queue, in order."""
         for place in self._units.keys() - self._listed.keys():
             self._listed[place] = sorted(self._units[place])
-            if not self._listed[place] and place != UNREAD:
+            if place != UNREAD and not self._listed[place]:
                 del self._units[place], self._listed[place]
+        unread = self._listed.pop(UNREAD)
         evictable = self._units[UNREAD].intersection(free)
-        cached = {0: sorted(evictable)} if evictable else {}
-        in_order = sorted([(units[0], place, units) for place, units in self._listed.items() if place != UNREAD])
-        for _, (is_cached, by), units in in_order:
+        cached = {0: unread if len(evictable) == len(unread) else sorted(evictable)} if evictable else {}
+        in_order = sorted([(units[0], *place, units) for place, units in self._listed.items()])
+        self._listed[UNREAD] = unread
+        for _, is_cached, by, units in in_order:
             if is_cached:
                 cached[by] = [*cached[by], *units] if by in cached else units
         holdings = [
             *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
-            *[Holding(place.by, units, False) for _, place, units in in_order if place.owner not in (TREE, None)],
+            *[Holding(by, units, False) for _, is_cached, by, units in in_order if not is_cached and by is not None],
         ]
         return PoolView(name, noun, capacity, [unit for unit in free if unit not in evictable], fences, holdings)
 

@@ -16,6 +16,7 @@ from swarden.harness.engines.vllm.requests import FindableBlocks, VllmRequest, V
 from swarden.harness.engines.vllm.runner import Runner
 from swarden.harness.kit import tags
 from swarden.harness.kit.adapted import Adapted
+from swarden.invariants.events import Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import ComponentView, PoolView, RecordView, RequestView, Snapshot
@@ -49,6 +50,7 @@ class VllmFacts(Adapted):
         self.built, self.runner, self.moves = built, runner, moves
         self._groups, self._loads_within_a_step = config.groups, LoadsWithinAStep()
         self._block_len = math.lcm(*[group.block_len for group in self._groups])  # of whole blocks of all groups
+        self._stateful = [index for index, group in enumerate(self._groups) if group.has_states]
         self._whole = next(index for index, group in enumerate(self._groups) if group.window is None)
         cache_key = lru_cache(1 << 14)(runner.release.code("make_block_hash_with_group_id"))
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(self._groups))
@@ -117,41 +119,42 @@ class VllmFacts(Adapted):
                     yield seen.Written(flight.launch, request, POOL, new, end, pages, component)
 
     def records(self) -> Sequence[RecordView]:
-        tables: dict[str, list[Sequence[int]]] = {}
-        for (group, rid, _), blocks in self.moves.blocks.tables.items():
-            tables.setdefault(rid, [()] * len(self._groups))[group] = blocks
-        return [self._record(rid, units) for rid, units in tables.items()]
+        tables: dict[tuple[str, Owner], list[Sequence[int]]] = {}
+        for (group, rid, owner), blocks in self.moves.blocks.tables.items():
+            tables.setdefault((rid, owner), [()] * len(self._groups))[group] = blocks
+        return [self._record(rid, owner, units) for (rid, owner), units in tables.items()]
 
-    def _record(self, rid: str, units: list[Sequence[int]]) -> RecordView:
+    def _record(self, rid: str, owner: Owner, units: list[Sequence[int]]) -> RecordView:
         """A record. The release counts the tokens of a pass as computed when it schedules the pass, and those of a
         load when the load begins.
         """
-        number, req = self.built.number_of(rid), self.built.scheduler.requests.get(rid)
-        groups = self._groups
-        allocated = min(
-            [len(blocks) * group.block_len for group, blocks in zip(groups, units, strict=True) if not group.has_states]
-        )
-        hashed = sum(1 for _ in takewhile(self.moves.blocks.hashed.__contains__, units[self._whole]))
-        for index, group in enumerate(groups):
-            if group.has_states:  # its table may be shorter, or have blocks for drafts behind the state
-                count = -(-allocated // group.block_len)
-                units[index] = [*units[index], *[0] * count][:count]
+        number, req, groups = self.built.number_of(rid), self.built.scheduler.requests.get(rid), self._groups
+        lens = [
+            len(blocks) * group.block_len for blocks, group in zip(units, groups, strict=True) if not group.has_states
+        ]
+        allocated = min(lens)
+        hashed = len([*takewhile(self.moves.blocks.hashed.__contains__, units[self._whole])])
+        for index in self._stateful:  # its table may be shorter, or have blocks for drafts behind the state
+            count = -(-allocated // groups[index].block_len)
+            units[index] = [*units[index], *[0] * count][:count]
         load = self.runner.loads.loading.get(number)
         computed = load.end if load is not None else req.num_computed_tokens if req is not None else 0
-        lens = {"shared_len": hashed * self.limits.page_size, "allocated_len": allocated}
-        record = self.record(number, tuple(units), computed_len=computed, **lens)
+        protected, committed, launched = self.lens(number, computed, hashed * self.limits.page_size)
         row = number if self.places.get(id(req)) == Place.RUNNING and number in self.runner.tables else 0
-        return record._replace(
-            owner=self.requests.owner(number),
-            row=row,
-            protected_len=record.protected_len // self._block_len * self._block_len,
-            frontiers=tuple(
-                [
-                    0 if group.has_states else group.block_len * _leading_nulls(blocks)
-                    for group, blocks in zip(groups, units, strict=True)
-                ]
-            ),
-            table=_without_given_up(self.runner.tables[number][0], units[0]) if row else (),
+        nulls = [
+            0 if group.has_states else _leading_nulls(one) * group.block_len
+            for group, one in zip(groups, units, strict=True)
+        ]
+        return RecordView(
+            owner,
+            row,
+            protected // self._block_len * self._block_len,
+            committed,
+            launched,
+            allocated,
+            tuple(nulls),
+            tuple(units),
+            _without_given_up(self.runner.tables[number][0], units[0]) if row else (),
         )
 
     def request_views(self) -> Sequence[RequestView]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import compress
+from itertools import chain, compress
 from operator import attrgetter, ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,17 +79,19 @@ class BlockFacts:
         which are left out.
         """
         before, tables, marked, self.marked = self.tables, self._built.tables, self.marked, set()
+        rids = chain.from_iterable([table.req_to_blocks for table in tables])
+        owners = {rid: self._owner(self._built.number_of(rid)) for rid in set(rids)}
         self.tables = {
-            (group, rid, self._owner(self._built.number_of(rid))): [*ids_of(blocks)]
+            (group, rid, owners[rid]): [*ids_of(blocks)]
             for group, table in enumerate(tables)
             for rid, blocks in table.req_to_blocks.items()
             if blocks
         }
         for key in before.keys() | self.tables.keys() if before != self.tables else ():
             was, now = before.get(key, NO_TABLE), self.tables.get(key, NO_TABLE)
-            if was != now:
-                moved = compress(zip(was, now, strict=False), map(ne, was, now))
-                marked.update(*moved, was[len(now) :], now[len(was) :])
+            if was != now[: len(was)]:
+                marked.update(*compress(zip(was, now, strict=False), map(ne, was, now)), was[len(now) :])
+            marked.update(now[len(was) :])
         copies, deferred = [*self.held(), *self._pinned()], [block for _, blocks in self.deferred for block in blocks]
         marked |= self._copied
         self._copied = {*[block for block, _ in copies], *ids_of(deferred)}
@@ -329,5 +331,5 @@ class Moves:
         self.blocks.marked.add(block.block_id)
         is_evicted = original(block, *args, **kwargs)
         if is_evicted and block.ref_cnt == 0:
-            self._report(self._owners.free([block.block_id]))
+            self._report([self._owners.free_one(block.block_id)])
         return is_evicted
