@@ -141,7 +141,7 @@ class UnitFacts(NamedTuple):
 
 
 UnitPlace = tuple[bool, Any]  # where a pool lists a unit: as cached by its readers, or by its owner (None: not at all)
-UNREAD: UnitPlace = True, -1  # of the cached units that have no holder and no reader
+UNREAD: UnitPlace = True, None  # of the cached units that have no holder and no reader
 
 
 def owner_at(place: UnitPlace | None) -> Owner | None:
@@ -191,7 +191,8 @@ class CountedUnits:
             *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
             *[Holding(by, units, False) for _, is_cached, by, units in in_order if not is_cached and by is not None],
         ]
-        return PoolView(name, noun, capacity, [unit for unit in free if unit not in evictable], fences, holdings)
+        left = [unit for unit in free if unit not in evictable] if evictable else free
+        return PoolView(name, noun, capacity, left, fences, holdings)
 
 
 def pool_view(

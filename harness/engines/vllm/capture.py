@@ -84,10 +84,10 @@ class VllmFacts(Adapted):
         return self.moves.settle()
 
     def pools(self) -> Sequence[PoolView]:
-        return [pool.view for pool in self._pools]
+        return [view for view, _ in self._pools]
 
     def counted(self) -> Mapping[str, int]:
-        return {pool.view.name: pool.num_free for pool in self._pools}
+        return {view.name: num_free for view, num_free in self._pools}
 
     def number_of(self, rid: str) -> int:
         return self.requests.number_of(rid)

@@ -45,13 +45,6 @@ class HeldBlock(NamedTuple):
     owner: Owner
 
 
-class CountedPool(NamedTuple):
-    """A pool, and its free blocks by the release's counter, without those that are cached."""
-
-    view: PoolView
-    num_free: int
-
-
 class BlockFacts:
     """The facts of the blocks of a pool, of those that something holds or counts.
 
@@ -97,12 +90,12 @@ class BlockFacts:
         self._copied = {*[block for block, _ in copies], *ids_of(deferred)}
         marked.update(self._copied, self.all if self._built.manager is None else ())
         marked.discard(0)
-        if marked:
-            self._find(marked, copies, deferred)
-
-    def _find(self, marked: set[int], copies: Sequence[HeldBlock], deferred: Sequence[Any]) -> None:
-        """Find the facts of the marked blocks."""
-        blocks, tables = self._built.pool.blocks, self._built.tables
+        if not marked:
+            return
+        self.unsettled |= marked
+        blocks = self._built.pool.blocks
+        self.hashed -= marked
+        self.hashed.update([unit for unit in marked if blocks[unit]._block_hash is not None])
         holders: dict[int, list[Owner]] = {unit: [PRESSURE] for unit in ids_of(self.outside)}
         begun = set[int]()  # blocks that are cached by their first tokens, so that a request still writes them
         for (group, _, owner), units in self.tables.items():
@@ -117,13 +110,8 @@ class BlockFacts:
         held.update([one.block_id for one in deferred if one.block_hash is None and one.block_id in holders])
         for unit in marked:
             block, of_block = blocks[unit], holders.get(unit, ())
-            if is_hashed := block._block_hash is not None:
-                self.hashed.add(unit)
-            else:
-                self.hashed.discard(unit)
             num_readers = len(of_block) if unit in begun else block.ref_cnt - held.get(unit, 0)
-            self.counted.put(unit, UnitFacts(of_block, num_readers, is_hashed and unit not in begun).place)
-        self.unsettled |= marked
+            self.counted.put(unit, UnitFacts(of_block, num_readers, unit in self.hashed and unit not in begun).place)
 
     def _pinned(self) -> Iterator[HeldBlock]:
         """The blocks that 0.28.0 pins for a connector beside the tables."""
@@ -164,7 +152,7 @@ class Moves:
             ("_maybe_evict_cached_block", self._evict),
             ("touch", self._mark),
             ("unpin_blocks", self._mark),
-            ("move_block_hashes", self._mark_moved),
+            ("move_block_hashes", self._mark_hashed),
             ("reset_prefix_cache", self._mark_all),
         ):
             if hasattr(pool, name):
@@ -218,13 +206,16 @@ class Moves:
         return tuple(self.blocks.held())
 
     @property
-    def pools(self) -> tuple[CountedPool, ...]:
-        """The pool, and that of the CPU memory, as the last look found their blocks."""
+    def pools(self) -> list[tuple[PoolView, int]]:
+        """The pool, and that of the CPU memory, as the last look found their blocks.
+
+        Each with its free blocks by the release's counter, without those that are cached.
+        """
         queue = self._free_queue()
         view = self.blocks.counted.view(self._name, "block", len(self.blocks.all), queue, self._fences())
         view = replace(view, outlasts_drains=True) if self._built.manager is None else view
         num_free = self._built.pool.get_num_free_blocks() - (len(queue) - len(view.free))
-        return (CountedPool(view, num_free), *(() if self._beside is None else self._beside.pools))
+        return [(view, num_free), *(() if self._beside is None else self._beside.pools)]
 
     def _free_queue(self) -> list[int]:
         """The free blocks in the order of the queue, by its links; a cycle ends the walk after every block."""
@@ -276,13 +267,9 @@ class Moves:
         self.blocks.marked.update([block.block_id for block in marked])
         return original(marked, *args, **kwargs)
 
-    def _mark_moved(self, original: Callable[..., Any], source: Any, target: Any) -> Any:
-        self.blocks.marked.update((source.block_id, target.block_id))
-        return original(source, target)
-
-    def _mark_hashed(self, original: Callable[..., Any], key: Any, block: Any) -> Any:
-        self.blocks.marked.add(block.block_id)
-        return original(key, block)
+    def _mark_hashed(self, original: Callable[..., Any], *args: Any) -> Any:
+        self.blocks.marked.update([one.block_id for one in args if not isinstance(one, bytes)])
+        return original(*args)
 
     def _mark_all(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.blocks.marked.update(self.blocks.all)
