@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_200, 55_340  # lines
+PRODUCT, TESTS = 81_290, 55_340  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -33,9 +33,9 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 8_110,
     "harness/engines/transformers": 1_360,
-    "harness/engines/vllm": 8_130,
+    "harness/engines/vllm": 8_150,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_200,
+    "harness/kit": 3_270,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,

@@ -70,6 +70,10 @@ class Adapted(EnginePort):
         """The free units of each pool, as the engine counts them."""
         return None
 
+    def further(self) -> Mapping[str, Any]:
+        """Further parts of the snapshot."""
+        return {}
+
     def settle(self) -> Iterable[NamedTuple]:
         """The events of units that have another owner now, although no call moved them."""
         return ()
@@ -142,6 +146,7 @@ class Adapted(EnginePort):
             launches=None if records is None else tuple(launches),
             is_paused=self.is_paused,
             unreported=self.unreported,
+            **self.further(),
         )
 
     # --- what a subclass calls
@@ -203,11 +208,15 @@ class Adapted(EnginePort):
         self, number: int, units: tuple[Sequence[int], ...], *, computed_len: int, shared_len: int, allocated_len: int
     ) -> RecordView:
         """The record of a request that the engine counts as computed up to `computed_len`; it shares whole pages."""
-        launched, size = self.launched_len(number, computed_len), self.limits.page_size
-        committed = min([entry.ids[1] for entry in self._counting(number)], default=launched)
-        protected = min(shared_len, committed // size * size)
-        lens = (protected, committed, launched, allocated_len)
+        lens = (*self.lens(number, computed_len, shared_len), allocated_len)
         return RecordView(Owner(REQUEST_KIND, number), 0, *lens, frontiers=(0,) * len(units), units=units)
+
+    def lens(self, number: int, computed_len: int, shared_len: int) -> tuple[int, int, int]:
+        """The protected, the committed and the launched length of such a record."""
+        counting, size = [entry.ids for entry in self._counting(number)], self.limits.page_size
+        launched = max([end for _, _, end in counting], default=computed_len)
+        committed = min([start for _, start, _ in counting], default=launched)
+        return min(shared_len, committed // size * size), committed, launched
 
     def _counting(self, number: int) -> list[Any]:
         """The entries of a request in passes in flight whose results will be used."""

@@ -43,8 +43,7 @@ class Calls:
 
 def intercept(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
     """Replace a method of an object by `wrapper`, which gets the method and its arguments."""
-    original = getattr(owner, name)
-    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
+    setattr(owner, name, partial(wrapper, getattr(owner, name)))
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Owners of units where an engine names none: by the moves so far, and by the facts of tables and reader counts."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import ne
@@ -23,6 +22,17 @@ class Owners:
     def take(self, units: Iterable[int], owner: Callable[[int], Owner]) -> list[seen.Taken]:
         """Note taken units; `owner` returns the new owner of each unit."""
         return [seen.Taken(self.pool, moved, of_owner) for of_owner, moved in self._move(units, owner)]
+
+    def take_all(self, units: tuple[int, ...], owner: Owner) -> list[seen.Taken]:
+        """Note units that one owner takes."""
+        named = UNKNOWN if owner == FREE else owner
+        self.owner_of.update(dict.fromkeys(units, named))
+        return [seen.Taken(self.pool, units, named)] if units else []
+
+    def free_one(self, unit: int) -> seen.Freed:
+        """Note a freed unit."""
+        owner, self.owner_of[unit] = self.owner_of.get(unit, UNKNOWN), FREE
+        return seen.Freed(self.pool, (unit,), UNKNOWN if owner == FREE else owner, "freed", 0)
 
     def free(
         self,
@@ -94,8 +104,7 @@ class Worker:
             self.owner = before
 
     def take(self, owners: Owners, units: Iterable[int], otherwise: Owner = TREE) -> None:
-        owner = self.owner or otherwise
-        self.report(owners.take(units, lambda _: owner))
+        self.report(owners.take_all(tuple(units), self.owner or otherwise))
 
     def free(self, owners: Owners, units: Iterable[int]) -> None:
         self.report(owners.free(units, lambda unit: self._freeing(owners.owner_of.get(unit, FREE))))
@@ -118,9 +127,72 @@ class UnitFacts(NamedTuple):
     @property
     def owner(self) -> Owner | None:
         """The tree for a unit that is cached, shared or counted too often; None for a counted unit without a holder."""
-        if self.is_cached or (self.holders and max(len(self.holders), self.num_readers) > 1):
-            return TREE
-        return self.holders[0] if self.holders else None if self.num_readers else FREE
+        return owner_at(self.place)
+
+    @property
+    def place(self) -> "UnitPlace | None":
+        """Where a pool lists the unit; None for a unit without holder and readers that is not cached."""
+        holders, num_readers, is_cached = self
+        if not (holders or num_readers):
+            return UNREAD if is_cached else None
+        if is_cached or (holders and max(len(holders), num_readers) > 1):
+            return True, num_readers
+        return False, holders[0] if holders else None
+
+
+UnitPlace = tuple[bool, Any]  # where a pool lists a unit: as cached by its readers, or by its owner (None: not at all)
+UNREAD: UnitPlace = True, None  # of the cached units that have no holder and no reader
+
+
+def owner_at(place: UnitPlace | None) -> Owner | None:
+    is_cached, by = place or (False, FREE)
+    return TREE if is_cached else by
+
+
+class CountedUnits:
+    """The units of a pool that have a place, and the holdings that they make; those that did not change are kept."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, UnitPlace] = {}
+        self._units: dict[UnitPlace, set[int]] = {UNREAD: set()}
+        self._listed: dict[UnitPlace, list[int]] = {}
+
+    def owner(self, unit: int) -> Owner | None:
+        return owner_at(self.places.get(unit))
+
+    def put(self, unit: int, place: UnitPlace | None) -> None:
+        was = self.places.get(unit)
+        if place == was:
+            return
+        if was is not None:
+            del self.places[unit]
+            self._units[was].discard(unit)
+            self._listed.pop(was, None)
+        if place is not None:
+            self.places[unit] = place
+            self._units.setdefault(place, set()).add(unit)
+            self._listed.pop(place, None)
+
+    def view(self, name: str, noun: str, capacity: int, free: Sequence[int], fences: Sequence[Fence] = ()) -> PoolView:
+        """The pool with this free queue, in order."""
+        for place in self._units.keys() - self._listed.keys():
+            self._listed[place] = sorted(self._units[place])
+            if place != UNREAD and not self._listed[place]:
+                del self._units[place], self._listed[place]
+        unread = self._listed.pop(UNREAD)
+        evictable = self._units[UNREAD].intersection(free)
+        cached = {0: unread if len(evictable) == len(unread) else sorted(evictable)} if evictable else {}
+        in_order = sorted([(units[0], *place, units) for place, units in self._listed.items()])
+        self._listed[UNREAD] = unread
+        for _, is_cached, by, units in in_order:
+            if is_cached:
+                cached[by] = [*cached[by], *units] if by in cached else units
+        holdings = [
+            *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
+            *[Holding(by, units, False) for _, is_cached, by, units in in_order if not is_cached and by is not None],
+        ]
+        left = [unit for unit in free if unit not in evictable] if evictable else free
+        return PoolView(name, noun, capacity, left, fences, holdings)
 
 
 def pool_view(
@@ -131,18 +203,7 @@ def pool_view(
     A cached unit in the queue is cached and not free, unless it has readers or is in a table.  A law compares the count
     of a unit of the tree with its places in tables; a unit without a place and a count has no owner, and is a leak.
     """
-    unread = {unit for unit, (holders, num_readers, _) in facts.items() if not (holders or num_readers)}
-    evictable = {unit for unit in unread.intersection(free) if facts[unit].is_cached}
-    owned = defaultdict[Owner, list[int]](list)
-    cached = defaultdict[int, list[int]](list, {0: sorted(evictable)} if evictable else {})
-    for unit in sorted(facts.keys() - unread):
-        owner = TREE if facts[unit].is_cached else facts[unit].owner
-        if owner == TREE:
-            cached[facts[unit].num_readers].append(unit)
-        elif owner is not None and facts[unit].holders:
-            owned[owner].append(unit)
-    holdings = [
-        *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
-        *[Holding(owner, units, False) for owner, units in owned.items()],
-    ]
-    return PoolView(name, noun, len(facts), [unit for unit in free if unit not in evictable], fences, holdings)
+    counted = CountedUnits()
+    for unit, of_unit in facts.items():
+        counted.put(unit, of_unit.place)
+    return counted.view(name, noun, len(facts), free, fences)

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import zip_longest
+from itertools import compress, count, takewhile, zip_longest
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -17,6 +16,7 @@ from swarden.harness.engines.vllm.requests import FindableBlocks, VllmRequest, V
 from swarden.harness.engines.vllm.runner import Runner
 from swarden.harness.kit import tags
 from swarden.harness.kit.adapted import Adapted
+from swarden.invariants.events import Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import ComponentView, PoolView, RecordView, RequestView, Snapshot
@@ -49,6 +49,9 @@ class VllmFacts(Adapted):
     def walk(self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves) -> None:
         self.built, self.runner, self.moves = built, runner, moves
         self._groups, self._loads_within_a_step = config.groups, LoadsWithinAStep()
+        self._block_len = math.lcm(*[group.block_len for group in self._groups])  # of whole blocks of all groups
+        self._stateful = [index for index, group in enumerate(self._groups) if group.has_states]
+        self._whole = next(index for index, group in enumerate(self._groups) if group.window is None)
         cache_key = lru_cache(1 << 14)(runner.release.code("make_block_hash_with_group_id"))
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(self._groups))
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
@@ -63,13 +66,13 @@ class VllmFacts(Adapted):
         return self.runner.in_flight
 
     def snapshot(self) -> Snapshot:
-        has_loaded = self._loads_within_a_step.note(self.built.scheduler)
         self._pools, self.places = self.moves.pools, self.built.places()
-        return replace(
-            super().snapshot(),
-            cached_columns=self._findable.of(self.requests, self.places),
-            is_loading=has_loaded or self.runner.loads.is_awaited,
-        )
+        return super().snapshot()
+
+    def further(self) -> Mapping[str, Any]:
+        has_loaded = self._loads_within_a_step.note(self.built.scheduler)
+        columns = self._findable.of(self.requests, self.places)
+        return {"cached_columns": columns, "is_loading": has_loaded or self.runner.loads.is_awaited}
 
     def session_of(self, entry: VllmEntry) -> int:
         return self.requests.sessions.get(entry.request, 0)
@@ -81,10 +84,10 @@ class VllmFacts(Adapted):
         return self.moves.settle()
 
     def pools(self) -> Sequence[PoolView]:
-        return [pool.view for pool in self._pools]
+        return [view for view, _ in self._pools]
 
     def counted(self) -> Mapping[str, int]:
-        return {pool.view.name: pool.num_free for pool in self._pools}
+        return {view.name: num_free for view, num_free in self._pools}
 
     def number_of(self, rid: str) -> int:
         return self.requests.number_of(rid)
@@ -116,40 +119,42 @@ class VllmFacts(Adapted):
                     yield seen.Written(flight.launch, request, POOL, new, end, pages, component)
 
     def records(self) -> Sequence[RecordView]:
-        tables: dict[str, list[Sequence[tuple[Any, ...]]]] = {}
-        for (group, rid, _), blocks in self.moves.blocks.tables.items():
-            tables.setdefault(rid, [()] * len(self._groups))[group] = blocks
-        return [self._record(rid, groups) for rid, groups in tables.items()]
+        tables: dict[tuple[str, Owner], list[Sequence[int]]] = {}
+        for (group, rid, owner), blocks in self.moves.blocks.tables.items():
+            tables.setdefault((rid, owner), [()] * len(self._groups))[group] = blocks
+        return [self._record(rid, owner, units) for (rid, owner), units in tables.items()]
 
-    def _record(self, rid: str, groups: Sequence[Sequence[tuple[Any, ...]]]) -> RecordView:
+    def _record(self, rid: str, owner: Owner, units: list[Sequence[int]]) -> RecordView:
         """A record. The release counts the tokens of a pass as computed when it schedules the pass, and those of a
         load when the load begins.
         """
-        number, req = self.built.number_of(rid), self.built.scheduler.requests.get(rid)
-        units = [[block[0] for block in blocks] for blocks in groups]
-        sizes = list(zip(self._groups, units, strict=True))
-        allocated = min(len(blocks) * group.block_len for group, blocks in sizes if not group.has_states)
-        for group, blocks in sizes:
-            if group.has_states:  # its table may be shorter, or have blocks for drafts behind the state
-                count = -(-allocated // group.block_len)
-                blocks[:] = [*blocks, *[0] * count][:count]
+        number, req, groups = self.built.number_of(rid), self.built.scheduler.requests.get(rid), self._groups
+        lens = [
+            len(blocks) * group.block_len for blocks, group in zip(units, groups, strict=True) if not group.has_states
+        ]
+        allocated = min(lens)
+        hashed = len([*takewhile(self.moves.blocks.hashed.__contains__, units[self._whole])])
+        for index in self._stateful:  # its table may be shorter, or have blocks for drafts behind the state
+            count = -(-allocated // groups[index].block_len)
+            units[index] = [*units[index], *[0] * count][:count]
         load = self.runner.loads.loading.get(number)
         computed = load.end if load is not None else req.num_computed_tokens if req is not None else 0
-        of_whole = next(blocks for group, blocks in zip(self._groups, groups, strict=True) if group.window is None)
-        hashed = next((index for index, block in enumerate(of_whole) if block[2] is None), len(of_whole))
-        lens = {"shared_len": hashed * self.limits.page_size, "allocated_len": allocated}
-        record = self.record(number, tuple(units), computed_len=computed, **lens)
-        whole = math.lcm(*[group.block_len for group in self._groups])  # the tokens of whole blocks of all groups
-        is_running = req is not None and any(req is one for one in self.built.scheduler.running)
-        row = number if is_running and number in self.runner.tables else 0
-        return record._replace(
-            owner=self.requests.owner(number),
-            row=row,
-            protected_len=record.protected_len // whole * whole,
-            frontiers=tuple(
-                [0 if group.has_states else group.block_len * _leading_nulls(blocks) for group, blocks in sizes]
-            ),
-            table=_without_given_up(self.runner.tables[number][0], units[0]) if row else (),
+        protected, committed, launched = self.lens(number, computed, hashed * self.limits.page_size)
+        row = number if self.places.get(id(req)) == Place.RUNNING and number in self.runner.tables else 0
+        nulls = [
+            0 if group.has_states else _leading_nulls(one) * group.block_len
+            for group, one in zip(groups, units, strict=True)
+        ]
+        return RecordView(
+            owner,
+            row,
+            protected // self._block_len * self._block_len,
+            committed,
+            launched,
+            allocated,
+            tuple(nulls),
+            tuple(units),
+            _without_given_up(self.runner.tables[number][0], units[0]) if row else (),
         )
 
     def request_views(self) -> Sequence[RequestView]:
@@ -193,8 +198,10 @@ class VllmFacts(Adapted):
 
 def _without_given_up(table: Sequence[int], units: Sequence[int]) -> tuple[int, ...]:
     """The row of a request; the release leaves blocks in it that are below the window, and reads none of them."""
+    if 0 not in units and len(table) >= len(units):
+        return tuple(table)
     return tuple([block if unit else 0 for block, unit in zip_longest(table, units, fillvalue=-1)])
 
 
 def _leading_nulls(units: Sequence[int]) -> int:
-    return next((index for index, unit in enumerate(units) if unit), len(units))
+    return 0 if not units or units[0] else next(compress(count(), units), len(units))

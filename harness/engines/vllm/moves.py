@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, compress
 from operator import attrgetter, ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.kit.locks import LockMove, watch_locks
-from swarden.harness.kit.owners import Owners, UnitFacts, Worker, pool_view
+from swarden.harness.kit.owners import CountedUnits, Owners, UnitFacts, Worker
 from swarden.invariants.events import (
     BACKUP_KIND,
     HANDOVER_KIND,
@@ -32,10 +33,9 @@ HOST_POOL = "cpu_blocks"
 KEPT = (TREE_KIND, LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # kinds of owners of blocks that no request frees as its own
 
 PRESSURE = Owner(OUTSIDE_KIND)
-NOTHING = UnitFacts((), 0, False)
 Table = tuple[int, str, Owner]  # the group, the request and the owner of a table
-Block = tuple[Any, ...]  # of a table: its id, and what it says of itself
-NO_TABLE: Sequence[Block] = ()
+NO_TABLE = list[int]()
+ids_of = partial(map, attrgetter("block_id"))
 
 
 class HeldBlock(NamedTuple):
@@ -43,13 +43,6 @@ class HeldBlock(NamedTuple):
 
     block: int
     owner: Owner
-
-
-class CountedPool(NamedTuple):
-    """A pool, and its free blocks by the release's counter, without those that are cached."""
-
-    view: PoolView
-    num_free: int
 
 
 class BlockFacts:
@@ -63,14 +56,14 @@ class BlockFacts:
     ) -> None:
         self._built, self._owner, self.held = built, owner, held
         self.all = range(1, len(built.pool.blocks))
-        self.facts: dict[int, UnitFacts] = {}
+        self.counted = CountedUnits()
         self.marked = set(self.all)  # blocks that may have changed since the last look
         self.unsettled = set[int]()  # blocks that may have changed hands since the last settle
         self.outside: list[Any] = []  # blocks that no part of the engine holds
-        self.tables: dict[Table, Sequence[Block]] = {}  # at the last look
+        self.tables: dict[Table, list[int]] = {}  # the blocks at the last look
+        self.hashed = set[int]()
         self._copied = set[int]()  # the blocks of copies and deferred frees at the last look
-        tokens = ["_block_hash_num_tokens"] if hasattr(built.pool.blocks[0], "_block_hash_num_tokens") else []
-        self._read = attrgetter("block_id", "ref_cnt", "_block_hash", *tokens)
+        self._has_parts = hasattr(built.pool.blocks[0], "_block_hash_num_tokens")
 
     def look(self) -> None:
         """Find the facts of the blocks that are marked, in copies, or in another place of a table than before.
@@ -79,27 +72,36 @@ class BlockFacts:
         which are left out.
         """
         before, tables, marked, self.marked = self.tables, self._built.tables, self.marked, set()
+        rids = chain.from_iterable([table.req_to_blocks for table in tables])
+        owners = {rid: self._owner(self._built.number_of(rid)) for rid in set(rids)}
         self.tables = {
-            (group, rid, self._owner(self._built.number_of(rid))): [*map(self._read, blocks)]
+            (group, rid, owners[rid]): [*ids_of(blocks)]
             for group, table in enumerate(tables)
             for rid, blocks in table.req_to_blocks.items()
             if blocks
         }
-        for key in before.keys() | self.tables.keys():
+        for key in before.keys() | self.tables.keys() if before != self.tables else ():
             was, now = before.get(key, NO_TABLE), self.tables.get(key, NO_TABLE)
-            moved = compress(zip(was, now, strict=False), map(ne, was, now))
-            marked.update([block[0] for block in chain(*moved, was[len(now) :], now[len(was) :])])
+            if was != now[: len(was)]:
+                marked.update(*compress(zip(was, now, strict=False), map(ne, was, now)), was[len(now) :])
+            marked.update(now[len(was) :])
         copies, deferred = [*self.held(), *self._pinned()], [block for _, blocks in self.deferred for block in blocks]
         marked |= self._copied
-        self._copied = {*[block for block, _ in copies], *[block.block_id for block in deferred]}
+        self._copied = {*[block for block, _ in copies], *ids_of(deferred)}
         marked.update(self._copied, self.all if self._built.manager is None else ())
         marked.discard(0)
-        holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
+        if not marked:
+            return
+        self.unsettled |= marked
+        blocks = self._built.pool.blocks
+        self.hashed -= marked
+        self.hashed.update([unit for unit in marked if blocks[unit]._block_hash is not None])
+        holders: dict[int, list[Owner]] = {unit: [PRESSURE] for unit in ids_of(self.outside)}
         begun = set[int]()  # blocks that are cached by their first tokens, so that a request still writes them
-        for (group, _, owner), blocks in self.tables.items():
-            for unit, _, _, *tokens in [block for block in blocks if block[0] in marked]:
+        for (group, _, owner), units in self.tables.items():
+            for unit in filter(marked.__contains__, units):
                 holders.setdefault(unit, []).append(owner)
-                if tokens and tokens[0] and tokens[0] % tables[group].block_size:
+                if self._has_parts and (blocks[unit]._block_hash_num_tokens or 0) % tables[group].block_size:
                     begun.add(unit)
         held = Counter([unit for unit, _ in copies])
         for unit, owner in copies:
@@ -107,12 +109,9 @@ class BlockFacts:
         # a copy of a block that is written on
         held.update([one.block_id for one in deferred if one.block_hash is None and one.block_id in holders])
         for unit in marked:
-            block, of_block = self._built.pool.blocks[unit], holders.get(unit, ())
+            block, of_block = blocks[unit], holders.get(unit, ())
             num_readers = len(of_block) if unit in begun else block.ref_cnt - held.get(unit, 0)
-            self.facts[unit] = UnitFacts(of_block, num_readers, block.block_hash is not None and unit not in begun)
-            if self.facts[unit] == NOTHING:
-                del self.facts[unit]
-        self.unsettled |= marked
+            self.counted.put(unit, UnitFacts(of_block, num_readers, unit in self.hashed and unit not in begun).place)
 
     def _pinned(self) -> Iterator[HeldBlock]:
         """The blocks that 0.28.0 pins for a connector beside the tables."""
@@ -153,10 +152,12 @@ class Moves:
             ("_maybe_evict_cached_block", self._evict),
             ("touch", self._mark),
             ("unpin_blocks", self._mark),
+            ("move_block_hashes", self._mark_hashed),
             ("reset_prefix_cache", self._mark_all),
         ):
             if hasattr(pool, name):
                 built.wrap(pool, name, wrapper)
+        built.wrap(pool.cached_block_hash_to_block, "insert", self._mark_hashed)
         for name in ("allocate_slots", "free") if manager is not None else ():
             built.wrap(manager, name, self._for_a_request)
         if hasattr(manager, "pop_blocks_for_free"):
@@ -205,13 +206,16 @@ class Moves:
         return tuple(self.blocks.held())
 
     @property
-    def pools(self) -> tuple[CountedPool, ...]:
-        """The pool, and that of the CPU memory, as the last look found their blocks."""
+    def pools(self) -> list[tuple[PoolView, int]]:
+        """The pool, and that of the CPU memory, as the last look found their blocks.
+
+        Each with its free blocks by the release's counter, without those that are cached.
+        """
         queue = self._free_queue()
-        view = pool_view(self._name, "block", self.blocks.facts, queue, self._fences())
-        view = replace(view, capacity=len(self.blocks.all), outlasts_drains=self._built.manager is None)
+        view = self.blocks.counted.view(self._name, "block", len(self.blocks.all), queue, self._fences())
+        view = replace(view, outlasts_drains=True) if self._built.manager is None else view
         num_free = self._built.pool.get_num_free_blocks() - (len(queue) - len(view.free))
-        return (CountedPool(view, num_free), *(() if self._beside is None else self._beside.pools))
+        return [(view, num_free), *(() if self._beside is None else self._beside.pools)]
 
     def _free_queue(self) -> list[int]:
         """The free blocks in the order of the queue, by its links; a cycle ends the walk after every block."""
@@ -240,7 +244,7 @@ class Moves:
         """The events of the blocks that changed hands without a take or a free."""
         self.blocks.look()
         changed, self.blocks.unsettled = sorted(self.blocks.unsettled), set()
-        owners = [self.blocks.facts.get(unit, NOTHING).owner for unit in changed]
+        owners = map(self.blocks.counted.owner, changed)
         yield from self._owners.settle({unit: owner for unit, owner in zip(changed, owners, strict=True) if owner})
         if self._beside is not None:
             yield from self._beside.settle()
@@ -263,9 +267,16 @@ class Moves:
         self.blocks.marked.update([block.block_id for block in marked])
         return original(marked, *args, **kwargs)
 
+    def _mark_hashed(self, original: Callable[..., Any], *args: Any) -> Any:
+        self.blocks.marked.update([one.block_id for one in args if not isinstance(one, bytes)])
+        return original(*args)
+
     def _mark_all(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.blocks.marked.update(self.blocks.all)
-        return original(*args, **kwargs)
+        known, is_reset = self._built.pool.cached_block_hash_to_block, original(*args, **kwargs)
+        if (new := self._built.pool.cached_block_hash_to_block) is not known:
+            self._built.wrap(new, "insert", self._mark_hashed)
+        return is_reset
 
     def _take(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         blocks = original(*args, **kwargs)
@@ -307,5 +318,5 @@ class Moves:
         self.blocks.marked.add(block.block_id)
         is_evicted = original(block, *args, **kwargs)
         if is_evicted and block.ref_cnt == 0:
-            self._report(self._owners.free([block.block_id]))
+            self._report([self._owners.free_one(block.block_id)])
         return is_evicted

@@ -69,10 +69,11 @@ class VllmRequests(Clients[VllmRequest]):
         """The owner of blocks in the table of a request: one that has ended keeps them for a load, a transfer or its
         session.
         """
-        if number not in self.live and number in self.turns.values():
+        if number in self.live:
+            return Owner(REQUEST_KIND, number)
+        if number in self.turns.values():
             return Owner(SESSION_KIND, self.sessions[number])
-        ended = HANDOVER_KIND if self.is_handed_over(number) else LOAD_KIND
-        return Owner(REQUEST_KIND if number in self.live else ended, number)
+        return Owner(HANDOVER_KIND if self.is_handed_over(number) else LOAD_KIND, number)
 
     @cached_property
     def _front(self) -> VllmFront:

@@ -31,10 +31,10 @@ def missed(engine, fault):
 
     def compare(audit):
         blocks.look()
-        before = dict(blocks.facts)
+        before = dict(blocks.counted.places)
         audit()
         blocks.look()
-        found.update([unit for unit in blocks.all if before.get(unit) != blocks.facts.get(unit)])
+        found.update([unit for unit in blocks.all if before.get(unit) != blocks.counted.places.get(unit)])
 
     intercept(built, "audit", compare)
     answer(built, PROMPT, 4)

@@ -63,7 +63,7 @@ class Pausing(Part):
         return not self.has_begun and bool(self._built.scheduler.pause_state != self._states.UNPAUSED)
 
     def views(self, snapshot: Snapshot) -> Snapshot:
-        return replace(snapshot, is_paused=self.is_paused)
+        return replace(snapshot, is_paused=True) if self.is_paused else snapshot
 
     def flush(self) -> bool:
         """reset_prefix_cache, which does nothing while a request has blocks, unless it preempts all of them."""
