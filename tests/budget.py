@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_290, 55_340  # lines
+PRODUCT, TESTS = 81_570, 55_440  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -24,7 +24,7 @@ LINES: Mapping[str, int] = {
     "harness": 280,
     "harness/bench": 310,
     "harness/commands": 3_820,
-    "harness/core": 5_530,
+    "harness/core": 5_540,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
     "harness/engines/own": 2_380,
@@ -33,7 +33,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 8_110,
     "harness/engines/transformers": 1_360,
-    "harness/engines/vllm": 8_150,
+    "harness/engines/vllm": 8_430,
     "harness/engines/vllm_cpu": 900,
     "harness/kit": 3_270,
     "harness/nightly": 2_400,
@@ -49,10 +49,10 @@ LINES: Mapping[str, int] = {
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_560,
-    "tests/engines": 5_090,
+    "tests/engines": 5_180,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_750,
+    "tests/harness": 21_760,
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution
@@ -92,6 +92,7 @@ class Releases:
     the index, if that differs.  `repository` is the repository on GitHub, whose folder `sources` has the package.
     `stand_ins` are packages that a release imports; each is replaced by a stand-in if it is not installed.
     `report` is the command whose output an issue for the engine shall have.
+    `beside` is a package, as NAME==VERSION, that is unpacked into the folder of each release if it has a wheel here.
     `num_embargoed` is the number of known bugs that are under embargo.  `oldest` is the first release that is driven.
     """
 
@@ -109,6 +110,7 @@ class Releases:
     report: str = ""
     num_embargoed: int = 0
     oldest: str = ""
+    beside: str = ""
 
     @property
     def pins(self) -> dict[str, str]:
@@ -192,6 +194,9 @@ class Releases:
                 _unpack(unfinished / "wheels", release, f"{self.on_index_as}=={version}", self.kept_files)
             elif not self._has(version):
                 _install(release, f"{self.on_index_as}=={version}")
+            if release.is_dir() and self.beside:
+                with suppress(UsageError):  # a part of the engine that cannot be driven without it says so
+                    _unpack(unfinished / "beside", release, self.beside, self.kept_files)
             self._install_shared(unfinished / "shared")
             if release.is_dir():
                 release.rename(self.root / version)

@@ -6,9 +6,11 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
+from swarden.harness.core.releases import parsed
 from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN
 from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released_code import BootedRelease, Feature, ReleasedCode, parameters, quiet_import
@@ -160,6 +162,10 @@ FEATURES: Mapping[str, Feature] = {
     "mooncake_store": Feature(
         "a connector saves blocks in a store by their hashes, and looks them up in the background",
         lambda release: hasattr(release.code("LookupKeyClient"), "discard"),
+    ),
+    "lmcache": Feature(
+        "LMCache 0.5.6 is beside it, whose connector was tried with releases from 0.33.0 on",
+        lambda release: find_spec("lmcache") is not None and release.version >= parsed("0.33.0"),
     ),
     "mooncake_link": Feature(
         "a connector whose prefill side writes the blocks that the decode side asks for, also of several groups",

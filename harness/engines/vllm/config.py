@@ -20,6 +20,7 @@ from swarden.harness.engines.vllm.parts.drafts import NGRAM, Drafts
 from swarden.harness.engines.vllm.parts.grammars import FAULTS as OF_GRAMMARS
 from swarden.harness.engines.vllm.parts.grammars import GRAMMAR, Grammars
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
+from swarden.harness.engines.vllm.parts.lmcache import LmCache
 from swarden.harness.engines.vllm.parts.mooncake import Mooncake
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.pair import Pairing
@@ -95,6 +96,7 @@ class VllmConfig(Settings, frozen=True):
     offload: Offload = Offload()
     tier: SecondTier = SecondTier()
     mooncake: Mooncake = Mooncake()
+    lmcache: LmCache = LmCache()
     recomputes_loads: bool = True
     drafts: Drafts = Drafts()
     seeds: bool = False
@@ -169,7 +171,7 @@ class VllmConfig(Settings, frozen=True):
     @property
     def parts(self) -> Sequence[VllmPart]:
         """The capabilities that it has."""
-        of_connectors = (self.pair, self.store, self.offload, self.tier, self.mooncake)
+        of_connectors = (self.pair, self.store, self.offload, self.tier, self.mooncake, self.lmcache)
         parts = (*of_connectors, self.states, self.drafts, self.events, self.streaming, self.group, self.grammars)
         return [part for part in parts if part.is_in(self)]
 

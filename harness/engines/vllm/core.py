@@ -11,7 +11,7 @@ import msgspec
 
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.connector import transfer_config
+from swarden.harness.engines.vllm.connector import LMCACHE, transfer_config
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.released_code import known, parameters
 from swarden.invariants.kinds import Place
@@ -117,7 +117,7 @@ def _vllm_config(release: VllmRelease, arguments: Arguments, transfers: Any) -> 
         **arguments["VllmConfig"],
     )
     whole.scheduler_config.async_scheduling = scheduling["async_scheduling"]  # the CPU platform has switched it off
-    whole.scheduler_config.disable_hybrid_kv_cache_manager = False
+    whole.scheduler_config.disable_hybrid_kv_cache_manager = bool(transfers and transfers.kv_connector == LMCACHE)
     whole.model_config.max_model_len = scheduling["max_model_len"]
     whole.cache_config.num_gpu_blocks = arguments["KVCacheConfig"]["num_blocks"]
     return whole

@@ -10,6 +10,7 @@ from swarden.harness.engines.vllm.layers import ALIGN, ALL
 from swarden.harness.engines.vllm.parts.drafts import with_drafts
 from swarden.harness.engines.vllm.parts.grammars import Grammars
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
+from swarden.harness.engines.vllm.parts.lmcache import with_lmcache
 from swarden.harness.engines.vllm.parts.mooncake import with_mooncake
 from swarden.harness.engines.vllm.parts.offload import with_offloading
 from swarden.harness.engines.vllm.parts.pair import DECODE, PREFILL, Pairing
@@ -31,7 +32,9 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
     if kind == "states":
         config = with_states(draw, config, has=has)
         kind = draw.one_of((kind, kind, "loads", "offloading"))
-    if kind == "loads":
+    if kind == "loads" and has("lmcache") and not config.states.is_on and draw.one_of((False, False, True)):
+        config = with_lmcache(draw, config)
+    elif kind == "loads":
         config = with_loads(draw, config)
         if config.store.loads_within_a_step and LOAD_FAILS in config.faults:
             config = replaced(config, recomputes_loads=draw.one_of((True, True, False)))
@@ -45,7 +48,8 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         config = with_drafts(draw, config, has=has)
     if config.prefix_caching and not config.offload.is_on:
         config = replaced(config, **drawn(draw, KvEvents))
-    if has("streaming_input") and not config.store.is_on and not (config.states.is_on and config.drafts.is_on):
+    cannot_stream = config.store.is_on or config.lmcache.is_on or (config.states.is_on and config.drafts.is_on)
+    if has("streaming_input") and not cannot_stream:
         config = replaced(config, **drawn(draw, Streaming))
     if has("grammars"):
         config = replaced(config, **drawn(draw, Grammars))

@@ -4,6 +4,7 @@ REQUESTS = "texts, images and tools are turned into tokens by the frontend, whic
 SERVER = "the server is not started"
 WIRE = "processes and metrics: the engine core runs in this process"
 OUTPUT = "grammars of structured output are stand-ins"
+LMCACHE = "storages behind the CPU memory of LMCache, compression and profiles"
 MODEL = "checkpoints and GPU kernels: the model is a stand-in"
 
 ABSENT = {
@@ -16,4 +17,5 @@ ABSENT = {
     **dict.fromkeys(("zmq", "cloudpickle", "cachetools", "prometheus_client", "opentelemetry", "setproctitle"), WIRE),
     **dict.fromkeys(("xgrammar", "llguidance", "lark", "outlines_core"), OUTPUT),
     **dict.fromkeys(("gguf", "cpuinfo", "einops", "blake3", "depyf", "compressed_tensors"), MODEL),
+    **dict.fromkeys(("nvtx", "aiofile", "aiofiles", "redis", "grpc", "awscrt", "cryptography", "numba"), LMCACHE),
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,15 @@ VLLM = Releases(
     root=Path(".swarden/engines/vllm"),
     requirements=Path(__file__).with_name("packages.txt"),
     oldest="0.20.2",
-    num_embargoed=2,
-    release_size="240 to 340 MB",
+    num_embargoed=5,
+    release_size="260 to 360 MB",
     shared_size="about 40 MB",
     from_environment=("torch",),
     repository="vllm-project/vllm",
     report="vllm collect-env",
     stand_ins=tuple(ABSENT),
-    kept_files=(".py",),  # its compiled files are GPU libraries
+    kept_files=(".py", f"lmcache_native{EXTENSION_SUFFIXES[0]}"),  # the other compiled files are GPU libraries
+    beside="lmcache==0.5.6",
 )
 
 

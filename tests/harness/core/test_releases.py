@@ -73,6 +73,18 @@ def test_release_without_its_other_files_has_only_the_kept_ones_and_its_metadata
     }
 
 
+@pytest.mark.parametrize("version", ["1.0.0", "9.0.0"], ids=["on the index", "not there"])
+def test_package_beside_a_release_is_unpacked_if_the_index_has_it(releases, wheels, version):
+    wheel(wheels, "neighbour", "1.0.0")
+    with_it = replace(releases, kept_files=(".py",), beside=f"neighbour=={version}")
+
+    with_it.install("1.2.3")
+
+    folder = with_it.folders_of("1.2.3")[0]
+    assert (folder / PACKAGE).is_dir()
+    assert (folder / "neighbour").is_dir() == (version == "1.0.0")
+
+
 @pytest.mark.parametrize("lacking", [PACKAGE, "helper"])
 def test_failed_installation_leaves_nothing(releases, wheels, lacking):
     for path in wheels.glob(f"{lacking}-*"):
