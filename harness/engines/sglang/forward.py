@@ -40,6 +40,7 @@ class SglangEntry(NamedTuple):
 
 
 SglangPass = Pass[SglangEntry]
+EntryReads = tuple[SglangEntry, Sequence[ReadTags]]
 
 
 class TagForward:
@@ -73,7 +74,7 @@ class TagForward:
                 for entry, of_state, slot in zip(entries, written, tracked, strict=True)
             ]
             launched.entries = entries
-        reads = [self._read(launched, entry, tags) for entry, tags in zip(entries, written, strict=True)]
+        reads = [(entry, self._read(launched, entry, tags)) for entry, tags in zip(entries, written, strict=True)]
         result = Missing(
             can_run_cuda_graph=False,
             num_correct_drafts=0,
@@ -83,20 +84,13 @@ class TagForward:
             copy_done=Silent(),
             swarden_pass=launched,
         )
-        self.sample(batch, result, entries, reads, [ALL_TOKENS] * len(entries))
+        self.sample(batch, result, reads, [ALL_TOKENS] * len(reads))
         return result
 
-    def sample(
-        self,
-        batch: Any,
-        result: Any,
-        entries: Sequence[SglangEntry],
-        reads: Sequence[Sequence[ReadTags]],
-        allowed: Sequence[Sequence[int]],
-    ) -> None:
+    def sample(self, batch: Any, result: Any, reads: Sequence[EntryReads], allowed: Sequence[Sequence[int]]) -> None:
         """Sample a token for each entry from what it has read, of those `allowed`, and put it into the result."""
-        sampled = [token_after(*one) for one in zip(reads, [entry.end for entry in entries], allowed, strict=True)]
-        for entry, token in zip(entries, sampled, strict=True):
+        sampled = [token_after(tags, entry.end, of_it) for (entry, tags), of_it in zip(reads, allowed, strict=True)]
+        for (entry, _), token in zip(reads, sampled, strict=True):
             entry.request.next_tokens[entry.end] = token
         batch.output_ids = result.next_token_ids = self.release.torch.tensor(sampled, dtype=self.release.torch.int64)
 

@@ -163,14 +163,14 @@ class SglangGrammars(SglangPart):
                 requests.add(SglangRequest(requests.next_id(), req, request.namespace, is_hidden=True))
         return ready
 
-    def _sample(self, original: Callable[..., None], batch: Any, result: Any, entries: Any, reads: Any, _: Any) -> None:
+    def _sample(self, original: Callable[..., None], batch: Any, result: Any, reads: Any, _: Any) -> None:
         """Sample by the bitmask of the batch; in the overlap loop, once the results before have been processed."""
         info = batch.sampling_info.copy_for_forward()
         info.grammars = [req.grammar for req in batch.reqs] if batch.has_grammar else None  # as ForwardBatch.init_new
 
         def sample() -> None:
             info.update_regex_vocab_mask()
-            original(batch, result, entries, reads, self._allowed_by(info.grammar_mask, len(entries)))
+            original(batch, result, reads, self._allowed_by(info.grammar_mask, len(reads)))
 
         if info.grammars and self._engine.config.overlap and not self._engine.config.drafts.is_on:
             result.swarden_sample = sample
