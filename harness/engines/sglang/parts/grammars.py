@@ -156,7 +156,7 @@ class SglangGrammars(SglangPart):
         """End the requests that will not get a grammar; of each the release still computes a prompt of one token."""
         ready, requests = original(), self._engine.requests
         for req in ready:
-            if is_rejected(req):
+            if is_rejected(req) and not req.swarden.is_hidden:
                 request = requests.live.pop(req.swarden.id)
                 is_aborted = "AbortReq" in req.to_finish.message
                 requests.drop(request.id, FinishReason.ABORT if is_aborted else FinishReason.ERROR)
