@@ -97,7 +97,8 @@ class SglangEngine(SglangFacts):
 
     def _admit(self, req: Any) -> None:
         self.scheduler.init_req_max_new_tokens(req)
-        self.scheduler._add_request_to_queue(req)
+        if not self.scheduler.grammar_manager.process_req_with_grammar(req):
+            self.scheduler._add_request_to_queue(req)
 
     def abort(self, request_id: int) -> None:
         sent = request_id if request_id in self.requests else self._forks.abort(request_id)

@@ -51,6 +51,9 @@ MODULES: Mapping[str, str] = {
     "mem_cache.unified_cache.unified_tree_core": "UnifiedTreeNode UnifiedTreeCore",
     "mem_cache.rust_tree_core.adapter": "RustUnifiedTreeCore",
     "session.session_controller": "SessionController",
+    "constrained.grammar_manager": "GrammarManager",
+    "constrained.base_grammar_backend": "BaseGrammarBackend BaseGrammarObject",
+    "speculative.spec_utils": "GrammarTree build_grammar_vocab_mask",
     "session.streaming_session": "StreamingSession",
     "managers.scheduler_components.new_token_ratio_tracker": "NewTokenRatioTracker",
 }
@@ -194,6 +197,10 @@ FEATURES: Mapping[str, Feature] = {
         # AttentionBackend.shared_read_ends (0.5.18, base_attn_backend.py:131); 0.5.17, decode_cuda_graph_runner.py:1201
         "a verification of drafts publishes the end of its reads, as a decode does; before, that of DFlash alone",
         lambda release: hasattr(release.code("AttentionBackend"), "shared_read_ends"),
+    ),
+    "grammars": Feature(
+        "drafts are checked by the grammar tree of all algorithms; before, it was not looked at",
+        lambda release: release.code("build_grammar_vocab_mask") is not None,
     ),
     "finishing_requests_left_out": Feature(
         "a pass leaves out the requests that the pass in flight ends; before, each of them is decoded once more",

@@ -270,7 +270,8 @@ class SglangFacts(Adapted):
         places: dict[int, Place] = {}  # by the identity of the release's object
         for batch in [one for one in (scheduler.last_batch, scheduler.running_batch) if one is not None]:
             places.update(dict.fromkeys(map(id, batch.reqs), Place.RUNNING))
-        places.update(dict.fromkeys(map(id, scheduler.waiting_queue), Place.WAITING))
+        waiting = (*scheduler.waiting_queue, *scheduler.grammar_manager.grammar_queue)
+        places.update(dict.fromkeys(map(id, waiting), Place.WAITING))
         if scheduler.chunked_req is not None:
             places[id(scheduler.chunked_req)] = Place.CHUNKED
         linked = {number: self._queues.place(request.req) for number, request in live.items()}

@@ -11,6 +11,7 @@ from swarden.harness.engines.sglang.capability import SglangCapability, Terms
 from swarden.harness.engines.sglang.parts import host_tier, mooncake, ranks, storage
 from swarden.harness.engines.sglang.parts.decode_offload import DecodeOffload
 from swarden.harness.engines.sglang.parts.drafts import Drafts
+from swarden.harness.engines.sglang.parts.grammars import Grammars
 from swarden.harness.engines.sglang.parts.host_tier import WRITE_BACK, HostTier
 from swarden.harness.engines.sglang.parts.kv_events import KvEvents
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS
@@ -22,6 +23,7 @@ from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.parts.states import BUFFER, LAZY_BUFFER, NO_BUFFER, States
 from swarden.harness.engines.sglang.parts.storage import Storage
 from swarden.harness.engines.sglang.pools import MAX_PAGES
+from swarden.harness.kit import grammars
 from swarden.harness.kit.launch import Line, context_of, entry_of_model, table
 from swarden.harness.kit.part import merged, off, server_needs, without
 from swarden.harness.kit.settings import Drawn, Needs, OneOf, Settings, default_of, drawn, made, replaced, within
@@ -62,11 +64,11 @@ SERVER_NEEDS = {  # by setting
     **server_needs(States, Sessions, HostTier, Storage, Drafts),
     "mixed_batches": "mixed chunks",
     "preemption_threshold": "priorities",
-    **server_needs(KvEvents, DecodeTree, RustCore, RankGroup),
+    **server_needs(KvEvents, DecodeTree, RustCore, RankGroup, Grammars),
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
 OF_ONE_SIDE = (Side, HostTier, Storage, DecodeTree, DecodeOffload)  # of a pair
-OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS, **mooncake.FAULTS, **ranks.FAULTS}
+OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS, **mooncake.FAULTS, **ranks.FAULTS, **grammars.FAULTS}
 FAULTS = {**CLIENT_FAULTS, **OF_PARTS}
 OPTIONAL = (*OF_PARTS, *Sessions.ops, *Drafts.ops)  # faults and ops
 
@@ -111,6 +113,7 @@ class SglangConfig(Settings, frozen=True):
     sessions: Sessions = Sessions()
     states: States = States()
     drafts: Drafts = Drafts()
+    grammars: Grammars = Grammars()
     cores: RustCore = RustCore()
     router: KvEvents = KvEvents()
     group: RankGroup = RankGroup()
@@ -173,7 +176,16 @@ class SglangConfig(Settings, frozen=True):
     def capabilities(self) -> Sequence[SglangCapability]:
         """The capabilities that are enabled.  Their parts begin a step, and end a drain, in this order."""
         of_memory = (self.host, self.storage, self.offload, self.side, self.connector, self.decode_tree)
-        every = (self.sessions, *of_memory, self.states, self.drafts, self.cores, self.router, self.group)
+        every = (
+            self.sessions,
+            *of_memory,
+            self.states,
+            self.drafts,
+            self.grammars,
+            self.cores,
+            self.router,
+            self.group,
+        )
         return [one for one in every if one.is_on]
 
     @property
@@ -236,7 +248,11 @@ class SglangConfig(Settings, frozen=True):
             *sizes,
             sessions_rewind=False,
             unused=[name for name in OPTIONAL if name not in used],
-            options=[*options, *([] if self.side.is_on else [SEQUENCES])],
+            options=[
+                *options,
+                *([] if self.side.is_on else [SEQUENCES]),
+                *[grammars.GRAMMAR] * (4 * self.grammars.is_on),
+            ],
             **merged(one.shape(self) for one in self.capabilities),
         )
 
@@ -262,7 +278,7 @@ def random_config(draw: Draw, load: str, has: Callable[[str], bool]) -> SglangCo
     Some have a pool of recurrent states, some drafts, some the tree core in Rust beside the one in Python.
     """
     config = plain_config(draw, has)
-    for kind in (Storage, KvEvents, RustCore):
+    for kind in (Storage, KvEvents, RustCore, Grammars):
         config = replaced(config, **kind.drawn(draw, config, has))
     if draw.one_of((False, False, False, True)):
         config = replaced(config, sliding_window=None)

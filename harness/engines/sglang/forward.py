@@ -12,7 +12,7 @@ from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
 from swarden.harness.kit.passes import Pass, Passes
 from swarden.harness.kit.stand_ins import Missing, Silent
-from swarden.harness.kit.tags import ReadTags, TagMemory, chain, token_after
+from swarden.harness.kit.tags import ALL_TOKENS, ReadTags, TagMemory, chain, token_after
 from swarden.invariants.reference import namespace_tag
 
 
@@ -40,6 +40,7 @@ class SglangEntry(NamedTuple):
 
 
 SglangPass = Pass[SglangEntry]
+EntryReads = tuple[SglangEntry, Sequence[ReadTags]]
 
 
 class TagForward:
@@ -73,12 +74,8 @@ class TagForward:
                 for entry, of_state, slot in zip(entries, written, tracked, strict=True)
             ]
             launched.entries = entries
-        torch = self.release.torch
-        read = [self._read(launched, entry, tags) for entry, tags in zip(entries, written, strict=True)]
-        tokens = torch.tensor(read, dtype=torch.int64)
-        batch.output_ids = tokens
-        return Missing(
-            next_token_ids=tokens,
+        reads = [(entry, self._read(launched, entry, tags)) for entry, tags in zip(entries, written, strict=True)]
+        result = Missing(
             can_run_cuda_graph=False,
             num_correct_drafts=0,
             num_accepted_tokens=0,
@@ -87,6 +84,19 @@ class TagForward:
             copy_done=Silent(),
             swarden_pass=launched,
         )
+        self.sample(batch, result, reads, [ALL_TOKENS] * len(reads))
+        return result
+
+    def sample(self, batch: Any, result: Any, reads: Sequence[EntryReads], allowed: Sequence[Sequence[int]]) -> None:
+        """Sample a token for each entry from what it has read, of those `allowed`, and put it into the result."""
+        sampled = [token_after(tags, entry.end, of_it) for (entry, tags), of_it in zip(reads, allowed, strict=True)]
+        for (entry, _), token in zip(reads, sampled, strict=True):
+            entry.request.next_tokens[entry.end] = token
+        batch.output_ids = result.next_token_ids = self.release.torch.tensor(sampled, dtype=self.release.torch.int64)
+
+    def allowed(self, batch: Any, drafts: Any) -> Sequence[Sequence[Sequence[int]]]:
+        """The tokens that may come after each of these tokens (n, count), the last one and the drafts, by request."""
+        return [[ALL_TOKENS] * len(of_request) for of_request in drafts]
 
     def _write(self, launch: int, entry: SglangEntry, states: SglangStates | None) -> "array[int] | None":
         """Write the tags of an entry; returns the tag of its state before the pass and those after each token."""
@@ -116,14 +126,12 @@ class TagForward:
             self._notice(seen.Written(launch, entry.request.id, STATE_POOL, start, start + count, *where))
         return entry._replace(states=tuple(counts))
 
-    def _read(self, one: SglangPass, entry: SglangEntry, of_state: "array[int] | None") -> int:
-        """Read the tags of an entry in each pool; returns the token sampled from them."""
+    def _read(self, one: SglangPass, entry: SglangEntry, of_state: "array[int] | None") -> list[ReadTags]:
+        """Read the tags of an entry in each pool."""
         reads = self.read(one, entry, entry.end)
         if of_state is not None:
             reads.append(self.read_state(one, entry, of_state))
-        token = token_after(reads, entry.end)
-        entry.request.next_tokens[entry.end] = token
-        return token
+        return reads
 
     def read_state(self, one: SglangPass, entry: SglangEntry, of_state: "array[int]") -> ReadTags:
         """Report the states of an entry so far with the result of the pass; returns what its positions read."""

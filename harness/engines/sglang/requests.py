@@ -226,7 +226,10 @@ class SglangRequests(Clients[SglangRequest]):
 
     def _sampling(self, submission: Submission) -> Any:
         params = self._release.code("SamplingParams")(
-            max_new_tokens=submission.max_new_tokens, stop_token_ids=list(submission.stop) or None, temperature=0.0
+            max_new_tokens=submission.max_new_tokens,
+            stop_token_ids=list(submission.stop) or None,
+            temperature=0.0,
+            ebnf=str(submission.grammar) if submission.grammar else None,
         )
         params.normalize(None)
         return params
@@ -238,9 +241,9 @@ def is_rejected(req: Any) -> bool:
 
 
 def cause_of(req: Any) -> str:
-    """The reason of a rejection; empty if the prompt exceeds the release's budget of KV memory, which no law knows."""
+    """The reason of a rejection; empty if no law knows it: the release's budget of KV memory, or a grammar."""
     message = str((req.finished_reason or req.to_finish).message)
-    return "" if "exceeds the KV memory budget" in message else message
+    return "" if any(one in message for one in ("exceeds the KV memory budget", "Failed to compile")) else message
 
 
 def _extra_key(submission: Submission) -> str | None:

@@ -97,7 +97,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             return [config]
         if config.host.is_on and release.has("storage") and draw.one_of((True, False)):
             config = replaced(config, storage_policy=draw.one_of((POLICIES[0], *POLICIES)))  # by the clock of each
-        config = replaced(config, rust_core=False, ranks=draw.one_of((2, 2, 2, 4)))
+        config = replaced(config, rust_core=False, grammars=False, ranks=draw.one_of((2, 2, 2, 4)))
         return [without(config, Drafts, Sessions, dp_attention=True) if machine == DATA_RANKS else config]
 
     def shape(self, config: SglangConfig) -> Shape:

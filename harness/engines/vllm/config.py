@@ -17,8 +17,7 @@ from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POO
 from swarden.harness.engines.vllm.parts import disk, mooncake, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
 from swarden.harness.engines.vllm.parts.drafts import NGRAM, Drafts
-from swarden.harness.engines.vllm.parts.grammars import FAULTS as OF_GRAMMARS
-from swarden.harness.engines.vllm.parts.grammars import GRAMMAR, Grammars
+from swarden.harness.engines.vllm.parts.grammars import Grammars
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
 from swarden.harness.engines.vllm.parts.lmcache import LmCache
 from swarden.harness.engines.vllm.parts.mooncake import Mooncake
@@ -31,6 +30,8 @@ from swarden.harness.engines.vllm.parts.ranks import RankGroup
 from swarden.harness.engines.vllm.parts.states import States, num_blocks_of
 from swarden.harness.engines.vllm.parts.store import Storing
 from swarden.harness.engines.vllm.parts.streaming import Streaming
+from swarden.harness.kit.grammars import FAULTS as OF_GRAMMARS
+from swarden.harness.kit.grammars import GRAMMAR
 from swarden.harness.kit.launch import Line, context_of, entry_of_model, table
 from swarden.harness.kit.part import merged, server_needs
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, OneOf, PartOf, Settings, drawn, made, replaced, within

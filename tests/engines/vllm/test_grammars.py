@@ -6,7 +6,7 @@ from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Accept, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.vllm.parts.grammars import FAILS, LATE
+from swarden.harness.kit.grammars import FAILS, LATE
 from swarden.invariants.events import FinishReason
 from swarden.invariants.grammar import END, allowed_tokens
 from swarden.invariants.kinds import Place

@@ -30,7 +30,8 @@ from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import Needs, within
 from swarden.harness.kit.stand_ins import Missing
-from swarden.harness.kit.tags import VOCABULARY, token_after
+from swarden.harness.kit.tags import ALL_TOKENS, VOCABULARY, ReadTags, token_after
+from swarden.invariants.grammar import allowed_tokens
 from swarden.invariants.reference import next_tag
 
 USUAL_STEPS = 3  # of EAGLE, for most models
@@ -128,11 +129,15 @@ class SglangSpeculation(SglangPart):
         self._notice(flight.launched())
         states = states_of(memory.rows)
         computed = [self._compute(flight, entry, states) for entry in entries]
-        flight.entries = [entry._replace(drafts=ids[1:]) for entry, (ids, *_) in zip(entries, computed, strict=True)]
+        ids, reads, of_states = zip(*computed, strict=True)
+        flight.entries = [entry._replace(drafts=of_entry[1:]) for entry, of_entry in zip(entries, ids, strict=True)]
+        drafts = self._release.torch.tensor(ids)
+        sampled = [
+            self._sample(*one) for one in zip(flight.entries, reads, self._forward.allowed(batch, drafts), strict=True)
+        ]
         if self._verifies_in_launch:  # it frees the slots of rejected drafts
             self._complete(flight)
-        ids, sampled, of_states = zip(*computed, strict=True)
-        drafts, samples = self._release.torch.tensor(ids), self._release.torch.tensor(sampled)
+        samples = self._release.torch.tensor(sampled)
         if states is not None:
             steps = self._steps(batch, memory, (_num_right(drafts, samples) + 1).to(self._release.torch.int32))
             rows = batch.req_pool_indices.tolist()
@@ -255,15 +260,17 @@ class SglangSpeculation(SglangPart):
 
     def _compute(
         self, flight: SglangPass, entry: SglangEntry, states: SglangStates | None
-    ) -> tuple[list[int], list[int], "array[int] | None"]:
+    ) -> tuple[list[int], list[list[ReadTags]], "array[int] | None"]:
         """Write and read the last token and its drafts.
 
-        Returns these tokens, the one sampled after each, and the tags of the states before them and after each.
+        Returns these tokens, what is read after each, and the tags of the states before them and after each.
         """
         forward, request, start = self._forward, entry.request, entry.start
         right, (tag, of_state) = self.script.next() or 0, forward.before(entry, states)
         state_read = None if of_state is None else forward.read_state(flight, entry, of_state)
-        tokens, samples = request.tokens(start, start + 1), list[int]()
+        tokens, of_each = request.tokens(start, start + 1), list[list[ReadTags]]()
+        length = getattr(request.req.grammar, "length", 0)
+        outputs = request.tokens(len(request.req.origin_input_ids), start + 1) if length else []
         for number in range(self._count):
             end = start + number + 1
             tag = next_tag(tag, tokens[number])
@@ -273,14 +280,25 @@ class SglangSpeculation(SglangPart):
             if state_read is not None:
                 state_read.tags.append(tag)
                 reads.append(state_read)
-            samples.append(token_after(reads, end))
-            tokens.append(samples[-1] if number < right else (samples[-1] + 1) % VOCABULARY)
-            if number <= right:
-                request.next_tokens[end] = samples[-1]
+            of_each.append(reads)
+            allowed = allowed_tokens(length, outputs, VOCABULARY) if length else ALL_TOKENS
+            wrong = (
+                1 + (number - right) % 2 if length else 1
+            )  # of which a grammar refuses the first, the third and so on
+            outputs.append((token_after(reads, end, allowed) + (0 if number < right else wrong)) % VOCABULARY)
+            tokens.append(outputs[-1])
         self._notice(seen.Proposed(flight.launch, request.id, tuple(tokens[1 : self._count])))
         forward.notice_written(flight.launch, entry, start + self._count)
         forward.read(flight, entry, start + self._count)
-        return list(tokens[: self._count]), samples, of_state
+        return list(tokens[: self._count]), of_each, of_state
+
+    def _sample(self, entry: SglangEntry, reads: Sequence[Any], allowed: Sequence[Sequence[int]]) -> list[int]:
+        """Sample the token after each token of an entry."""
+        ends = range(entry.end, entry.end + self._count)
+        samples = [token_after(*one) for one in zip(reads, ends, allowed, strict=True)]
+        right = next((index for index, draft in enumerate(entry.drafts) if draft != samples[index]), len(entry.drafts))
+        entry.request.next_tokens.update(zip(ends[: right + 1], samples, strict=False))
+        return samples
 
 
 def _num_right(drafts: Any, samples: Any) -> Any:

@@ -22,18 +22,11 @@ from swarden.harness.engines.vllm.parts.part import VllmConfig, VllmEngine, Vllm
 from swarden.harness.engines.vllm.parts.ranks import RankGroup
 from swarden.harness.engines.vllm.passes import UNKNOWN, VllmPass
 from swarden.harness.kit.calls import intercept, replaced
+from swarden.harness.kit.grammars import FAILS, FAULTS, LATE, ClientGrammar
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
 from swarden.harness.kit.tags import VOCABULARY
-from swarden.invariants.grammar import allowed_tokens, has_ended
 from swarden.invariants.view import Snapshot
-
-GRAMMAR = "grammar"  # the option of a request
-FAILS, LATE = "grammar.fails", "grammar.late"
-FAULTS = {
-    FAILS: "a grammar cannot be compiled",
-    LATE: "a grammar that is compiled takes a step more",
-}
 
 
 class Grammars(VllmPart, frozen=True):
@@ -53,40 +46,15 @@ class Grammars(VllmPart, frozen=True):
         return [VllmGrammars(engine)]
 
 
-class ClientGrammar:
-    """The methods of a StructuredOutputGrammar: tokens behind its end are ignored, as by the release's backends."""
-
-    def __init__(self, length: int, refused: Callable[[int, int], None]) -> None:
-        self.length, self._refused = length, refused
-        self.accepted: list[int] = []
+class CoreGrammar(ClientGrammar):
+    """The methods of a StructuredOutputGrammar."""
 
     def accept_tokens(self, request_id: str, tokens: Sequence[int]) -> bool:
-        allowed = self.validate_tokens(tokens)
-        self.accepted += allowed
-        if is_refused := len(allowed) < len(tokens) and not self.is_terminated():
-            self._refused(tokens[len(allowed)], len(self.accepted))
-        return not is_refused
-
-    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
-        outputs = list(self.accepted)
-        for token in tokens:
-            if has_ended(self.length, outputs) or token not in allowed_tokens(self.length, outputs, VOCABULARY):
-                break
-            outputs.append(token)
-        return outputs[len(self.accepted) :]
-
-    def rollback(self, num_tokens: int) -> None:
-        self.accepted = self.accepted[: len(self.accepted) - num_tokens]
+        return self.accept(tokens)
 
     def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
         bitmask[batch_index] = 0
-        bitmask[batch_index, list(allowed_tokens(self.length, self.accepted, VOCABULARY))] = -1
-
-    def is_terminated(self) -> bool:
-        return has_ended(self.length, self.accepted)
-
-    def reset(self) -> None:
-        self.accepted.clear()
+        bitmask[batch_index, list(self.allowed)] = -1
 
 
 class VllmGrammars(Part):
@@ -99,7 +67,7 @@ class VllmGrammars(Part):
     def __init__(self, engine: VllmEngine) -> None:
         release, self._engine = engine.runner.release, engine
         self._torch, self._apply = release.torch, release.code("apply_grammar_bitmask")
-        self._kind = type("ReleasedGrammar", (ClientGrammar, release.code("StructuredOutputGrammar")), {})
+        self._kind = type("ReleasedGrammar", (CoreGrammar, release.code("StructuredOutputGrammar")), {})
         self._grammars: dict[int, ClientGrammar] = {}
         self._compiling: list[tuple[Future[Any], Callable[[Any], int], Any]] = []
         self._outputs: dict[VllmPass, Any] = {}
@@ -148,8 +116,8 @@ class VllmGrammars(Part):
         requests = [one._replace(num_accepted=accepted.get(one.id)) for one in snapshot.requests or ()]
         return replace(snapshot, requests=tuple(requests)) if accepted else snapshot
 
-    def _refused(self, number: int, token: int, num_accepted: int) -> None:
-        self._engine.log.notice(seen.GrammarRefused(number, token, num_accepted))
+    def _refused(self, number: int, grammar: ClientGrammar, token: int) -> None:
+        self._engine.log.notice(seen.GrammarRefused(number, token, len(grammar.accepted)))
 
     def _sample(self, original: Callable[..., Any], output: Any, **kwargs: Any) -> Any:
         """Keep the output, of which the release fills the bitmask again in the next step."""
