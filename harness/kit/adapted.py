@@ -126,23 +126,25 @@ class Adapted(EnginePort):
             self.audit()
         self._captures += 1
 
+    def further(self) -> dict[str, Any]:
+        """The further parts of a snapshot, by their names; they are found first."""
+        return {}
+
     def snapshot(self) -> Snapshot:
-        """The facts; a subclass that has more of them adds or finds them here."""
-        records, counted = self.records(), self.counted()
+        """The facts; a subclass that has more of them may add them here."""
+        further, records, counted = self.further(), self.records(), self.counted()
         passes = [(one, [*map(self.session_of, one.entries)]) for one in self.in_flight]
         launches = [one.view(self.units_in_use, self.is_used, sessions=turns) for one, turns in passes]
-        return Snapshot(
-            self._steps,
-            self.limits,
-            tuple(self.components),
-            tuple(self.pools()),
-            records=None if records is None else tuple(records),
-            requests=tuple(self.request_views()),
-            counters=None if counted is None else Counters(counted, {}, {}, 0),
-            launches=None if records is None else tuple(launches),
-            is_paused=self.is_paused,
-            unreported=self.unreported,
-        )
+        parts: dict[str, Any] = {
+            "records": None if records is None else tuple(records),
+            "requests": tuple(self.request_views()),
+            "counters": None if counted is None else Counters(counted, {}, {}, 0),
+            "launches": None if records is None else tuple(launches),
+            "is_paused": self.is_paused,
+            "unreported": self.unreported,
+        }
+        pools = tuple(self.pools())
+        return Snapshot(self._steps, self.limits, tuple(self.components), pools, **(parts | further))
 
     # --- what a subclass calls
 
