@@ -71,7 +71,7 @@ class Adapted(EnginePort):
         return None
 
     def further(self) -> Mapping[str, Any]:
-        """Further parts of the snapshot."""
+        """The further parts of a snapshot, by their names; they are found first."""
         return {}
 
     def settle(self) -> Iterable[NamedTuple]:
@@ -131,23 +131,20 @@ class Adapted(EnginePort):
         self._captures += 1
 
     def snapshot(self) -> Snapshot:
-        """The facts; a subclass that has more of them adds or finds them here."""
-        records, counted = self.records(), self.counted()
+        """The facts; a subclass that has more of them may add them here."""
+        further, records, counted = self.further(), self.records(), self.counted()
         passes = [(in_flight, [*map(self.session_of, in_flight.entries)]) for in_flight in self.in_flight]
         launches = [in_flight.view(self.units_in_use, self.is_used, sessions=turns) for in_flight, turns in passes]
-        return Snapshot(
-            self._steps,
-            self.limits,
-            tuple(self.components),
-            tuple(self.pools()),
-            records=None if records is None else tuple(records),
-            requests=tuple(self.request_views()),
-            counters=None if counted is None else Counters(counted, {}, {}, 0),
-            launches=None if records is None else tuple(launches),
-            is_paused=self.is_paused,
-            unreported=self.unreported,
-            **self.further(),
-        )
+        parts: dict[str, Any] = {
+            "records": None if records is None else tuple(records),
+            "requests": tuple(self.request_views()),
+            "counters": None if counted is None else Counters(counted, {}, {}, 0),
+            "launches": None if records is None else tuple(launches),
+            "is_paused": self.is_paused,
+            "unreported": self.unreported,
+        }
+        pools = tuple(self.pools())
+        return Snapshot(self._steps, self.limits, tuple(self.components), pools, **{**parts, **further})
 
     # --- what a subclass calls
 

@@ -1,8 +1,9 @@
 """Owners of units where an engine names none: by the moves so far, and by the facts of tables and reader counts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import compress
-from operator import ne
+from operator import is_not
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -10,6 +11,7 @@ from swarden.invariants.events import REQUEST_KIND, TREE, TREE_KIND, Owner
 from swarden.invariants.view import FENCE, FREE, Fence, Holding, PoolView
 
 UNKNOWN = Owner(REQUEST_KIND, 0)  # of a unit that moved and had no owner
+owner_named = lru_cache(maxsize=4096)(Owner)  # equal owners are mostly the same object, which is compared faster
 
 
 class Owners:
@@ -58,9 +60,9 @@ class Owners:
         """Note the units that have another owner now without a take or a free; nodes of a tree count as one owner."""
         changed: dict[tuple[Owner, Owner], list[int]] = {}
         owner_of, events = self.owner_of, list[seen.Freed | seen.Given]()
-        for unit in list(compress(now, map(ne, map(owner_of.get, now), now.values()))):
+        for unit in list(compress(now, map(is_not, map(owner_of.get, now), now.values()))):
             was, owner = owner_of.get(unit, FREE), now[unit]
-            if was.kind == owner.kind == TREE_KIND:
+            if was == owner or was.kind == owner.kind == TREE_KIND:
                 owner_of[unit] = owner
             elif was not in (FREE, FENCE):
                 changed.setdefault((was, owner), []).append(unit)

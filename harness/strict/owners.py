@@ -40,7 +40,7 @@ class OwnerTable:
                 wrong.append(Wrong(unit, None))
                 continue
             owner = owners[unit]
-            if owner != from_owner:
+            if owner is not from_owner and owner != from_owner:
                 wrong.append(Wrong(unit, owner))
                 self.counts[owner] -= 1
                 self.counts[from_owner] += 1

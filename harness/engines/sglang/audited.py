@@ -1,15 +1,16 @@
 """The owners of pages for an audit, from the moves of the allocators and the growth of the records."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import count, repeat
+from typing import NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.engines.sglang.moves import AllocatorMove
-from swarden.harness.engines.sglang.requests import held
-from swarden.harness.engines.sglang.running import LiveMemory
+from swarden.harness.engines.sglang.running import LiveMemory, LiveRecord
 from swarden.harness.kit.owners import UNKNOWN
-from swarden.harness.strict.owners import OwnerTable, wrongly_owned_unit
+from swarden.harness.strict.owners import PADDING, OwnerTable, wrongly_owned_unit
 from swarden.invariants.events import TREE, Owner
 from swarden.invariants.view import FREE
 from swarden.invariants.violation import Violation
@@ -19,7 +20,10 @@ FULL = 0  # the first pool
 
 @dataclass(slots=True)
 class AuditedRecord:
-    """The pages of a record in each pool, as they were read last; `live` is the first page in use of each pool."""
+    """The pages of a record in each pool, as they were read last.
+
+    The first `protected` ones are shared with the tree; `live` is the first page in use of each pool.
+    """
 
     owner: Owner
     row: int
@@ -28,19 +32,12 @@ class AuditedRecord:
     live: tuple[int, int] = (0, 0)
 
 
-class PageHolder(NamedTuple):
-    """The record that was the last to hold a page, and the page's ordinal in it."""
-
-    owner: Owner
-    ordinal: int
-
-
 class FreedPage(NamedTuple):
-    """A freed page, and the record that held it."""
+    """A freed page, the record that held it, and the page's ordinal in it."""
 
     pool: int
     unit: int
-    place: PageHolder
+    ordinal: int
     record: AuditedRecord
 
 
@@ -56,7 +53,8 @@ class AuditedRecords:
         self._memory, self._page = memory, memory.page
         self._pools = {component.pool: index for index, component in enumerate(memory.config.components)}
         self._tables = [tables[pool] for pool in self._pools]
-        self._places: list[dict[int, PageHolder]] = [{} for _ in self._pools]
+        # By page, the record that was the last to hold it, and the page's ordinal in it.
+        self._places: list[dict[int, tuple[Owner, int]]] = [{} for _ in self._pools]
         self._known: dict[Owner, AuditedRecord] = {}
         self._freed: list[FreedPage] = []  # in this iteration
         self._found: list[Violation] = []
@@ -73,7 +71,7 @@ class AuditedRecords:
 
     def compare(self, _moved: Collection[Owner]) -> Sequence[Violation]:
         """No page in use is free, and none has two owners."""
-        holders = self._memory.holders.now()
+        self._memory.latest = holders = self._memory.records()
         for owner in self._known.keys() - holders.keys():
             self._forget(self._known.pop(owner))
         self._read(holders)
@@ -83,9 +81,9 @@ class AuditedRecords:
     def _frees(self, units: Sequence[int], pool: int) -> list[seen.Freed]:
         table, by_owner = self._tables[pool], dict[Owner, list[int]]()
         for unit in units:
-            place = self._places[pool].get(unit)
-            if place is not None and place.owner in self._known:
-                self._freed.append(FreedPage(pool, unit, place, self._known[place.owner]))
+            holder, ordinal = self._places[pool].get(unit, (UNKNOWN, 0))
+            if unit and holder in self._known:
+                self._freed.append(FreedPage(pool, unit, ordinal, self._known[holder]))
             owner = table.owners[unit] if 0 < unit <= table.capacity else UNKNOWN
             by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
         return [seen.Freed(table.name, tuple(freed), owner, "freed", 0) for owner, freed in by_owner.items()]
@@ -96,69 +94,61 @@ class AuditedRecords:
             kept = [unit for unit in pages if unit and table.owners[unit] == record.owner]
             table.move(kept, record.owner, TREE)
 
-    def _read(self, holders: dict[Owner, Any]) -> None:
+    def _read(self, holders: Mapping[Owner, LiveRecord]) -> None:
         """Read the new pages of all records at once; of a record with another prefix or row, all pages."""
-        rows: list[int] = []
-        firsts: list[int] = []
+        memory, table = self._memory.built.memory, self._memory.built.memory.rows.req_to_token
+        firsts: list[int] = []  # indices of the flattened table
         spans: list[tuple[AuditedRecord, int]] = []
         page = self._page
-        for owner, kv in holders.items():
-            row, protected = held(kv, "req_pool_idx"), held(kv, "cache_protected_len")
-            count = -(-held(kv, "kv_allocated_len") // page)
+        for owner, (row, num_pages, protected, frontier) in holders.items():
             record = self._known.get(owner)
-            if record is None or (record.row, record.protected) != (row, protected) or len(record.pages[FULL]) > count:
+            is_same = record is not None and (record.row, record.protected) == (row, protected)
+            if record is None or not is_same or len(record.pages[FULL]) > num_pages:
                 if record is not None:
                     self._forget(record)
                 record = self._known[owner] = AuditedRecord(owner, row, protected, tuple([[] for _ in self._pools]))
-            record.live = (0, max(protected, self._memory.nodes.frontier(kv)) // page)
+            record.live = (0, frontier)
             start = len(record.pages[FULL])
-            if start < count:
-                rows += [row] * (count - start)
-                firsts += range(start * page, count * page, page)
-                spans.append((record, count - start))
+            if start < num_pages:
+                begin = row * table.shape[1]
+                firsts += range(begin + start * page, begin + num_pages * page, page)
+                spans.append((record, num_pages - start))
         if not spans:
             return
-        memory = self._memory.built.memory
-        slots = memory.rows.req_to_token[rows, firsts].long()
+        slots = table.take(table.new_tensor(firsts, dtype=self._memory.int64)).long()
         of_pools = [slots] if memory.mapping is None else [slots, memory.mapping[slots]]
         units = [(one // page).tolist() for one in of_pools]
         begin = 0
-        for record, count in spans:
+        for record, num_new in spans:
             for pool, of_pool in enumerate(units):
-                self._add(record, pool, of_pool[begin : begin + count])
-            begin += count
+                self._add(record, pool, of_pool[begin : begin + num_new])
+            begin += num_new
 
     def _add(self, record: AuditedRecord, pool: int, units: list[int]) -> None:
         """Let a record, or the tree below its protected length, own further pages of a pool."""
-        table, pages, places = self._tables[pool], record.pages[pool], self._places[pool]
-        num_protected, moved = record.protected // self._page, dict[tuple[Owner, Owner], list[int]]()
+        table, pages = self._tables[pool], record.pages[pool]
         first, live = len(pages), record.live[pool]
         pages += units
-        for index, unit in enumerate(units, first):
-            if not unit or index < live:
-                continue
-            owner, before = TREE if index < num_protected else record.owner, table.owners[unit]
-            places[unit] = PageHolder(record.owner, index)
-            if before == FREE:
-                self._found.append(wrongly_owned_unit(table, unit, [FREE, owner]))
-            elif owner != TREE and before in self._known and before != owner:
-                self._found.append(wrongly_owned_unit(table, unit, [before, owner]))
-            else:
-                moved.setdefault((before, owner), []).append(unit)
-        for (before, owner), of_one in moved.items():
-            table.move(of_one, before, owner)
+        begin, border = max(first, live), max(first, live, record.protected)
+        self._places[pool].update(zip(pages[begin:], zip(repeat(record.owner), count(begin)), strict=False))
+        for owner, of_owner in ((TREE, pages[begin:border]), (record.owner, pages[border:])):
+            by_owner = defaultdict[Owner, list[int]](list)
+            for unit, before in zip(of_owner, map(table.owners.__getitem__, of_owner), strict=True):
+                by_owner[before].append(unit)
+            for before, of_one in by_owner.items():
+                if before == FREE or (owner != TREE and before in self._known and before != owner):
+                    self._found += [wrongly_owned_unit(table, unit, [before, owner]) for unit in of_one]
+                elif before != PADDING:  # that of a windowed page that was freed, or never there
+                    table.move(of_one, before, owner)
 
     def _freed_in_use(self) -> list[Violation]:
         """The pages that were freed in this iteration although the record that held them still has them in use."""
         violations = []
-        for pool, unit, place, record in self._freed:
+        for pool, unit, ordinal, record in self._freed:
             pages = record.pages[pool]
-            if (
-                self._known.get(place.owner) is record
-                and record.live[pool] <= place.ordinal < len(pages)
-                and pages[place.ordinal] == unit
-            ):
-                owner = TREE if place.ordinal < record.protected // self._page else record.owner
+            is_known = self._known.get(record.owner) is record
+            if is_known and record.live[pool] <= ordinal < len(pages) and pages[ordinal] == unit:
+                owner = TREE if ordinal < record.protected else record.owner
                 table = self._tables[pool]
                 violations.append(wrongly_owned_unit(table, unit, [table.owners[unit], owner]))
         self._freed.clear()

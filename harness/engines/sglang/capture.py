@@ -1,7 +1,6 @@
 """Snapshots of an SGLang scheduler: facts from a walk over its tree, tables and queues, and its own counters."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -9,20 +8,20 @@ from swarden.harness.engines.sglang.capability import SglangPart
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.forward import SglangEntry
 from swarden.harness.engines.sglang.moves import free_units
-from swarden.harness.engines.sglang.nodes import MambaNodes, Nodes, RadixNodes, SwaNodes, TreeWalk, UnifiedNodes
+from swarden.harness.engines.sglang.nodes import CapturedNode, TreeWalk, nodes_of
 from swarden.harness.engines.sglang.options import limits_of
-from swarden.harness.engines.sglang.parts.pair import TransferQueues
+from swarden.harness.engines.sglang.parts.pair import BOTH, TransferQueues
 from swarden.harness.engines.sglang.parts.rust_core import core_of, uncompared
 from swarden.harness.engines.sglang.pools import BuiltScheduler
 from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held
 from swarden.harness.engines.sglang.states import slot_of, slots_of
 from swarden.harness.kit.adapted import Adapted
 from swarden.harness.kit.locks import LockMove, watch_locks
+from swarden.harness.kit.owners import owner_named
 from swarden.harness.kit.tags import VOCABULARY
 from swarden.invariants.events import BACKUP_KIND, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.view import (
-    ComponentView,
     Counters,
     Holding,
     PeerMap,
@@ -30,7 +29,6 @@ from swarden.invariants.view import (
     ReceiptView,
     RecordView,
     RequestView,
-    Snapshot,
 )
 
 MILLION = 1_000_000
@@ -53,23 +51,27 @@ class SglangFacts(Adapted):
         self.components, self.limits = config.components, limits_of(release, config)
         self._host = next((part for part in self.parts if part.host_pools), SglangPart())
         self._sizes = config.sizes
+        self._first_row = 0 if release.has("first_row_is_padding") else 1
         self._stateful = [component for component in self.components if component.has_states]
         self._queues = TransferQueues(self.scheduler)
         self._tree = nodes_of(release, self.components, self.memory.tree)
         self._walk = TreeWalk(self._tree, self.limits.page_size, built.namespace_of, self._host)
+        self._walked: list[CapturedNode] | None = None
 
     def audit(self) -> None:
         self._walk.is_audit = True
 
-    def snapshot(self) -> Snapshot:
+    def further(self) -> dict[str, Any]:
         mapping = [] if self.memory.mapping is None else self.memory.mapping[:-1].tolist()
         walked = self._walk.walk(self._root, mapping)
-        nodes = [known.view for known in walked]
-        live = self.requests.unfinished
-        held_by_pool: list[list[Holding]] = [
-            [holding for known in walked if (holding := known.holdings[index]) is not None]
-            for index in range(len(self.components))
-        ]
+        if walked is not self._walked:
+            self._walked, self._covered = walked, dict[tuple[int, Any, bool], tuple[Sequence[int], ...]]()
+            self._nodes = tuple([known.view for known in walked])
+            self._cached = [
+                [holding for known in walked if (holding := known.holdings[index]) is not None]
+                for index in range(len(self.components))
+            ]
+        live, held_by_pool = self.requests.unfinished, [*map(list, self._cached)]
         held_rows, receipts = list[Holding](), list(self._copy_receipts())
         places, self._records = self._places(live), list[RecordView]()
         for holder in self._holders(live, places):
@@ -84,21 +86,20 @@ class SglangFacts(Adapted):
         for _ in self._stateful:  # a request has a state before it has a row, too
             slots = [(number, slots_of(request.req)) for number, request in live.items()]
             held_by_pool[-1] += [
-                Holding(Owner(REQUEST_KIND, number), of_one, False) for number, of_one in slots if of_one
+                Holding(owner_named(REQUEST_KIND, number), of_one, False) for number, of_one in slots if of_one
             ]
-        self._pools = (*self._pool_views(held_by_pool), self._rows(held_rows), *self._host.pools(nodes))
+        self._pools = (*self._pool_views(held_by_pool), self._rows(held_rows), *self._host.pools(self._nodes))
         with uncompared(core_of(self.memory.tree)):  # a difference is a failure of the turn that made it
             counters = self._counters()
-        return replace(
-            super().snapshot(),
-            host_pools=self._host.host_pools,
-            peer_maps=(PeerMap("full", "swa", mapping, self.limits.page_size),) if mapping else (),
-            nodes=tuple(nodes),
-            receipts=tuple(receipts),
-            requests=tuple([self._request(request, places[request.id]) for request in live.values()]),
-            counters=counters,
-            is_paused=bool(self.scheduler._engine_paused),
-        )
+        return {
+            "host_pools": self._host.host_pools,
+            "peer_maps": (PeerMap("full", "swa", mapping, self.limits.page_size),) if mapping else (),
+            "nodes": self._nodes,
+            "receipts": tuple(receipts),
+            "requests": tuple([self._request(request, places[request.id]) for request in live.values()]),
+            "counters": counters,
+            "is_paused": bool(self.scheduler._engine_paused),
+        }
 
     def pools(self) -> Sequence[PoolView]:
         return self._pools
@@ -111,7 +112,8 @@ class SglangFacts(Adapted):
 
     def units_in_use(self, entry: SglangEntry) -> tuple[Sequence[int], ...]:
         page = self.limits.page_size
-        of_kv = [tuple(dict.fromkeys([slot // page for slot in filter(None, slots)])) for slots in entry.slots]
+        used = [filter(None, slots) for slots in entry.slots]
+        of_kv = [tuple(dict.fromkeys(one if page == 1 else [slot // page for slot in one])) for one in used]
         return (*of_kv, *[tuple(entry.states) for _ in self._stateful])
 
     def watch_locks(self, notice: Callable[[int, list[LockMove]], None]) -> None:
@@ -130,12 +132,12 @@ class SglangFacts(Adapted):
 
     def _rows(self, holdings: Sequence[Holding]) -> PoolView:
         rows = self.memory.rows
-        free = [self._row(row) for row in _listed(rows.free_slots)]
+        free = [self._row(row) for row in rows.free_slots]
         return PoolView("rows", "row", rows.size + getattr(rows, "pre_alloc_size", 0), free, (), holdings)
 
     def _row(self, row: Any) -> int:
         """The number of a row, from 1 on."""
-        return int(row) + (not self.release.has("first_row_is_padding"))
+        return int(row) + self._first_row
 
     def _counters(self) -> Counters:
         tree, scheduler, page = self.memory.tree, self.scheduler, self.limits.page_size
@@ -164,13 +166,13 @@ class SglangFacts(Adapted):
                 continue
             slot = slots.pop(row).slot if row in slots else request.req
             kind = HANDOVER_KIND if self._queues.is_arriving(request.req) else REQUEST_KIND
-            yield Holder(Owner(kind, request.id), request.id, request.req, slot)
+            yield Holder(owner_named(kind, request.id), request.id, request.req, slot)
         for req in [req for part in self.parts for req in part.ended()]:
-            yield Holder(Owner(BACKUP_KIND, req.swarden.id), req.swarden.id, req, req)
+            yield Holder(owner_named(BACKUP_KIND, req.swarden.id), req.swarden.id, req, req)
         for req in self._queues.held:
-            yield Holder(Owner(HANDOVER_KIND, req.swarden.id), req.swarden.id, req, req)
+            yield Holder(owner_named(HANDOVER_KIND, req.swarden.id), req.swarden.id, req, req)
         for session, slot in slots.values():
-            yield Holder(Owner(SESSION_KIND, session), SESSION_RECEIPTS + session, slot, slot)
+            yield Holder(owner_named(SESSION_KIND, session), SESSION_RECEIPTS + session, slot, slot)
 
     def _record(self, holder: "Holder", mapping: Sequence[int]) -> tuple[RecordView, ReceiptView]:
         """A record; the release counts the tokens of a pass as committed when it launches the pass."""
@@ -182,18 +184,17 @@ class SglangFacts(Adapted):
             launched = protected
         passes = self.in_flight if owner.kind != BACKUP_KIND else ()  # that of a request that has ended is given up
         flying = [entry for one in passes for entry in one.entries if entry.request.req is kv]
-        slots = self.memory.rows.req_to_token[row, :allocated].tolist()
-        full = slots if page == 1 else [slot // page for slot in slots[::page]]
-        units = [full]
-        if mapping:
-            units.append([slot // page for slot in map(mapping.__getitem__, slots[::page])])
+        slots = self.memory.rows.req_to_token[row, :allocated].tolist()[::page]
+        units = [slots, [*map(mapping.__getitem__, slots)]] if mapping else [slots]
+        units = [[slot // page for slot in of_pool] for of_pool in units] if page > 1 else units
+        full = units[0]
         frontier = self._tree.frontier(kv)
         frontier = self._queues.frontier(frontier, units[-1], page)
         if frontier <= protected:  # the release lifts it to the protected length, and freed nothing below that
             frontier = 0
         lock = self._tree.lock(locker, self._tree.last_node(locker, tree), tree)
-        node, root = lock[0], self._root
-        bottom = getattr(node, "swarden_id", 0) if node is not None and node is not root else 0
+        node = lock[0]
+        bottom = getattr(node, "swarden_id", 0)  # neither the root nor None has one
         launched = max([launched, *(entry.end for entry in flying)])
         units += [self._states_of(kv, node if bottom else None, protected, launched, len(full)) for _ in self._stateful]
         record = RecordView(
@@ -210,8 +211,11 @@ class SglangFacts(Adapted):
             node=bottom,
         )
         is_locked = bottom and lock[2]
+        covers = self._covered.get((bottom, *lock[1:])) if bottom else None
+        if covers is None:
+            covers = self._covered[bottom, *lock[1:]] = self._covers(*lock)
         of_state = [[bottom] if is_locked and self._tree.covers_state(node, locker) else [] for _ in self._stateful]
-        return record, ReceiptView(receipt, owner, bottom, (*self._covers(*lock), *of_state))
+        return record, ReceiptView(receipt, owner, bottom, (*covers, *of_state))
 
     def _states_of(self, req: Any, node: Any, protected: int, launched: int, count: int) -> list[int]:
         """The states of a record, one per page: that of the node in which its shared part ends, and its own.
@@ -274,19 +278,10 @@ class SglangFacts(Adapted):
         places.update(dict.fromkeys(map(id, waiting), Place.WAITING))
         if scheduler.chunked_req is not None:
             places[id(scheduler.chunked_req)] = Place.CHUNKED
-        linked = {number: self._queues.place(request.req) for number, request in live.items()}
-        return {
-            number: places.get(id(live[number].req), Place.LOST) if place is None else place
-            for number, place in linked.items()
-        }
-
-
-def nodes_of(release: SglangRelease, components: Sequence[ComponentView], tree: Any) -> Nodes:
-    has_states = any(component.has_states for component in components)
-    has_window = len(components) - has_states > 1
-    if release.is_unified(tree):
-        return UnifiedNodes(release, has_window=has_window, has_states=has_states)
-    return (SwaNodes if has_window else MambaNodes if has_states else RadixNodes)(release)
+        if scheduler.disaggregation_mode.value != BOTH:
+            linked = {id(request.req): self._queues.place(request.req) for request in live.values()}
+            places |= {number: place for number, place in linked.items() if place is not None}
+        return {number: places.get(id(request.req), Place.LOST) for number, request in live.items()}
 
 
 class Holder(NamedTuple):
@@ -296,7 +291,3 @@ class Holder(NamedTuple):
     receipt: int
     kv: Any
     locker: Any
-
-
-def _listed(values: Any) -> list[Any]:
-    return values.tolist() if hasattr(values, "tolist") else list(values)

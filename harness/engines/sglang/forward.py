@@ -170,7 +170,7 @@ class TagForward:
     def notice_written(self, launch: int, entry: SglangEntry, end: int) -> None:
         """Report that an entry writes its slots up to position `end`."""
         for component, (pool, slots) in enumerate(zip(self._pools, entry.slots, strict=True)):
-            pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[entry.start :]))
+            pages = tuple(dict.fromkeys([slot // self._page_size for slot in slots[entry.start :]]))
             self._notice(seen.Written(launch, entry.request.id, pool.name, entry.start, end, pages, component))
 
     def notice_copied(self, component: int, slots: Iterable[int], owner: seen.Owner) -> None:
@@ -197,7 +197,7 @@ def _ranges(batch: Any) -> list[tuple[int, int]]:
 
 def slots_of(memory: SglangMemory, row: int, end: int) -> Sequence[Sequence[int]]:
     """The slots of positions [0, end) of a row, in each pool of KV."""
-    slots = memory.rows.req_to_token[row, :end]
-    if memory.mapping is None:
+    slots, mapping = memory.rows.req_to_token[row, :end], memory.mapping
+    if mapping is None:
         return (slots.tolist(),)
-    return slots.tolist(), memory.mapping[slots.long()].tolist()
+    return slots.tolist(), mapping[slots.long()].tolist()

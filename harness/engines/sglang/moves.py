@@ -4,7 +4,7 @@ An allocator of SGLang does not know for whom it allocates. A taken unit belongs
 the same step, or to its owner in the snapshot after the step; a freed one to the owner that it had before.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import swarden.invariants.events as seen
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.locks import LockMove
-from swarden.harness.kit.owners import UNKNOWN, Owners
+from swarden.harness.kit.owners import UNKNOWN, Owners, owner_named
 from swarden.invariants import view
 
 # The public methods of an allocator that change its free lists; calls among them are one change.
@@ -73,18 +73,18 @@ def free_units(allocator: Any) -> list[int]:
 
 
 def _free_lists(allocator: Any) -> tuple[Any, ...]:
-    if hasattr(allocator, "free_slots"):  # an allocator of recurrent states
+    if not hasattr(allocator, "free_pages"):  # an allocator of recurrent states
         return (allocator.free_slots,)
     lists = (allocator.free_pages, allocator.release_pages)
     return tuple([one for one in lists if one is not None])
 
 
 def _report(pool: str, before: tuple[Any, ...], after: tuple[Any, ...], notice: Callable[[NamedTuple], None]) -> None:
-    changed = [pair for pair in zip(before, after, strict=False) if pair[0] is not pair[1]]
-    if not changed and len(before) == len(after):
-        return
-    taken = [_rest(new, old) if len(new) < len(old) else [] for old, new in changed]
-    freed = [_rest(old, new) if len(new) >= len(old) else [] for old, new in changed]
+    taken, freed = list[list[int] | None](), list[list[int] | None]()
+    for old, new in zip(before, after, strict=False):
+        if new is not old:
+            count = new.numel() - old.numel()
+            (taken if count < 0 else freed).append(_rest(new, old, -count) if count < 0 else _rest(old, new, count))
     if len(before) != len(after) or None in (*taken, *freed) or (any(taken) and any(freed)):
         then, now = (Counter(chain.from_iterable(part.tolist() for part in lists)) for lists in (before, after))
         taken, freed = [[*(then - now).elements()]], [[*(now - then).elements()]]
@@ -93,15 +93,14 @@ def _report(pool: str, before: tuple[Any, ...], after: tuple[Any, ...], notice: 
             notice(AllocatorMove(pool, is_taken, units))
 
 
-def _rest(few: Any, many: Any) -> list[int] | None:
-    """The units at one end of the longer list `many` that `few` lacks; None if the lists differ in another way.
+def _rest(few: Any, many: Any, count: int) -> list[int] | None:
+    """The `count` units at one end of the list `many` that `few` lacks; None if the lists differ in another way.
 
     The lists are compared as memory.  After a take they share their memory, and nothing is compared.
     """
-    count = len(many) - len(few)
     if few.data_ptr() == many.data_ptr() + count * many.element_size() or many[count:].equal(few):
         return list(many[:count].tolist())
-    return list(many[len(few) :].tolist()) if many[: len(few)].equal(few) else None
+    return list(many[few.numel() :].tolist()) if many[: few.numel()].equal(few) else None
 
 
 def with_owners(
@@ -113,18 +112,16 @@ def with_owners(
     allocator follow as Given, with the index of the last event.
     """
     listed = list(events)
-    writers = {
-        (event.pool, unit): event.request_id
-        for event in listed
-        if isinstance(event, seen.Written)
-        for unit in event.pages
-    }
+    writers = defaultdict[str, dict[int, int]](dict)
+    for event in listed:
+        if type(event) is seen.Written:
+            writers[event.pool].update(dict.fromkeys(event.pages, event.request_id))
     owners = {pool.name: Owners(pool.name, pool.owner_of) for pool in before.pools}
     ends = {pool.name: pool.owner_of for pool in after.pools}
 
     def taker(pool: str, unit: int) -> seen.Owner:
-        writer = writers.get((pool, unit))
-        return ends[pool].get(unit, UNKNOWN) if writer is None else seen.Owner(seen.REQUEST_KIND, writer)
+        writer = writers[pool].get(unit)
+        return ends[pool].get(unit, UNKNOWN) if writer is None else owner_named(seen.REQUEST_KIND, writer)
 
     owned: list[tuple[int, NamedTuple]] = []
     moved: Sequence[NamedTuple]

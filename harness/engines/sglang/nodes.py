@@ -5,6 +5,7 @@ most one recurrent state, that after its last token, and a lock covers that of i
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from operator import is_, methodcaller
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from swarden.harness.engines.sglang.capability import SglangPart
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.engines.sglang.states import STATE_POOL
 from swarden.invariants.events import TREE_KIND, Owner
-from swarden.invariants.view import Holding, NodeView
+from swarden.invariants.view import ComponentView, Holding, NodeView
 
 
 class TreeCounters(NamedTuple):
@@ -58,18 +59,19 @@ class CapturedNode(NamedTuple):
     facts: tuple[Any, ...]
     view: NodeView
     holdings: Sequence[Holding | None]
-    marks: Sequence[Any] = ()  # a release replaces one of these objects if it changes a fact
 
 
 class TreeWalk:
     """Views of all nodes, numbered in the order in which they are first seen; unchanged ones are reused."""
 
     def __init__(
-        self, nodes: "Nodes", page_size: int, namespace_of: Callable[[str | None], int], host: SglangPart
+        self, nodes: "SwaNodes", page_size: int, namespace_of: Callable[[str | None], int], host: SglangPart
     ) -> None:
         self._nodes, self._page_size, self._namespace_of, self._host = nodes, page_size, namespace_of, host
         self._last_node, self.is_audit = 0, True  # in an audit a walk reads also the nodes with the same marks
         self._known: dict[int, CapturedNode] = {}  # the nodes of the newest walk, by id
+        self._found: list[CapturedNode] = []  # the same, each after its parent
+        self._marks: dict[Any, Sequence[Any]] = {}  # of the root and the nodes, by the objects of the release
 
     def locks(self, root: Any, pools: Sequence[str]) -> dict[tuple[Any, str], int]:
         """The number of locks on each node, by pool; `pools` are those of the device."""
@@ -83,25 +85,31 @@ class TreeWalk:
         return counts
 
     def walk(self, root: Any, mapping: Sequence[int]) -> list[CapturedNode]:
-        """Every node, each after its parent; `mapping` gives the windowed slot of a slot."""
-        found, stack = list[CapturedNode](), [(0, 0, root)]
+        """Every node, each after its parent; the last list if right. `mapping`: the windowed slot of each slot."""
+        found, stack = list[CapturedNode](), [(0, 0, root)] if root is not None else []
         is_audit, self.is_audit = self.is_audit or bool(self._host.host_pools), False
+        marks_of, before = self._nodes.marks, self._marks
+        now = dict(zip(before, map(marks_of, before), strict=True))
+        if not is_audit and root in now and are_same(*[[*chain.from_iterable(one.values())] for one in (now, before)]):
+            return self._found
+        self._marks = {} if root is None else {root: marks_of(root)}
         while stack:
             parent, start, above = stack.pop()
-            for node in above.children.values() if above is not None else ():
+            for node in above.children.values():
                 number = getattr(node, "swarden_id", 0)
                 if not number:
                     self._last_node = number = node.swarden_id = self._last_node + 1
-                known, marks = self._known.get(number), [parent, node.key, *self._nodes.marks(node)]
-                if is_audit or known is None or known.view.start != start or not all(map(is_, marks, known.marks)):
+                known, marks = self._known.get(number), now.get(node) or marks_of(node)
+                self._marks[node] = marks
+                is_same = are_same(marks, before.get(node, ()))
+                if known is None or is_audit or not is_same or known.facts[:3:2] != (parent, start):
                     key = list(node.key.token_ids)[: len(node.key)]
                     parts, copies = self._nodes.parts(node, mapping), self._host.copies(node)
                     facts = (parent, node.key.extra_key, start, key, parts, copies)
-                    same = known if known is not None and known.facts == facts else self._new(number, facts)
-                    known = same._replace(marks=marks)
+                    known = known if known is not None and known.facts == facts else self._new(number, facts)
                 found.append(known)
                 stack.append((number, known.view.end, node))
-        self._known = {known.view.id: known for known in found}
+        self._known, self._found = {known.view.id: known for known in found}, found
         return found
 
     def _new(self, number: int, facts: tuple[Any, ...]) -> CapturedNode:
@@ -131,7 +139,7 @@ class SwaNodes:
         return NodeSlots((slots, [mapping[slot] for slot in slots]), live, self.locks(node))
 
     def marks(self, node: Any) -> Sequence[Any]:
-        """Objects of a node one of which is replaced whenever another fact of it but its key changes."""
+        """Objects of a node one of which is replaced whenever a fact of it or a child changes."""
         return (object(),)
 
     def locks(self, node: Any) -> tuple[int, ...]:
@@ -206,10 +214,8 @@ class MambaNodes(RadixNodes):
         return node.mamba_value is not None
 
 
-class UnifiedNodes:
+class UnifiedNodes(SwaNodes):
     """The nodes and locks of UnifiedRadixCache; newer releases name a node by its id, and a lock has a receipt."""
-
-    counters = COUNTERS
 
     def __init__(self, release: SglangRelease, *, has_window: bool, has_states: bool) -> None:
         components = release.code("ComponentType")
@@ -226,8 +232,11 @@ class UnifiedNodes:
         return NodeSlots(slots, live, self.locks(node), self.state(node) if self._has_states else None)
 
     def marks(self, node: Any) -> Sequence[Any]:
-        data = [node.component_data[kind] for kind in self._kinds]
-        return [*[one.value for one in data], *[one.lock_ref for one in data]]
+        marks = [node.key, *node.children.values()]
+        for kind in self._kinds:
+            data = node.component_data[kind]
+            marks += (data.value, data.lock_ref)
+        return marks
 
     def locks(self, node: Any) -> tuple[int, ...]:
         return tuple([node.component_data[kind].lock_ref for kind in self._kinds])
@@ -250,9 +259,6 @@ class UnifiedNodes:
         passed_over = getattr(receipt, "skip_lock_node_ids", {}).get(self._state, ())
         return node.component_data[self._state].value is not None and node.id not in passed_over
 
-    def frontier(self, req: Any) -> int:
-        return _frontier_in(req, self._swa)
-
     def last_node(self, req: Any, tree: Any) -> Any:
         node = getattr(req, "last_node", None)
         return tree.tree_core.node_by_id(node) if isinstance(node, int) else node
@@ -260,13 +266,9 @@ class UnifiedNodes:
     def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
         lock = getattr(req, "lock", None)
         if lock is None:
-            mark = self.mark_of(getattr(req, "lock_receipt", req))
-            return node, mark, not getattr(req, "swa_prefix_lock_released", False)
+            return super().lock(req, node, tree)
         node = tree.tree_core.node_by_id(lock.node) if isinstance(lock.node, int) else lock.node
         return node, self.mark_of(lock.receipt), not lock.swa_released
-
-    def mark_of(self, lock: Any) -> Any:
-        return _mark_in(lock, self._swa)
 
     def passed_over(self, node: Any, lock: Any) -> tuple[bool, bool]:
         """Does the unlock of a lock pass over a node, in each pool?
@@ -283,7 +285,16 @@ class UnifiedNodes:
         return getattr(node.component_data[self._swa], "metadata", {}).get("uuid")
 
 
-Nodes = SwaNodes | UnifiedNodes
+def nodes_of(release: SglangRelease, components: Sequence[ComponentView], tree: Any) -> SwaNodes:
+    has_states = any(component.has_states for component in components)
+    has_window = len(components) - has_states > 1
+    if release.is_unified(tree):
+        return UnifiedNodes(release, has_window=has_window, has_states=has_states)
+    return (SwaNodes if has_window else MambaNodes if has_states else RadixNodes)(release)
+
+
+def are_same(marks: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(marks) == len(others) and all(map(is_, marks, others))
 
 
 def _frontier_in(req: Any, windowed: Any) -> int:

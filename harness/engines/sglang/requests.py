@@ -49,9 +49,10 @@ class SglangRequest(ClientRequest):
 
     def tokens(self, start: int, end: int) -> list[int]:
         """The tokens at positions [start, end)."""
-        known = [*self.req.origin_input_ids, *self.req.output_ids]
-        late = [self.next_tokens[position] for position in range(max(start, len(known)), end)]
-        return known[start:end] + late
+        prompt, outputs = self.req.origin_input_ids, self.req.output_ids
+        prompt_len, known_len = len(prompt), len(prompt) + len(outputs)
+        late = [self.next_tokens[position] for position in range(max(start, known_len), end)]
+        return [*prompt[start:end], *outputs[max(0, start - prompt_len) : max(0, end - prompt_len)], *late]
 
 
 class SglangRequests(Clients[SglangRequest]):

@@ -1,12 +1,11 @@
 """A scheduler of a running server: its memory and its configuration, as far as they are known."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capture import nodes_of
 from swarden.harness.engines.sglang.config import (
     DEFAULT_TREE,
     FIRST_COME,
@@ -15,11 +14,13 @@ from swarden.harness.engines.sglang.config import (
     UNIFIED_TREE,
     SglangConfig,
 )
-from swarden.harness.engines.sglang.moves import free_units, watch
+from swarden.harness.engines.sglang.moves import ROWS, free_units, watch
+from swarden.harness.engines.sglang.nodes import nodes_of
 from swarden.harness.engines.sglang.parts.sessions import OpenSessions
 from swarden.harness.engines.sglang.pools import BuiltScheduler, SglangMemory
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.kit.calls import Wrap
+from swarden.harness.kit.owners import owner_named
 from swarden.harness.strict.follow import UnknownScheduler, numbering
 from swarden.harness.strict.live import LivePool, Terms
 from swarden.invariants.events import REQUEST_KIND, SESSION_KIND, Owner
@@ -116,32 +117,17 @@ def _setting(release: SglangRelease, name: str, default: Any) -> Any:
     return default if setting is None else setting.get()
 
 
-class Holders:
-    """The owners of rows of the request table, and the release's objects that have their KV.
+class LiveRecord(NamedTuple):
+    """The row of one request or session; in pages, how much KV it has, how much it shares, and shares or has freed."""
 
-    They are the requests that the scheduler reaches, and the sessions that keep KV while no turn runs on it.
-    """
+    row: int
+    pages: int
+    protected: int
+    frontier: int
 
-    def __init__(self, built: BuiltScheduler) -> None:
-        self._scheduler, self._sessions = built.scheduler, sessions_of(built.scheduler, built.memory.tree)
-
-    def now(self) -> dict[Owner, Any]:
-        reqs = {id(req): req for req in (*self._scheduler.running_batch.reqs, *_of_last_pass(self._scheduler))}
-        with_rows = [(row, req) for req in reqs.values() if (row := held(req, "req_pool_idx")) is not None]
-        holders = {Owner(REQUEST_KIND, req.swarden.id): req for _, req in with_rows}
-        if self._sessions is not None:
-            rows = {row for row, _ in with_rows}
-            kept = [(number, slot) for number, slot in self._sessions.slots if held(slot, "req_pool_idx") not in rows]
-            holders |= {Owner(SESSION_KIND, number): slot for number, slot in kept}
-        return holders
-
-
-class PrivatePages(NamedTuple):
-    """The private pages of one request or session; a row is one of a pool of its own."""
-
-    full: int
-    swa: int
-    rows: int = 1
+    def private(self, pool: str) -> int:
+        """The private pages in a pool; a row is one of a pool of its own."""
+        return 1 if pool == ROWS else self.pages - (self.protected if pool == "full" else self.frontier)
 
 
 class FreePages(NamedTuple):
@@ -167,23 +153,38 @@ class LiveMemory:
 
     def __init__(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
         self.config, self.built, self.page = config, built, built.memory.allocator.page_size
-        self.nodes, self.holders = nodes_of(release, config.components, inner_tree(built.memory.tree)), Holders(built)
+        self.int64 = release.torch.int64
+        self.nodes = nodes_of(release, config.components, inner_tree(built.memory.tree))
+        self._sessions = sessions_of(built.scheduler, built.memory.tree)
+        self.latest: Mapping[Owner, LiveRecord] | None = None  # records that the next terms are made from
         names = [component.pool for component in config.components]
         self._pools = [*zip(names, config.sizes, built.memory.allocators, strict=True)]
 
     def terms(self) -> Sequence[Terms]:
         (rows, _, tree), found = self.built.memory, list[Terms]()
-        private = [self._private(kv) for kv in self.holders.now().values()]
+        records, self.latest = self.latest or self.records(), None
         for pool, units, allocator in self._pools:
             counters = self.nodes.counters[pool]
             evictable, protected = counters.evictable_units(tree, self.page), counters.protected_units(tree, self.page)
-            own = sum([getattr(one, pool) for one in private])
+            own = sum([one.private(pool) for one in records.values()])
             found.append(Terms(pool, units, FreePages(allocator, self.page).num_free, evictable, protected, own))
-        return *found, Terms("rows", rows.size, len(rows.free_slots), uncached=len(private))
+        return *found, Terms("rows", rows.size, len(rows.free_slots), uncached=len(records))
+
+    def records(self) -> dict[Owner, LiveRecord]:
+        """The KV of the requests that the scheduler reaches, and of the sessions that keep it while no turn runs."""
+        scheduler = self.built.scheduler
+        reqs = {id(req): req for req in (*scheduler.running_batch.reqs, *_of_last_pass(scheduler))}
+        with_row = [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
+        records = {owner_named(REQUEST_KIND, req.swarden.id): self._record(req) for req in with_row}
+        if self._sessions is not None:
+            rows = {record.row for record in records.values()}
+            kept = {owner_named(SESSION_KIND, number): self._record(slot) for number, slot in self._sessions.slots}
+            records |= {owner: one for owner, one in kept.items() if one.row not in rows}
+        return records
 
     def uncached(self, pool: str) -> dict[Owner, int]:
         """The private pages, or the row, of each request and session."""
-        return {owner: self._private(kv)._asdict()[pool] for owner, kv in self.holders.now().items()}
+        return {owner: record.private(pool) for owner, record in self.records().items()}
 
     def pools(self) -> Sequence[LivePool]:
         """The pools whose moves are watched."""
@@ -195,10 +196,11 @@ class LiveMemory:
             watch(pool, allocator, notice, wrap)
         use_watched_methods(self.built.memory.tree, self.built.memory.allocators)
 
-    def _private(self, kv: Any) -> PrivatePages:
-        page = self.page
-        pages, protected = -(-held(kv, "kv_allocated_len") // page), held(kv, "cache_protected_len")
-        return PrivatePages(pages - protected // page, pages - max(protected, self.nodes.frontier(kv)) // page)
+    def _record(self, kv: Any) -> LiveRecord:
+        page, protected = self.page, held(kv, "cache_protected_len")
+        shared = max(protected, self.nodes.frontier(kv) if self.config.has_window else 0)
+        pages = -(-held(kv, "kv_allocated_len") // page)
+        return LiveRecord(held(kv, "req_pool_idx"), pages, protected // page, shared // page)
 
 
 def inner_tree(tree: Any) -> Any:
