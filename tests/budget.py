@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 82_810, 55_520  # lines
+PRODUCT, TESTS = 81_850, 55_520  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -35,7 +35,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/transformers": 1_360,
     "harness/engines/vllm": 8_400,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 4_280,
+    "harness/kit": 3_320,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,
