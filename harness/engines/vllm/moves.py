@@ -255,10 +255,10 @@ class Moves:
 
     def _fence(self, original: Callable[..., Any], request: Any) -> Any:
         """The scheduler keeps the blocks of a request until the passes in flight have completed."""
+        kept = Counter([block.block_id for _, deferred in self.blocks.deferred for block in deferred])
         blocks = original(request)
-        units = [
-            block.block_id for block in blocks if block.block_hash is None and block.ref_cnt == 1 and not block.is_null
-        ]
+        lost = [block for block in blocks if block.block_hash is None and not block.is_null]
+        units = [block.block_id for block in lost if block.ref_cnt <= 1 + kept[block.block_id]]
         self._report(self._owners.free(units, cause="deferred", launch=self._built.scheduler.sched_step_seq))
         return blocks
 
