@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_850, 55_520  # lines
+PRODUCT, TESTS = 81_910, 55_540  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -24,7 +24,7 @@ LINES: Mapping[str, int] = {
     "harness": 280,
     "harness/bench": 310,
     "harness/commands": 3_820,
-    "harness/core": 5_540,
+    "harness/core": 5_600,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
     "harness/engines/own": 2_380,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 5_250,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_760,
+    "tests/harness": 21_780,
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,

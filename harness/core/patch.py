@@ -2,15 +2,20 @@
 
 A mutant plants a bug, a fix removes the known bug of a release.  Patches of one function can be planted one after the
 other: each replaces text in the result of the patches before it.  A patch fits the sources of an engine if the text of
-each hunk stands once in its function; to learn that runs nothing.
+each hunk stands once in its function, and their package has the names that it brings in; to learn that runs nothing.
 """
 
 import __future__
 
 import ast
+import builtins
+import dis
 import inspect
 import linecache
+import re
+import symtable
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -254,17 +259,73 @@ def fitting(patches: Iterable[Patch], folder: Path) -> list[Patch]:
                 break
             with_patch[hunk.at] = source.replace(hunk.before, hunk.after)
         else:
-            found.append(patch)
-            patched = with_patch
+            changed = [(at, patched.get(at) or _source_in(folder, at), with_patch[at]) for at in patch.places]
+            if not _missing(folder, changed):
+                found.append(patch)
+                patched = with_patch
     return found
+
+
+def _missing(folder: Path, changed: Iterable[tuple[str, str, str]]) -> set[str]:
+    """The names that only the changed source of functions (place, before, after) uses, and that its release lacks.
+
+    A global name must be one of the module; an attribute must stand somewhere in the package of the module or in one
+    that the module imports, or in the change as a string or as an attribute that is set.
+    """
+    missing, own = set[str](), set[str]()
+    for place, *sources in changed:
+        old, new = map(_names, sources)
+        own |= new["STORE_ATTR"] | new["str"]
+        text = (path := _file_of(folder, place)).read_text()
+        missing |= new["LOAD_GLOBAL"] - old["LOAD_GLOBAL"] - _globals_in(path)
+        packages = [place.partition(":")[0].partition(".")[0], *re.findall(r"^ *(?:from|import) (\w+)", text, re.M)]
+        attributes = {word for word in new["LOAD_ATTR"] - old["LOAD_ATTR"] if word not in text}
+        missing |= {word for word in attributes if not any(_has(folder / one, word) for one in dict.fromkeys(packages))}
+    return missing - own
+
+
+@cache
+def _names(source: str) -> Mapping[str, set[str]]:
+    """The names in a function by the kind of Python's instruction; its strings are in "str"."""
+    found: dict[str, set[str]] = defaultdict(set)
+    try:
+        codes = [compile(source, "", "exec", dont_inherit=True)]
+    except SyntaxError:  # of which planting the change tells
+        codes = []
+    for code in codes:
+        codes += [one for one in code.co_consts if isinstance(one, CodeType)]
+        for step in dis.get_instructions(code):
+            kind = {"LOAD_CONST": "str", "LOAD_METHOD": "LOAD_ATTR"}.get(step.opname, step.opname)
+            found[kind].add(step.argval)
+    return found
+
+
+@cache
+def _globals_in(path: Path) -> frozenset[str]:
+    return frozenset([*dir(builtins), *symtable.symtable(path.read_text(), str(path), "exec").get_identifiers()])
+
+
+@cache
+def _has(package: Path, word: str) -> bool:
+    """Whether a word stands in the code of a package."""
+    return any(word in text and re.search(rf"\b{word}\b", text) for text in _texts(package))
+
+
+@cache
+def _texts(package: Path) -> list[str]:
+    return [path.read_text(errors="replace") for path in package.rglob("*.py")]
+
+
+def _file_of(folder: Path, place: str) -> Path:
+    """The file of the function "module:qualified.name"; it may not exist."""
+    path = folder.joinpath(*place.partition(":")[0].split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def _source_in(folder: Path, place: str) -> str:
     """The source of a function "module:qualified.name"; "" if there is none."""
-    module, _, name = place.partition(":")
-    path = folder.joinpath(*module.split("."))
-    files = [one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()]
-    return _functions_in(files[0]).get(name, "") if files else ""
+    path = _file_of(folder, place)
+    return _functions_in(path).get(place.partition(":")[2], "") if path.is_file() else ""
 
 
 @cache

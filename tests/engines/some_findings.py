@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from docs.make.pages import own_bugs
 from swarden.harness.core.admission import load_log
-from swarden.harness.core.changes import fix_of
+from swarden.harness.core.changes import fix_of, patch_of
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.known_bug import KnownBug, Span
 from swarden.harness.core.registry import target_of
@@ -87,6 +87,7 @@ def plant_all(engine):
     names = [name for name, bug in target.known_bugs().items() if bug.patch_for(target.version()) is not None]
     with ExitStack() as planted:
         for name in names:
+            assert patch_of(target, target.known_bugs()[name]), f"the release lacks a name in the fix of {name}"
             planted.enter_context(fix_of(target, name).planted())
     return names
 

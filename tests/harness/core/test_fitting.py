@@ -1,4 +1,4 @@
-"""A patch fits where the text of each of its hunks stands once in its function, whatever the version."""
+"""A patch fits where the text of each of its hunks stands once in its function, and its names exist, on any version."""
 
 import pytest
 
@@ -30,6 +30,9 @@ class Pool:
 def folder(tmp_path):
     (tmp_path / "engine").mkdir()
     (tmp_path / "engine/__init__.py").write_text(SOURCE)
+    (tmp_path / "engine/user.py").write_text("import other\n\ndef use(pool):\n    return pool.take(1)\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/__init__.py").write_text("LENGTH = {}.setdefault(0, 1)\n")
     (tmp_path / "engine/broken.py").write_text("def free(:\n")
     return tmp_path
 
@@ -62,3 +65,23 @@ def test_patch_of_text_that_an_earlier_one_replaces_is_left_out(folder):
     )
 
     assert fitting([first, second, third], folder) == [first, third]
+
+
+@pytest.mark.parametrize(
+    ("after", "is_fitting"),
+    [
+        pytest.param("pool.size", True, id="attribute-of-another-module"),
+        pytest.param("pool.gone", False, id="attribute-of-no-module"),
+        pytest.param("pool.gone(1)", False, id="method-of-no-module"),
+        pytest.param("pool.siz", False, id="part-of-a-word"),
+        pytest.param("max(len([one for one in pool]), other)", True, id="global-builtin-and-local"),
+        pytest.param("Pool", False, id="global-of-another-module"),
+        pytest.param("vars(pool).setdefault('gone', 1) + pool.gone", True, id="attribute-that-it-sets-by-a-string"),
+        pytest.param("[pool.gone for pool.gone in [1]]", True, id="attribute-that-it-sets"),
+        pytest.param("other.LENGTH", True, id="attribute-of-an-imported-package"),
+    ],
+)
+def test_patch_fits_where_the_names_that_it_brings_in_exist(folder, after, is_fitting):
+    patch = Patch("some", (Hunk("engine.user:use", "pool.take(1)", after),))
+
+    assert fitting([patch], folder) == [patch] * is_fitting
