@@ -278,7 +278,7 @@ def _missing(folder: Path, changed: Iterable[tuple[str, str, str]]) -> set[str]:
         own |= new["STORE_ATTR"] | new["str"]
         text = (path := _file_of(folder, place)).read_text()
         missing |= new["LOAD_GLOBAL"] - old["LOAD_GLOBAL"] - _globals_in(path)
-        packages = [place.partition(":")[0].partition(".")[0], *re.findall(r"^ *(?:from|import) (\w+)", text, re.M)]
+        packages = [place.partition(":")[0].partition(".")[0], *re.findall(r"^ *+(?:from|import) (\w++)", text, re.M)]
         attributes = {word for word in new["LOAD_ATTR"] - old["LOAD_ATTR"] if word not in text}
         missing |= {word for word in attributes if not any(_has(folder / one, word) for one in dict.fromkeys(packages))}
     return missing - own
