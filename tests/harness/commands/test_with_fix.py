@@ -88,7 +88,7 @@ def test_fix_of_a_header_is_left_out_where_the_release_does_not_have_its_bug(swa
 def test_crash_behind_a_known_bug_is_a_finding_with_its_fix(swarden):
     """The failure without the fix stays a finding; the fix is put aside after the second log that crashes with it."""
     crash_with_fix = "crash/SIGSEGV/with deadly-bug"
-    kills = "__import__('os').kill(__import__('os').getpid(), 11)"
+    kills = "getattr(__import__('os'), 'kill')(getattr(__import__('os'), 'getpid')(), 11)"
     file = swarden.folder / "blockserve/findings/deadly-bug.toml"
     file.write_text(BUG.format(condition=LONG_OUTPUT, fixed=kills, fingerprint=STUCK))
 

@@ -170,7 +170,7 @@ def test_nothing_is_known_of_a_log_with_a_mutant(cause_of):
 
 
 def test_other_failure_with_the_fixes_is_revealed(cause_of, target, change):
-    change(target, OF_BLOCKS, after="self.no_such_attribute")
+    change(target, OF_BLOCKS, after="getattr(self, 'no_such_attribute')")
 
     cause = cause_of(WHOLE)
 
@@ -179,7 +179,7 @@ def test_other_failure_with_the_fixes_is_revealed(cause_of, target, change):
 
 
 def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(target, change):
-    change(target, OF_BLOCKS, after="self.no_such_attribute")
+    change(target, OF_BLOCKS, after="getattr(self, 'no_such_attribute')")
     plan = Plan(engine="blockserve", profile=PROFILES["smoke"], seed=3, max_runs=RUNS)
 
     findings = Worker(plan, lambda _: None).work().findings
