@@ -123,7 +123,9 @@ def install_release(name: str, releases: Releases, version: str) -> bool:
         ERR.print(f"{name}: downloads {download} into {releases.root}")
         with progress() as live:
             live.add_task("pip")
-            releases.install(version)
+            left_out = releases.install(version)
+        if left_out:
+            ERR.print(f"{name}: {releases.beside} is left out: {left_out}", soft_wrap=True)
     return bool(download)
 
 

@@ -260,13 +260,13 @@ def fitting(patches: Iterable[Patch], folder: Path) -> list[Patch]:
             with_patch[hunk.at] = source.replace(hunk.before, hunk.after)
         else:
             changed = [(at, patched.get(at) or _source_in(folder, at), with_patch[at]) for at in patch.places]
-            if not _missing(folder, changed):
+            if not _missing_names(folder, changed):
                 found.append(patch)
                 patched = with_patch
     return found
 
 
-def _missing(folder: Path, changed: Iterable[tuple[str, str, str]]) -> set[str]:
+def _missing_names(folder: Path, changed: Iterable[tuple[str, str, str]]) -> set[str]:
     """The names that only the changed source of functions (place, before, after) uses, and that its release lacks.
 
     A global name must be one of the module; an attribute must stand somewhere in the package of the module or in one
@@ -278,26 +278,26 @@ def _missing(folder: Path, changed: Iterable[tuple[str, str, str]]) -> set[str]:
         own |= new["STORE_ATTR"] | new["str"]
         text = (path := _file_of(folder, place)).read_text()
         missing |= new["LOAD_GLOBAL"] - old["LOAD_GLOBAL"] - _globals_in(path)
-        packages = [place.partition(":")[0].partition(".")[0], *re.findall(r"^ *+(?:from|import) (\w++)", text, re.M)]
-        attributes = {word for word in new["LOAD_ATTR"] - old["LOAD_ATTR"] if word not in text}
-        missing |= {word for word in attributes if not any(_has(folder / one, word) for one in dict.fromkeys(packages))}
+        packages = {place.partition(":")[0].partition(".")[0], *re.findall(r"^ *+(?:from|import) (\w++)", text, re.M)}
+        words = {word for word in new["LOAD_ATTR"] - old["LOAD_ATTR"] if word not in text}
+        missing |= {word for word in words if not any(_has(folder / package, word) for package in packages)}
     return missing - own
 
 
 @cache
 def _names(source: str) -> Mapping[str, set[str]]:
     """The names in a function by the kind of Python's instruction; its strings are in "str"."""
-    found: dict[str, set[str]] = defaultdict(set)
+    names: dict[str, set[str]] = defaultdict(set)
     try:
         codes = [compile(source, "", "exec", dont_inherit=True)]
     except SyntaxError:  # of which planting the change tells
         codes = []
     for code in codes:
-        codes += [one for one in code.co_consts if isinstance(one, CodeType)]
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
         for step in dis.get_instructions(code):
             kind = {"LOAD_CONST": "str", "LOAD_METHOD": "LOAD_ATTR"}.get(step.opname, step.opname)
-            found[kind].add(step.argval)
-    return found
+            names[kind].add(step.argval)
+    return names
 
 
 @cache

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution
@@ -184,9 +184,10 @@ class Releases:
         """The packages that must be in the environment and are missing there."""
         return [name for name in self.from_environment if find_spec(name) is None]
 
-    def install(self, version: str) -> None:
-        """Install the packages that `download_for` names; raises UsageError if pip fails."""
+    def install(self, version: str) -> str:
+        """Install what `download_for` names (UsageError if it fails); returns why `beside` is left out, or ""."""
         self._check(version)
+        left_out = ""
         self.root.mkdir(parents=True, exist_ok=True)
         with self._alone() as unfinished:
             release = unfinished / "release"
@@ -195,11 +196,14 @@ class Releases:
             elif not self._has(version):
                 _install(release, f"{self.on_index_as}=={version}")
             if release.is_dir() and self.beside:
-                with suppress(UsageError):  # a part of the engine that cannot be driven without it says so
+                try:
                     _unpack(unfinished / "beside", release, self.beside, self.kept_files)
+                except UsageError as error:
+                    left_out = str(error)
             self._install_shared(unfinished / "shared")
             if release.is_dir():
                 release.rename(self.root / version)
+        return left_out
 
     def sources_in(self, checkout: Path) -> Path | None:
         """The folder of the package in a checkout of its repository, or of the folder above it; None if it is none."""

@@ -280,7 +280,7 @@ class SglangFacts(Adapted):
             places[id(scheduler.chunked_req)] = Place.CHUNKED
         if scheduler.disaggregation_mode.value != BOTH:
             linked = {id(request.req): self._queues.place(request.req) for request in live.values()}
-            places |= {number: place for number, place in linked.items() if place is not None}
+            places |= {req: place for req, place in linked.items() if place is not None}
         return {number: places.get(id(request.req), Place.LOST) for number, request in live.items()}
 
 

@@ -11,7 +11,7 @@ from tests.engines.vllm.some_requests import answer, core_of, finish, starts, wa
 RELEASE, WITHOUT = "0.33.0", "0.26.0"
 LONG, OUTPUT_LEN = [*range(1, 31)], 4
 IS_BESIDE = any((folder / "lmcache").is_dir() for folder in VLLM.folders_of(RELEASE))
-beside = pytest.mark.skipif(not IS_BESIDE, reason="no LMCache is beside vllm 0.33.0: install it again")
+needs_lmcache = pytest.mark.skipif(not IS_BESIDE, reason="no LMCache is beside vllm 0.33.0: install it again")
 
 
 def served_after_a_flush(engine, changes):
@@ -24,7 +24,7 @@ def served_after_a_flush(engine, changes):
     return outputs, wanted(built, LONG, OUTPUT_LEN), starts(built.log.take())
 
 
-@beside
+@needs_lmcache
 @pytest.mark.parametrize("changes", [{}, {"asynchronous": True, "second_runner": True}], ids=["plain", "asynchronous"])
 def test_equal_request_continues_from_the_chunks_with_the_same_output(on_release, changes):
     outputs, right, admitted = on_release(RELEASE, served_after_a_flush, f"vllm=={RELEASE}", changes)
@@ -51,7 +51,7 @@ def chunks_of(engine):
     ]
 
 
-@beside
+@needs_lmcache
 def test_pool_shows_a_pin_released_twice_and_a_lost_chunk(on_release):
     healthy, released_twice, lost = on_release(RELEASE, chunks_of, f"vllm=={RELEASE}")
 
@@ -75,7 +75,7 @@ def pins_of_a_waiting_request(engine):
     return [len(fence.read) for fence in during.fenced], behind.fenced, [one.locks for one in behind.holdings]
 
 
-@beside
+@needs_lmcache
 def test_waiting_request_pins_its_chunks_until_it_is_served(on_release):
     during, behind, counts = on_release(RELEASE, pins_of_a_waiting_request, f"vllm=={RELEASE}")
 

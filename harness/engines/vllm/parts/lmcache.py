@@ -86,7 +86,7 @@ class LmCache(VllmPart, frozen=True):
     def attach(self, engine: VllmEngine) -> Sequence[Part]:
         release, scheduler = engine.runner.release, engine.built.scheduler
         role, create = release.code("KVConnectorRole").WORKER, release.code("KVConnectorFactory").create_connector
-        _names("v1.gpu_connector")["CreateGPUConnector"] = lambda *args, **options: Copies(engine)
+        _namespace_of("v1.gpu_connector")["CreateGPUConnector"] = lambda *args, **options: Copies(engine)
         built = create(scheduler.vllm_config, role, scheduler.kv_cache_config)
         built.register_kv_caches({"0": release.torch.zeros(1)})
         worker, asker = built._lmcache_engine, scheduler.connector._lmcache_engine.lookup_client
@@ -95,7 +95,7 @@ class LmCache(VllmPart, frozen=True):
         return [Chunks(engine, worker.lmcache_engine, side)]
 
 
-def _names(module: str) -> dict[str, Any]:
+def _namespace_of(module: str) -> dict[str, Any]:
     return vars(importlib.import_module(f"lmcache.{module}"))
 
 
@@ -105,20 +105,20 @@ def serve_in_process() -> None:
 
     def nothing(*args: Any, **options: Any) -> None: ...
 
-    _names("integration.vllm.utils").update(_config_instance=None, vllm_layout_hints=nothing)
-    _names("integration.vllm.vllm_v1_adapter")["get_pp_group"] = lambda: ONE_RANK
+    _namespace_of("integration.vllm.utils").update(_config_instance=None, vllm_layout_hints=nothing)
+    _namespace_of("integration.vllm.vllm_v1_adapter")["get_pp_group"] = lambda: ONE_RANK
     vars(importlib.import_module("vllm.distributed.parallel_state"))["get_tp_group"] = lambda: ONE_RANK
-    _names("v1.periodic_thread")["PeriodicThread"].start = nothing
+    _namespace_of("v1.periodic_thread")["PeriodicThread"].start = nothing
     for module in ("storage_backend.storage_manager", "lookup_client.lmcache_lookup_client"):
-        of_module = _names(f"v1.{module}")
+        of_module = _namespace_of(f"v1.{module}")
         of_module["threading"] = SimpleNamespace(**{**vars(importlib.import_module("threading")), "Thread": Unstarted})
-    _names("v1.cache_engine").update(multiprocessing=Silent(), InitializeUsageContext=nothing)
+    _namespace_of("v1.cache_engine").update(multiprocessing=Silent(), InitializeUsageContext=nothing)
     for name in ENGINES:
-        getattr(_names("v1.cache_engine")["LMCacheEngineBuilder"], name).clear()
-    factory = _names("v1.lookup_client.factory")["LookupClientFactory"]
+        getattr(_namespace_of("v1.cache_engine")["LMCacheEngineBuilder"], name).clear()
+    factory = _namespace_of("v1.lookup_client.factory")["LookupClientFactory"]
     factory._create_zmq_client_transport = factory._create_zmq_server_transport = staticmethod(Transport)
     for name in SERVICES:
-        setattr(_names("integration.vllm.vllm_service_factory")["VllmServiceFactory"], name, nothing)
+        setattr(_namespace_of("integration.vllm.vllm_service_factory")["VllmServiceFactory"], name, nothing)
 
 
 class Unstarted:
@@ -214,7 +214,7 @@ class Chunks(Part):
         self._pins: Mapping[str, Mapping[str, Sequence[Any]]] = lmcache.lookup_pins
         self._allocator = lmcache.storage_manager.local_cpu_backend.memory_allocator.pin_allocator
         self._below_zero = dict[int, UnitFacts]()  # chunks that were unpinned too often
-        _names("v1.memory_management")["logger"] = Silent(warning=self._warned, error=self._warned)
+        _namespace_of("v1.memory_management")["logger"] = Silent(warning=self._warned, error=self._warned)
 
     def _warned(self, text: str, *args: Any) -> None:
         """LMCache sets a count that has fallen below zero back to 0, and warns of it."""
