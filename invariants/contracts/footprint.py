@@ -31,13 +31,8 @@ def allocation_is_within_lookahead(change: Transition) -> Evidence:
         if record.allocated_len - record.launched_len > lookahead and record.owner.kind != HANDOVER_KIND:
             most = -(-(record.launched_len + lookahead) // page_size) * page_size
             if record.allocated_len > most:
-                yield found(
-                    owner_ref(record.owner),
-                    FootprintCode.TOO_FAR_AHEAD,
-                    allocated_len=record.allocated_len,
-                    launched_len=record.launched_len,
-                    most=most,
-                )
+                values = {"allocated_len": record.allocated_len, "launched_len": record.launched_len, "most": most}
+                yield found(owner_ref(record.owner), FootprintCode.TOO_FAR_AHEAD, **values)
 
 
 @invariant(When.STEP, needs=("records", "windowed"))

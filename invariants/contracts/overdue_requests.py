@@ -20,10 +20,5 @@ def old_requests_time_out(change: Transition) -> Evidence:
     assert limit is not None, "timeout_ms is needed"
     for request in change.after.requests or ():
         if request.age_ms is not None and request.age_ms >= limit:
-            yield found(
-                request_ref(request.id),
-                OverdueRequestsCode.LATE,
-                place=request.place,
-                age_ms=request.age_ms,
-                timeout_ms=limit,
-            )
+            values = {"place": request.place, "age_ms": request.age_ms, "timeout_ms": limit}
+            yield found(request_ref(request.id), OverdueRequestsCode.LATE, **values)

@@ -29,13 +29,8 @@ def idle_sessions_keep_only_written_kv(change: Transition) -> Evidence:
         if record.row:
             yield found(subject, SessionReleaseCode.KEEPS_ROW, row=record.row)
         if record.allocated_len != record.committed_len or record.launched_len != record.committed_len:
-            yield found(
-                subject,
-                SessionReleaseCode.KEEPS_UNWRITTEN,
-                committed_len=record.committed_len,
-                launched_len=record.launched_len,
-                allocated_len=record.allocated_len,
-            )
+            values = {"committed_len": record.committed_len, "launched_len": record.launched_len}
+            yield found(subject, SessionReleaseCode.KEEPS_UNWRITTEN, **values, allocated_len=record.allocated_len)
 
 
 @state_invariant(needs=("sessions",), reads=("sessions",))

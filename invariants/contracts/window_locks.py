@@ -28,12 +28,8 @@ def locked_windows_are_live(change: Transition) -> Evidence:
         if component.window is not None:
             for node in nodes:
                 if node.locks[index] and not node.live[index] and _has_readers(change.after, node, index):
-                    yield found(
-                        node_ref(node.id),
-                        WindowLockCode.TOMBSTONE_LOCKED,
-                        component=component.pool,
-                        locks=node.locks[index],
-                    )
+                    values = {"component": component.pool, "locks": node.locks[index]}
+                    yield found(node_ref(node.id), WindowLockCode.TOMBSTONE_LOCKED, **values)
 
 
 @state_invariant(needs=("nodes", "receipts", "records", "windowed"), reads=("nodes", "receipts", "records"))
@@ -55,13 +51,8 @@ def _locks_too_much(snapshot: Snapshot, receipt: ReceiptView) -> Evidence:
             locked_len = sum(len(node.key) for node in nodes if node is not None)
             most = tail_len(component.window, snapshot.page_sizes[index])
             if locked_len > most:
-                yield found(
-                    owner_ref(receipt.holder),
-                    WindowLockCode.TOO_MUCH_LOCKED,
-                    component=component.pool,
-                    locked_len=locked_len,
-                    most=most,
-                )
+                values = {"component": component.pool, "locked_len": locked_len, "most": most}
+                yield found(owner_ref(receipt.holder), WindowLockCode.TOO_MUCH_LOCKED, **values)
 
 
 def _has_readers(snapshot: Snapshot, node: NodeView, component: int) -> bool:

@@ -98,13 +98,8 @@ def discarded_results_are_stale(change: Transition) -> Evidence:
         if landing is None:
             yield found(subject, FlightCode.DISCARDED_NOT_COMPLETED, launch=launch_ref(event.launch))
         elif landing.counts:
-            yield found(
-                subject,
-                FlightCode.VALID_RESULT_DISCARDED,
-                launch=launch_ref(event.launch),
-                start=landing.start,
-                end=landing.end,
-            )
+            values = {"launch": launch_ref(event.launch), "start": landing.start, "end": landing.end}
+            yield found(subject, FlightCode.VALID_RESULT_DISCARDED, **values)
 
 
 @invariant(When.OP, needs=("Completed",), given=has_fences)

@@ -74,13 +74,8 @@ def reserved_pages_cover_the_prompt(change: Transition) -> Evidence:
                 counts = {"taken": taken[pool], "missing": count, "length": event.length}
                 yield found(subject, HandoverCode.RESERVED_TOO_FEW, pool=pool, **counts)
             if reported.get(pool) != taken[pool]:
-                yield found(
-                    subject,
-                    HandoverCode.RESERVATION_MISCOUNTED,
-                    pool=pool,
-                    reported=reported.get(pool),
-                    taken=taken[pool],
-                )
+                values = {"pool": pool, "reported": reported.get(pool), "taken": taken[pool]}
+                yield found(subject, HandoverCode.RESERVATION_MISCOUNTED, **values)
 
 
 @invariant(When.OP, needs=("records",), on=(seen.Sent,))

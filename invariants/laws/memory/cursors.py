@@ -63,13 +63,8 @@ def launched_tokens_are_in_flight(change: Transition) -> Evidence:
             entries = in_flight.get(record.owner.id, []) if record.owner.kind == REQUEST_KIND else []
             borders = [record.committed_len, *(border for entry in entries for border in entry), record.launched_len]
             if borders[::2] != borders[1::2]:
-                yield found(
-                    owner_ref(record.owner),
-                    CursorCode.IN_FLIGHT_DIFFERS,
-                    committed_len=record.committed_len,
-                    launched_len=record.launched_len,
-                    in_flight=tuple(entries),
-                )
+                values = {"committed_len": record.committed_len, "launched_len": record.launched_len}
+                yield found(owner_ref(record.owner), CursorCode.IN_FLIGHT_DIFFERS, **values, in_flight=tuple(entries))
 
 
 @state_invariant(needs=("records",), reads=("records",))
@@ -83,21 +78,11 @@ def cursors_are_page_aligned(change: Transition) -> Evidence:
         for index, (component, page_size) in enumerate(zip(after.components, after.page_sizes, strict=True)):
             frontier = record.frontiers[index]
             if record.protected_len % page_size and not component.is_ring:
-                yield found(
-                    owner_ref(record.owner),
-                    CursorCode.SHARES_PART_OF_A_PAGE,
-                    component=component.pool,
-                    protected_len=record.protected_len,
-                    page_size=page_size,
-                )
+                values = {"component": component.pool, "protected_len": record.protected_len, "page_size": page_size}
+                yield found(owner_ref(record.owner), CursorCode.SHARES_PART_OF_A_PAGE, **values)
             if component.window is not None and frontier % page_size:
-                yield found(
-                    owner_ref(record.owner),
-                    CursorCode.FRONTIER_INSIDE_A_PAGE,
-                    component=component.pool,
-                    frontier=frontier,
-                    page_size=page_size,
-                )
+                values = {"component": component.pool, "frontier": frontier, "page_size": page_size}
+                yield found(owner_ref(record.owner), CursorCode.FRONTIER_INSIDE_A_PAGE, **values)
 
 
 @state_invariant(needs=("records", "windowed"), reads=("records",))
@@ -111,11 +96,5 @@ def frontiers_spare_the_window(change: Transition) -> Evidence:
                 following = next_position(record)
                 most = first_needed_page(following, component.window, page_size) * page_size
                 if frontier > most:
-                    yield found(
-                        owner_ref(record.owner),
-                        CursorCode.FRONTIER_IN_WINDOW,
-                        component=component.pool,
-                        frontier=frontier,
-                        position=following,
-                        most=most,
-                    )
+                    values = {"component": component.pool, "frontier": frontier, "position": following, "most": most}
+                    yield found(owner_ref(record.owner), CursorCode.FRONTIER_IN_WINDOW, **values)

@@ -96,14 +96,8 @@ def locks_extend_to_ancestors(change: Transition) -> Evidence:
             for node in after.nodes or ():
                 limit, own = _locks_above(after, node, index), node.locks[index]
                 if own > limit:
-                    yield found(
-                        node_ref(node.id),
-                        LockCode.PARENT_LOCKED_LESS,
-                        component=pool,
-                        locks=own,
-                        parent=node_ref(node.parent),
-                        parent_locks=limit,
-                    )
+                    values = {"component": pool, "locks": own, "parent": node_ref(node.parent), "parent_locks": limit}
+                    yield found(node_ref(node.id), LockCode.PARENT_LOCKED_LESS, **values)
             for other in windowed:
                 for node in after.nodes or ():
                     if node.locks[other] > node.locks[index]:
@@ -190,13 +184,8 @@ def _reads_without_lock(snapshot: Snapshot, record: RecordView, receipt: Receipt
         uncovered = {node.id for node in path if node.end > top}.difference(receipt.covers[index])
         for node in path if uncovered else ():
             if node.id in uncovered:
-                yield found(
-                    owner_ref(record.owner),
-                    LockCode.READ_WITHOUT_LOCK,
-                    node=node_ref(node.id),
-                    receipt=record.receipt,
-                    component=component.pool,
-                )
+                values = {"node": node_ref(node.id), "receipt": record.receipt, "component": component.pool}
+                yield found(owner_ref(record.owner), LockCode.READ_WITHOUT_LOCK, **values)
 
 
 def _nests(snapshot: Snapshot, node: NodeView, whole: Sequence[int]) -> bool:

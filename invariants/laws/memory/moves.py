@@ -62,13 +62,8 @@ def refused_takes_change_nothing(change: Transition) -> Evidence:
         if isinstance(event, seen.Refused):
             kept = _kept_after_refusal(change, index, event)
             if kept:
-                yield found(
-                    owner_ref(event.owner),
-                    MoveCode.KEPT_AFTER_REFUSAL,
-                    pool=event.pool,
-                    want=event.want,
-                    kept=tuple(kept),
-                )
+                values = {"pool": event.pool, "want": event.want, "kept": tuple(kept)}
+                yield found(owner_ref(event.owner), MoveCode.KEPT_AFTER_REFUSAL, **values)
 
 
 @invariant(When.OP, needs=MOVE_EVENTS, on=(seen.Written,))

@@ -81,13 +81,8 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
         end = path[0].end if path else 0
         if end != record.protected_len and (path or is_whole_read):
             code = TableCode.SHARES_ANOTHER_LENGTH if path else TableCode.SHARES_NO_NODE
-            yield found(
-                owner_ref(record.owner),
-                code,
-                protected_len=record.protected_len,
-                node=node_ref(record.node),
-                end=end,
-            )
+            values = {"protected_len": record.protected_len, "node": node_ref(record.node), "end": end}
+            yield found(owner_ref(record.owner), code, **values)
         for index, page_size in enumerate(after.page_sizes):
             window = after.components[index].window
             first = 0 if window is None else first_needed_page(next_position(record), window, page_size)
@@ -140,12 +135,8 @@ def last_token_keeps_its_page(change: Transition) -> Evidence:
             if position < 0 or component.has_states or component.page_index(position) != index:
                 continue
             if index >= len(units) or not units[index]:
-                yield found(
-                    owner_ref(record.owner),
-                    TableCode.LAST_PAGE_MISSING,
-                    component=component.pool,
-                    position=position,
-                )
+                values = {"component": component.pool, "position": position}
+                yield found(owner_ref(record.owner), TableCode.LAST_PAGE_MISSING, **values)
 
 
 @state_invariant(needs=("records",), reads=("records",))
@@ -199,13 +190,8 @@ def _collisions(pool: PoolView, columns: Sequence[Column], of_tree: frozenset[in
                 named[unit] = column, index
             elif unit and (code := _collision(named[unit], (column, index), is_cached=unit in of_tree)):
                 other, place = named[unit]
-                yield found(
-                    unit_ref(pool, unit),
-                    code,
-                    records=(other.record, column.record),
-                    components=(other.component, column.component),
-                    indices=(place, index),
-                )
+                values = {"records": (other.record, column.record), "components": (other.component, column.component)}
+                yield found(unit_ref(pool, unit), code, **values, indices=(place, index))
 
 
 def _collision(one: tuple[Column, int], other: tuple[Column, int], *, is_cached: bool) -> TableCode | None:
