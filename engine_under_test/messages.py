@@ -31,10 +31,7 @@ class KeepAlive(NamedTuple):
 
 
 class PageData(NamedTuple):
-    """Pages of one pool, from page index `first` of the prompt on; `pages` has the layout of the pool's storage.
-
-    `checksums` has one checksum per page, or none.
-    """
+    """Pages of a pool, from page index `first` of the prompt on, as its storage has them, and checksums or none."""
 
     transfer_id: int
     pool: str

@@ -142,10 +142,7 @@ class Computed(NamedTuple):
 
 
 class PageCopy(NamedTuple):
-    """Pages of one pool to be copied, index by index, from one storage to another of the same layout.
-
-    `page_dim` is the dimension of both that counts pages.
-    """
+    """Pages of a pool to copy, index by index, between equal storages, whose dimension `page_dim` counts pages."""
 
     source: torch.Tensor
     source_pages: Sequence[int]
@@ -196,10 +193,7 @@ class Forward(Protocol):
         """Start a pass; the pages that it reads and writes stay in use until it is collected."""
 
     def collect(self, launch: int) -> list[Computed] | None:
-        """The result of each entry, in order; None while the pass runs.
-
-        Raises ForwardFailed, once, for a pass that failed.
-        """
+        """The result of each entry, in order; None while the pass runs.  Raises ForwardFailed once if it failed."""
 
 
 class Wanted(NamedTuple):
@@ -212,10 +206,7 @@ class Wanted(NamedTuple):
 
 
 class Proposer(Protocol):
-    """Proposes draft tokens; a wrong draft costs time, and nothing else.
-
-    Its arguments are the engine's own lists, which it must not change.
-    """
+    """Proposes draft tokens; a wrong draft only costs time.  It must not change its arguments, lists of the engine."""
 
     def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
         """The draft tokens of each request, in order; a list may be shorter than `most`, or empty."""

@@ -258,17 +258,11 @@ class ProcessPair:
         return outputs
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-        """Serve prompts until all requests have ended; one result a prompt, in order.
-
-        Outputs of other requests are delivered by the next step.
-        """
+        """Serve prompts to their end, one result each, in order; the next step delivers outputs of other requests."""
         return serve(self, prompts, sampling)
 
     def occupancy(self) -> dict[str, Mapping[str, Occupancy]]:
-        """The occupancy by side and pool; a process that dies is restarted and asked again.
-
-        Raises EngineError where a process does not report in time.
-        """
+        """The occupancy by side and pool, of a new process if one dies; raises EngineError if one reports too late."""
         return {side.role: self._state_of(side).occupancy for side in (self.prefill, self.decode)}
 
     def refused(self) -> dict[str, Counter[Refusal]]:

@@ -167,10 +167,7 @@ class Request:
 
 
 class Server(Protocol):
-    """An engine, or a pair, that generates tokens; `submit` returns the id of the request.
-
-    The next step returns the `undelivered` outputs first.
-    """
+    """An engine or a pair; `submit` returns the id of the request, the next step the `undelivered` outputs first."""
 
     undelivered: list[Output]
 
@@ -183,10 +180,7 @@ class Server(Protocol):
 
 
 def serve(server: Server, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-    """Submit all prompts and step the server until it has no work; returns the output of each, in order.
-
-    Outputs of other requests are delivered by the next step.
-    """
+    """The outputs of prompts, served until no work is left; the next step delivers those of other requests."""
     others: list[Output] = []
     generations = [Generation() for _ in prompts]
     awaited = dict(zip([server.submit(prompt, sampling) for prompt in prompts], generations, strict=True))

@@ -39,10 +39,7 @@ class Ref(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One broken subject, as an invariant yields it.
-
-    Values are numbers, names, enum members, Refs, Owners, None, or sequences of these.
-    """
+    """A broken subject, with values: numbers, names, enum members, Refs, Owners, None, or sequences of these."""
 
     subject: Ref
     code: Code

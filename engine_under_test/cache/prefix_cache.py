@@ -132,10 +132,7 @@ class PrefixCache:
             self._observer.notice(Loaded(record.owner.id, record.protected_len, tuple(record.handles)))
 
     def evict(self, need: Mapping[str, int], spares: Callable[[Node], bool] = spare_none) -> list[Node]:
-        """Free `need` unlocked pages per pool if there are as many; the caller checks how many became free.
-
-        Returns the spared nodes, in eviction order.
-        """
+        """Free up to `need` unlocked pages per pool; returns the spared nodes, in eviction order."""
         wanted = [need.get(component.name, 0) for component in self.tree.components]
         if not any(count > 0 for count in wanted):
             return []

@@ -84,10 +84,7 @@ class Connection:
                     self._read_frame(self._channel[1], [])
 
     def read(self, messages: list[Message]) -> None:
-        """Append the messages that have arrived, from at most about MAX_READ bytes.
-
-        Raises FrameDamaged, and ConnectionError at the end of the stream.
-        """
+        """Append the messages of at most about MAX_READ bytes; raises FrameDamaged, or ConnectionError at the end."""
         assert self._channel is not None, "the peer's hello has not arrived"
         limit = self.num_read + MAX_READ
         with suppress(BlockingIOError):

@@ -15,10 +15,7 @@ MOST_PAGES = 1024  # pages of one message, whose header has their checksums
 
 
 class Pages(NamedTuple):
-    """The content of pages of one pool, from page index `first` of a prompt on; `kv` has the layout of its storage.
-
-    `checksums` has one checksum per page, or none.
-    """
+    """Pages of a pool from page index `first` of a prompt on: `kv` as its storage has them, and checksums or none."""
 
     pool: str
     first: int

@@ -1,7 +1,4 @@
-"""The link between two processes: sealed frames over TCP or a Unix socket.
-
-The engines retransmit the messages that a broken connection loses.
-"""
+"""The link between two processes: sealed frames over TCP or a Unix socket; a broken connection loses messages."""
 
 import os
 import socket

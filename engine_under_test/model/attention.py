@@ -55,10 +55,7 @@ def attention(
 def explicit_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: torch.Tensor, scoring: Scoring
 ) -> torch.Tensor:
-    """The same as `attention`, step by step: the reference for it, and the path for a softcap or sinks.
-
-    Weights are computed in at least float32.
-    """
+    """`attention` step by step, weights in at least float32: its reference, and its path for a softcap or sinks."""
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
     softcap = scoring.softcap

@@ -27,10 +27,7 @@ LENGTH_BYTES = 8  # at the beginning of a file of tensors: the length of its hea
 
 
 def read_spec(directory: Path) -> ModelSpec:
-    """The spec of the directory's config.json; generation_config.json, where there is one, has the end tokens.
-
-    Raises CheckpointError.
-    """
+    """The spec of config.json, with the end tokens of any generation_config.json; raises CheckpointError."""
     if not directory.is_dir():
         raise CheckpointError(f"{directory}: no such directory; want one with {CONFIG} and {WEIGHTS}")
     spec = spec_of(read_json(directory, CONFIG), str(directory / CONFIG))

@@ -12,10 +12,7 @@ MIN_CONTEXT_LEN = 1024  # rotations that every decoder has; `reserve` adds more
 
 
 class Decoder:
-    """A decoder of any of the families, on one device, in one dtype.
-
-    The caller sets torch's inference mode.
-    """
+    """A decoder of any of the families, on one device, in one dtype; the caller sets torch's inference mode."""
 
     def __init__(self, spec: ModelSpec, tensors: Tensors) -> None:
         """`tensors` are those of `weights.tensor_shapes(spec)`, all of one dtype and on one device."""

@@ -1,7 +1,4 @@
-"""The files of a checkpoint directory: each is inside it, and is read only up to its limit.
-
-The keys of a config.json are checked as they are read.
-"""
+"""The files of a checkpoint directory, inside it and read up to a limit each; the keys of config.json are checked."""
 
 import json
 import os

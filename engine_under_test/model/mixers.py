@@ -1,7 +1,4 @@
-"""The mixers of tokens: attention and recurrences, each with its projections, behind one interface.
-
-The caller stores the keys, the values and the states.
-"""
+"""The mixers of tokens, attention and recurrences, behind one interface; the caller stores keys, values and states."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -30,10 +27,7 @@ class LayerCache(Protocol):
         ...
 
     def recur(self, layer: int, x: torch.Tensor, recurrence: Recurrence) -> torch.Tensor:
-        """Continue a recurrence with the new tokens of each sequence, and store the states that will be needed.
-
-        x is (n, inputs); returns (n, width).
-        """
+        """Continue each sequence's recurrence with x (n, inputs), and keep states needed later; returns (n, width)."""
         ...
 
 

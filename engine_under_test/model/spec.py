@@ -13,10 +13,7 @@ class NormKind(StrEnum):
 
 
 class NormPlacement(StrEnum):
-    """Where the norms of a sublayer are: on its input, its output, or both.
-
-    PARALLEL has one norm, whose output both attention and MLP read.
-    """
+    """Where the norms of a sublayer are; PARALLEL has one norm, whose output both attention and MLP read."""
 
     BEFORE = "before"
     AROUND = "around"

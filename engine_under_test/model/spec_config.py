@@ -195,10 +195,7 @@ def _parameters_of_all(config: ConfigFile) -> ConfigFile:
 
 
 def _parameters_of(config: ConfigFile, layer_type: str) -> ConfigFile:
-    """The parameters of the layers of one type.
-
-    The old key applies to the full layers only, and overrides the new one key by key.
-    """
+    """The parameters of one type of layers; the old key is for full layers only, and overrides the new one by key."""
     by_type = config.inner("rope_parameters")
     by_type.refuse_others((SLIDING, FULL), {"truncate": True}, reader="layers of two types")
     parameters = by_type.with_defaults({SLIDING: UNSCALED, FULL: UNSCALED}).inner(layer_type)

@@ -56,10 +56,7 @@ class StatePass:
 
 
 def state_pass(batch: ForwardBatch, pool: PoolPages) -> StatePass:
-    """The groups of entries of a pass.
-
-    Entries with as many tokens and the same asked places are one group; entries that start at 0 form other groups.
-    """
+    """The entries of a pass, grouped by number of tokens, asked places, and whether they start at 0."""
     members: dict[Alike, list[int]] = {}
     first_rows, rows = [], 0
     for index, (entry, states) in enumerate(zip(batch.entries, pool.states, strict=True)):

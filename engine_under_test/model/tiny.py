@@ -1,7 +1,4 @@
-"""One model of each family that is small enough for tests.
-
-Where the family has both, some layers are sliding and some are full.
-"""
+"""A model of each family, small enough for tests, with sliding and full layers where the family has both."""
 
 from copy import deepcopy
 from typing import Any

@@ -19,10 +19,7 @@ class Demand:
 
 
 def demand_of(extent: Extent, pools: Sequence[Component], *, ratio: float) -> Demand:
-    """The demand of one stretch; `ratio` scales the output tokens that are still to come.
-
-    The firm part is the exact pages of the stretch, in every pool.
-    """
+    """The demand of a stretch: its exact pages per pool, firm, and those of later output tokens, scaled by `ratio`."""
     firm = {pool.name: pool.firm(extent) for pool in pools}
     total = {pool.name: max(firm[pool.name], pool.demand(extent, ratio=ratio)) for pool in pools}
     return Demand(firm, total)

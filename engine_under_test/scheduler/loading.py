@@ -19,10 +19,7 @@ class Storage(NamedTuple):
 
 
 class LoadingQueue:
-    """Requests that wait for a load, or for their first chunk after it, in the order of their admission.
-
-    Without a host tier the queue is always empty.
-    """
+    """Requests that wait for a load, or for their first chunk after it, in the order of their admission."""
 
     def __init__(self, host: HostTier | None) -> None:
         self._host = host

@@ -67,10 +67,7 @@ class Speculation:
 
 @dataclass(slots=True)
 class Index:
-    """The position behind the last occurrence of each n-gram of `SHORTEST` to `LONGEST` tokens.
-
-    The index covers the first `num_read` tokens.
-    """
+    """The position behind the last of each n-gram of `SHORTEST` to `LONGEST` tokens, in the first `num_read` tokens."""
 
     num_read: int = 0
     behind: dict[tuple[int, ...], int] = field(default_factory=dict)

@@ -37,10 +37,7 @@ class PoolFigures:
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to a prompt, with its figures.
-
-    `steps` is None and `pools` is empty if the engines run in other processes.
-    """
+    """The answer to a prompt, with its figures; without `steps` and `pools` if the engines run in other processes."""
 
     prompt_tokens: int
     token_ids: list[int]

@@ -173,10 +173,7 @@ def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
 
 @contextmanager
 def _seeds_file(out: Path) -> Iterator[Callable[[SearchResult], None]]:
-    """Yields a function that appends the result of a search to the file and prints it.
-
-    Raises UsageError if the folder or the file cannot be written.
-    """
+    """Yields a function that appends a result to the file and prints it; raises UsageError if it cannot be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         file = opened(out / SEEDS_FILE, "ab", inside=out)

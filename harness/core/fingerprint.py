@@ -1,7 +1,4 @@
-"""Fingerprints: names of kinds of failures, without numbers, ids and addresses.
-
-Runs that fail in the same way have the same fingerprint.
-"""
+"""Fingerprints: names of failures without numbers, ids and addresses, equal for runs that fail in the same way."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -60,10 +60,7 @@ class Log(Record, frozen=True, kw_only=True):
 
 
 class Place(Record, frozen=True, kw_only=True):
-    """A line of a file, with the path from the folder of the package, in the function or class `name`.
-
-    `says` is the sentence that the line proves.
-    """
+    """A line in the function or class `name` of a file, a path from the package's folder; it proves what it `says`."""
 
     file: Text
     line: Line

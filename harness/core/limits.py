@@ -1,7 +1,4 @@
-"""The limits of op-logs, traces and prompts, checked before memory is allocated; SECURITY.md lists them.
-
-The limits of a configuration belong to its engine.
-"""
+"""The limits of op-logs, traces and prompts, checked before memory is allocated; SECURITY.md lists them."""
 
 MAX_OPLOG_BYTES = 32 << 20
 MAX_CORPUS_BYTES = 128 << 20  # of all op-logs of a folder

@@ -244,10 +244,7 @@ def _unwrap(found: object) -> FunctionType:
 
 
 def fitting(patches: Iterable[Patch], folder: Path) -> list[Patch]:
-    """The patches that fit the packages in a folder, each in the functions as those before it leave them.
-
-    A file is read once in a process.
-    """
+    """The patches that fit the packages in a folder, each after those before it.  A file is read once in a process."""
     found: list[Patch] = []
     patched: dict[str, str] = {}
     for patch in patches:

@@ -121,17 +121,11 @@ class EnginePort(Protocol):
         return False
 
     def clear(self) -> None:
-        """Evict all cached pages one by one, at the end of a drain.
-
-        This must not reset the pools, because a reset would hide a leak.
-        """
+        """Evict all cached pages one by one at the end of a drain; a reset of the pools would hide a leak."""
         self.flush()
 
     def pressure(self, pool: str, pages: int) -> bool:
-        """Hold `pages` pages of a pool outside of the engine, or all free pages if there are fewer.
-
-        These pages replace the pages that were held before.
-        """
+        """Hold up to `pages` free pages of a pool outside of the engine, in place of those that were held before."""
         return False
 
     def pause(self) -> bool:

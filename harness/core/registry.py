@@ -51,10 +51,7 @@ def target_of(engine: str) -> Target:
 
 
 def target_for(header: Header) -> Target:
-    """The target of a log, in the log's version if that is installed, otherwise in the version that is.
-
-    Raises UnknownEngine.
-    """
+    """The target of a log, in the log's version if that is installed, else in another.  Raises UnknownEngine."""
     return _target_at(header.engine, header.version)
 
 

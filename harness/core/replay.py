@@ -144,10 +144,7 @@ def verdict_of(runs: Sequence[Replayed]) -> Replays:
 def driver_of(
     header: Header, *, keep: KeptParts = EVERYTHING, observe: Callable[[Transition], None] | None = None
 ) -> Driver:
-    """A driver over fresh systems, one for each configuration of a header.
-
-    Raises TargetFault if the target cannot make the systems.
-    """
+    """A driver over fresh systems, one per configuration; raises TargetFault if the target cannot make them."""
     target = target_for(header)
     with blamed_on(target.name, "decode"):
         configs = [target.decode(config) for config in header.configs]
@@ -215,10 +212,7 @@ def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = l
 
 
 def replay(log: OpLog, observe: Observe | None = None, *, tracer_of: TracerOf | None = None) -> Replayed:
-    """Run a log once and compare the states with its digests.
-
-    Raises TruncatedLog if the log is truncated and does not fail.
-    """
+    """Run a log once, and compare its digests; raises TruncatedLog if the log is truncated and does not fail."""
     [run] = _runs_of(log, 1, observe, tracer_of)
     return run
 
@@ -226,10 +220,7 @@ def replay(log: OpLog, observe: Observe | None = None, *, tracer_of: TracerOf | 
 def repeat(
     log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, tracer_of: TracerOf | None = None
 ) -> Replays:
-    """Run a log `runs` times; `observe` is called with each transition of the first run.
-
-    Raises TruncatedLog if the log is truncated and no run fails.
-    """
+    """Run a log `runs` times, the first under `observe`; raises TruncatedLog if it is truncated and no run fails."""
     return verdict_of(_runs_of(log, runs, observe, tracer_of))
 
 

@@ -11,10 +11,7 @@ HASH_LEN = 16  # hex digits
 
 
 def hash_of(places: Iterable[Path], release: str = "") -> str:
-    """The hash of the names and contents of these files, and of all Python files in these folders.
-
-    `release` stands for sources that are not among them.
-    """
+    """The hash of these files and of all Python files in these folders; `release` stands for all other sources."""
     found = hashlib.sha256(release.encode())
     paths = [
         (path.relative_to(place.parent).as_posix(), path)

@@ -226,10 +226,7 @@ class Target(Protocol):
         return dict(config)
 
     def decode(self, mapping: Mapping[str, Any]) -> Any:
-        """The configuration of a JSON object; raises InvalidConfig if no engine can be built from it.
-
-        Missing settings have their defaults.
-        """
+        """The configuration of a JSON object, with defaults for what it lacks; raises InvalidConfig for a bad one."""
         return {**self.defaults, **mapping}
 
     def shape(self, config: Any) -> Shape:
@@ -277,10 +274,7 @@ class Target(Protocol):
 
     @property
     def process(self) -> str:
-        """A name for the code that this target loads: a process can load only one such code.
-
-        "" means that it shares a process with every other target.
-        """
+        """A name for the code that this target loads, of which a process can load only one; "": beside any other."""
         return ""
 
     def check_environment(self) -> None:
@@ -300,10 +294,7 @@ class Target(Protocol):
         return FaultWatch()
 
     def live(self, engine: Any) -> Any:
-        """The `Live` (harness/strict/live.py) of a running engine, for the strict check.
-
-        Raises UsageError for an engine that the check does not know.
-        """
+        """The `Live` (harness/strict/live.py) of a running engine; raises UsageError for one that no check knows."""
         raise UsageError(f"{self.name}: its target describes no running engine; define live there")
 
     def mutant(self, name: str) -> Mutant:

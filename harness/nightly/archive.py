@@ -307,10 +307,7 @@ class Archive:
         return self.root / "nights"
 
     def corpus_of(self, engine: str) -> Path:
-        """The folder of the corpus of an engine, "NAME" or "NAME==VERSION"; the versions share it.
-
-        Raises ArchiveError if it is outside of the archive.
-        """
+        """The folder of the corpus that all versions of an engine share; raises ArchiveError for one elsewhere."""
         folder = self.root / "corpus" / slug(name_of_engine(engine))
         archive_files.check_inside(folder, self.root)
         return folder

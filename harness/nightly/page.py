@@ -101,10 +101,7 @@ class FileLines(NamedTuple):
 
 
 class MeasuredCode(NamedTuple):
-    """The files of an engine of which code ran, and the number of those that were only imported.
-
-    `logs` op-logs of the `corpus` ran.
-    """
+    """The files of an engine of which code ran, and the number only imported; `logs` op-logs of the `corpus` ran."""
 
     files: Sequence[FileLines]
     imported: int
@@ -117,10 +114,7 @@ Coverage = Callable[[str, Sequence[Path]], MeasuredCode | str | None]
 
 
 def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
-    """The page of a folder; `parts_of` runs op-logs, and `coverage_of` the corpus of an engine.
-
-    Raises UsageError if the folder has neither nights nor findings.
-    """
+    """The page of a folder; `parts_of` runs op-logs, `coverage_of` a corpus.  Raises UsageError for an empty folder."""
     errors: list[str] = []
     archive = Archive(root)
     nights = archive.nights(errors)

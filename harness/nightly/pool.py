@@ -101,10 +101,7 @@ def local_pool(workers: int | None = None) -> Iterator[JobPool]:
 
 @contextmanager
 def pool_of_scheduler(address: str, workers: int | None, builds: Sequence[EngineBuild]) -> Iterator[JobPool]:
-    """The nodes of a Dask scheduler, which must have these builds.
-
-    Raises UsageError if Dask is not installed or no node is there.
-    """
+    """The nodes of a Dask scheduler, which must have these builds; raises UsageError without Dask or without a node."""
     with importing("--scheduler: its client"):
         cluster = EntryPoint("", "swarden.harness.nightly.cluster:cluster", "").load()
     with cluster(address, workers) as (executor, width, lost):

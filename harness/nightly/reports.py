@@ -165,10 +165,7 @@ def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
 
 
 def junit(night: Night, details: Mapping[str, str]) -> str:
-    """A test case for each finding, canary and engine; an excused finding is skipped.
-
-    `details` has the story and the command of findings by folder.
-    """
+    """A test case for each finding (with its `details` by folder), canary and engine; an excused finding is skipped."""
     suites = ElementTree.Element("testsuites", name=f"swarden nightly {night.name}")
     for engine in night.engines:
         suite = ElementTree.SubElement(suites, "testsuite", name=engine.engine, time=f"{engine.seconds:.3f}")

@@ -68,10 +68,7 @@ def _found_by_dead_nights(night: Coordinator, findings: Iterable[Finding]) -> li
 
 
 def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
-    """The failures on engines of this night, with its mutant, that stand in the journals of earlier nights.
-
-    A log that this build cannot run is reported.
-    """
+    """Failures of this night's engines and mutant in journals of earlier nights; a log that cannot run is reported."""
     engines, errors = {engine.engine for engine in night.record.engines}, night.record.errors
     for dead in takewhile(lambda earlier: earlier.name != night.record.name, night.archive.nights([])):
         if dead.exit_code is not None or dead.mutant != night.record.mutant:

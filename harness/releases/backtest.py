@@ -81,10 +81,7 @@ class Backtest:
         return self._save(self._pair_path(old, new), Pair(old=old, new=new, is_same=True))
 
     def frozen(self, version: str, digest: str) -> Release:
-        """Search a release, shrink what is found, and write the logs with their hashes.
-
-        `digest` is the hash of the modules that the adapter drives.
-        """
+        """Search a release, shrink, and write the logs with their hashes; `digest` is that of the driven modules."""
         path = self.folder / version / "frozen.json"
         if (before := self._read(path, Release)) is not None:
             return before

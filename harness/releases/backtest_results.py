@@ -84,10 +84,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a release, one for each cause.
-
-    `cost` is the cost of the boots, the shrinks and the replays, without the search.
-    """
+    """The findings of a release, one per cause; `cost` is that of boots, shrinks and replays, not of the search."""
 
     version: Version
     digest: str

@@ -24,10 +24,7 @@ class Boundaries(NamedTuple):
 
 
 class VersionRange(NamedTuple):
-    """The oldest and the newest version to search; None: the oldest or the newest installed one.
-
-    With `every` the log is replayed on each of them.
-    """
+    """The versions to search, from the oldest to the newest installed by default; with `every` the log runs on each."""
 
     oldest: str | None
     newest: str | None

@@ -1,7 +1,4 @@
-"""Pages of HTML from templates: each is one file without a script, and loads nothing.
-
-Every text goes through `printable`, and is escaped.
-"""
+"""Pages of HTML from templates: one file, no script, nothing loaded; each text is printable and escaped."""
 
 from pathlib import Path
 

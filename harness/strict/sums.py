@@ -1,7 +1,4 @@
-"""The cheapest level: the terms of each pool must add up to its capacity.
-
-The check is weak: a page that is both free and in use hides a leaked page.
-"""
+"""The cheapest level: the terms of each pool add up to its capacity.  A page both free and in use can hide a leak."""
 
 from collections.abc import Sequence
 

@@ -35,10 +35,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """Pages of one pool: its capacity, its peak use (cached pages included) and its evicted pages.
-
-    `evicted` is None if the engine does not report evictions.
-    """
+    """A pool's capacity, its peak use (cached pages included) and its evicted pages (None: the engine reports none)."""
 
     capacity: int
     peak: int

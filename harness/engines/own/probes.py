@@ -1,7 +1,4 @@
-"""Probes: rare states that a campaign must reach, by name.
-
-A watch follows one run and records the probes that the run reaches.  A campaign counts runs by probe.
-"""
+"""Probes: rare states that a campaign must reach, by name; a watch records those that one run reaches."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence

@@ -24,10 +24,7 @@ class Serving(NamedTuple):
 
 
 class ServingSetup(NamedTuple):
-    """The way to run a checkpoint: `draft` is the draft checkpoint, `disaggregated` means two engines.
-
-    With `over_tcp` each of the two engines has its own process.
-    """
+    """The way to run a checkpoint: with a `draft` one, on two engines (`disaggregated`), two processes (`over_tcp`)."""
 
     checkpoint: Path
     device: str

@@ -41,10 +41,7 @@ class HandoverCode(Code):
 
 
 def missing_pages(snapshot: Snapshot, event: seen.Reserved) -> dict[str, int]:
-    """By pool, the number of pages that a transferred prompt needs beside its cached prefix.
-
-    In a windowed component only the pages that the next token reads are needed.
-    """
+    """By pool, the pages that a transferred prompt needs beside its cached prefix; of a window only those read next."""
     page_size, missing = snapshot.limits.page_size, dict[str, int]()
     for component in snapshot.components:
         first = event.prefix_len // page_size

@@ -163,10 +163,7 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
 
 
 def _are_apart(columns: Sequence[Column], of_tree: frozenset[int]) -> bool:
-    """Has each unit one component and one page index, and is it in the private part of one column at most?
-
-    No unit in `of_tree` is private.
-    """
+    """Has each unit one component, one page index, and one private column at most, which is not `of_tree`?"""
     borders = [max(0, column.num_shared - column.first) for column in columns]
     split = [(one.units[:border], one.units[border:]) for one, border in zip(columns, borders, strict=True)]
     parts, private = [shared for shared, _ in split], [*filter(None, chain.from_iterable([own for _, own in split]))]
