@@ -163,14 +163,11 @@ class Matched(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """A request's tokens [0, end) are in the tree now; before, it shared [0, protected_len) with the tree.
-
-    The request has freed its windowed pages below `frontier`.
-    """
+    """A request's tokens [0, end) are in the tree now; before, it shared [0, protected_len) with the tree."""
 
     request_id: int
     protected_len: int
-    frontier: int
+    frontier: int  # below which the request has freed its windowed pages
     end: int
 
 
@@ -183,32 +180,23 @@ class Split(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """A tombstone became live again, with the inserted pages.
-
-    If `locked`, it kept its pages of the anchor pool, and got only the peers of the inserted pages.
-    """
+    """A tombstone became live again, with the inserted pages."""
 
     node: int
     component: str
-    locked: bool
+    locked: bool  # then it kept its pages of the anchor pool, and got only the peers of the inserted pages
 
 
 class Tombstoned(NamedTuple):
-    """A node lost its pages of one component and stays in the tree for the others.
-
-    `in_tail`: a match to the end of some branch would have read the node through its window.
-    """
+    """A node lost its pages of one component and stays in the tree for the others."""
 
     node: int
     component: str
-    in_tail: bool
+    in_tail: bool  # a match to the end of some branch would have read the node through its window
 
 
 class Removed(NamedTuple):
-    """A node and all its pages left the tree; `component` is the pool that was short of pages.
-
-    `in_tail` is as in Tombstoned.
-    """
+    """A node and all its pages left the tree, because `component` was short of them; see Tombstoned for `in_tail`."""
 
     node: int
     component: str
@@ -251,12 +239,9 @@ class LockCount(NamedTuple):
 
 
 class LocksCounted(NamedTuple):
-    """A call of the engine has changed these numbers of locks, for a request, if one is known (0).
+    """A call of the engine has changed these numbers of locks; only a run that is traced for its story reports it."""
 
-    It is reported only in a run that is traced for its story, so no law reads it.
-    """
-
-    request_id: int
+    request_id: int  # for which it was called; 0: not known
     counts: tuple[LockCount, ...]
 
 
@@ -273,23 +258,17 @@ class Slid(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A request was rejected at arrival: it exceeds a limit, or could not run even on an empty engine.
-
-    With `is_invalid` no engine with this model could run it: a token is not in the vocabulary, or a number is negative.
-    """
+    """A request was rejected at arrival: it exceeds a limit, or could not run even on an empty engine."""
 
     request_id: int
     prompt_len: int
     max_new_tokens: int
     reason: str
-    is_invalid: bool = False
+    is_invalid: bool = False  # no engine with this model could run it: an unknown token, or a negative number
 
 
 class Admitted(NamedTuple):
-    """Pages were reserved for a chunk [start, end) of a request, the first or a later one.
-
-    `firm` pages are reserved; `demand` adds the estimate of later ones.
-    """
+    """`firm` pages were reserved for a chunk [start, end) of a request; `demand` adds the estimate of later ones."""
 
     request_id: int
     start: int
@@ -346,10 +325,7 @@ class Finished(NamedTuple):
 
 
 class Launched(NamedTuple):
-    """One forward pass: per entry the request and the positions [start, end) that it computes, without draft tokens.
-
-    Draft tokens follow in Proposed.
-    """
+    """One forward pass: per entry the request and its positions [start, end), without draft tokens (see Proposed)."""
 
     launch: int
     entries: tuple[tuple[int, int, int], ...]
@@ -392,15 +368,11 @@ class Resumed(NamedTuple):
 
 
 class CacheReset(NamedTuple):
-    """The engine was asked to drop all KV and to reset its pools, and has done it or refused.
-
-    In the last `idle_steps` steps no request was unfinished, or the engine was paused; `is_copying` is whether a copy
-    to or from the host had not ended when an engine could last learn of it, or is lost by the reset.
-    """
+    """The engine was asked to drop all KV and to reset its pools, and has done it or refused."""
 
     is_done: bool
-    idle_steps: int
-    is_copying: bool
+    idle_steps: int  # the last ones, in which no request was unfinished, or the engine was paused
+    is_copying: bool  # a copy to or from the host had not ended when the engine could last learn of it, or is now lost
 
 
 class Flushed(NamedTuple):
@@ -414,24 +386,18 @@ class Fired(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The forward read `tags` of `pool` for a request's positions from `start` on.
-
-    `component` is an index into Snapshot.components; components may share a pool.
-    """
+    """The forward read `tags` of `pool` for a request's positions from `start` on."""
 
     launch: int
     request_id: int
     pool: str
     start: int
     tags: "array[int]"
-    component: int = 0
+    component: int = 0  # an index into Snapshot.components, which may share a pool
 
 
 class Written(NamedTuple):
-    """The forward wrote positions [start, end) of a request; `pages` hold them, in order.
-
-    `component` is an index into Snapshot.components; components may share a pool.
-    """
+    """The forward wrote positions [start, end) of a request; `pages` hold them, in order; `component` as in Read."""
 
     launch: int
     request_id: int
@@ -468,13 +434,10 @@ class Compared(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A node got its units of a component, on the device or `on_host`; `key` are its tokens from `start` on.
-
-    `parent` is 0 if the parent is a root.
-    """
+    """A node got its units of a component, on the device or `on_host`; `key` are its tokens from `start` on."""
 
     node: int
-    parent: int
+    parent: int  # 0: a root
     namespace: int
     start: int
     key: Sequence[int]
@@ -517,10 +480,7 @@ class BlocksCleared(NamedTuple):
 
 
 class Demoted(NamedTuple):
-    """A node lost all its units on the device, because `component` was short of them; the host has a copy.
-
-    `in_tail` is as in Tombstoned.
-    """
+    """A node with a copy on the host lost its units, because `component` was short; see Tombstoned for `in_tail`."""
 
     node: int
     component: str
@@ -591,53 +551,41 @@ class BytesCompared(NamedTuple):
 
 
 class WrongSlot(NamedTuple):
-    """A slot that a request reads for its `position` has the KV of another prefix, that of the `known_from` requests.
-
-    The slot holds the KV of no prefix unless it `is_written`.
-    """
+    """A slot that a request reads for its `position` has the KV of another prefix, that of `known_from` requests."""
 
     request_id: int
     position: int
     unit: int
-    is_written: bool
+    is_written: bool  # else the slot holds the KV of no prefix
     known_from: Sequence[int] = ()
 
 
 class PrefixesCompared(NamedTuple):
-    """The slots that a pass reads in one pool were compared with the prefixes of its requests.
-
-    `wrong` has the first wrong slot of each request.
-    """
+    """The slots that a pass reads in one pool were compared with the prefixes of its requests."""
 
     launch: int
     pool: str
-    wrong: Sequence[WrongSlot]
+    wrong: Sequence[WrongSlot]  # the first of each request
 
 
 class WrongKV(NamedTuple):
-    """The slot `slot` of a unit, which a request reads for its `position`: the KV of a layer differs from the first.
-
-    `difference` is None if nothing was computed for these tokens.
-    """
+    """The slot `slot` of a unit, which a request reads for its `position`: the KV of a layer differs from the first."""
 
     request_id: int
     position: int
     layer: str
     unit: int
     slot: int
-    difference: float | None
+    difference: float | None  # None: nothing was computed for these tokens
 
 
 class KVCompared(NamedTuple):
-    """The KV that a pass reads in one pool was compared with that which was first computed for the same tokens.
-
-    `wrong` has the first wrong slot of each request in each component.
-    """
+    """The KV that a pass reads in one pool was compared with that which was first computed for the same tokens."""
 
     launch: int
     pool: str
     tolerance: float
-    wrong: Sequence[WrongKV]
+    wrong: Sequence[WrongKV]  # the first of each request in each component
 
 
 class LoadPlanned(NamedTuple):
@@ -655,10 +603,7 @@ class LoadPlanned(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """The load for a request has ended, complete or not.
-
-    The request continues after [0, length), on `pages` of the first component.
-    """
+    """A load has ended, complete or not; its request continues after [0, length), on `pages` of the first component."""
 
     request_id: int
     length: int
@@ -725,10 +670,7 @@ class Proposed(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """The model sampled `tokens`: one after the last known token, and one after each draft.
-
-    The first `num_accepted` drafts are accepted.
-    """
+    """The model sampled `tokens`, behind the last known token and each draft, and accepts `num_accepted` drafts."""
 
     launch: int
     request_id: int
@@ -748,15 +690,12 @@ class GrammarRefused(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """The decode engine took `pages` for [prefix_len, length) of a request; [0, prefix_len) was cached there.
-
-    Of a windowed pool these are only the pages that the next token reads.
-    """
+    """The decode engine took `pages` for [prefix_len, length) of a request; [0, prefix_len) was cached there."""
 
     request_id: int
     prefix_len: int
     length: int
-    pages: PoolCounts
+    pages: PoolCounts  # of a windowed pool only those that the next token reads
 
 
 class Invited(NamedTuple):
@@ -783,16 +722,13 @@ class HandedOver(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Reserved pages got their KV, from the transfer or from a copy set aside; `places` are their page indices.
-
-    `checksums` has one checksum per page, as it came with the page, or none.
-    """
+    """Reserved pages got their KV, from the transfer or from a copy set aside; `places` are their page indices."""
 
     request_id: int
     pool: str
     places: tuple[int, ...]
     pages: tuple[int, ...]
-    checksums: tuple[int, ...] = ()
+    checksums: tuple[int, ...] = ()  # as they came with the pages, or none
 
 
 class TakenOver(NamedTuple):
@@ -821,20 +757,15 @@ class LetGo(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A server has answered a request; `status` is of HTTP, 0 if the connection broke or the answer is unreadable.
+    """A server has answered a request, with `num_tokens` of at most `max_new_tokens` tokens."""
 
-    The answer has `num_tokens` of at most `max_new_tokens` tokens.  `detail` is text for people.  With `is_judge` it is
-    the answer to the same request without the prefix cache.  `request_id` is 0 for requests without a prompt, such as a
-    flush.  The answer goes on behind `passed_stop`, a text that was to end it.
-    """
-
-    request_id: int
-    status: int
+    request_id: int  # 0: a request without a prompt, such as a flush
+    status: int  # of HTTP; 0: the connection broke, or the answer is unreadable
     num_tokens: int
     max_new_tokens: int
-    detail: str = ""
-    is_judge: bool = False
-    passed_stop: str = ""
+    detail: str = ""  # text for people
+    is_judge: bool = False  # the answer to the same request without the prefix cache
+    passed_stop: str = ""  # a text that was to end the answer, which goes on behind it
 
 
 class Rested(NamedTuple):
@@ -846,14 +777,11 @@ class Rested(NamedTuple):
 
 
 class Probed(NamedTuple):
-    """At rest, a cold prompt of `length` tokens was sent again, after the server had answered one when it was new.
-
-    `status` is the HTTP code, 0 if the connection broke; the server counted `preemptions` preemptions meanwhile.
-    """
+    """At rest, a cold prompt of `length` tokens was sent again, after the server had answered one when it was new."""
 
     length: int
-    status: int
-    preemptions: int
+    status: int  # of HTTP; 0: the connection broke
+    preemptions: int  # that the server counted meanwhile
 
 
 # --- for an engine's own observers: no invariant reads these, and the log of a run drops them
