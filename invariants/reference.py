@@ -40,25 +40,19 @@ def sampled_token(sums: Sequence[int], vocabulary: int) -> int:
 
 @dataclass
 class Expectation:
-    """The tokens of a request with the tag of each, and `sums`, where sums[n] is the sum of the first n tags.
-
-    `stop` are its stop tokens; `len_at_abort` is the number of tokens when the client aborted it.  `reason` is the
-    finish reason that the client got, None until then.  An engine need not keep the KV of a request that `is_uncached`.
-    `client` is the first of the requests that are answers for one client (0: not known).  The output has a `grammar` of
-    so many tokens (0: none).
-    """
+    """The tokens of a request with the tag of each."""
 
     namespace: int
     prompt_len: int
     tokens: list[int]
-    stop: frozenset[int] = frozenset()
-    len_at_abort: int | None = None
-    reason: str | None = None
-    is_uncached: bool = False
-    client: int = 0
-    grammar: int = 0
+    stop: frozenset[int] = frozenset()  # its stop tokens
+    len_at_abort: int | None = None  # the number of tokens when the client aborted it
+    reason: str | None = None  # the finish reason that the client got; None until then
+    is_uncached: bool = False  # an engine need not keep its KV
+    client: int = 0  # the first of the requests that are answers for one client; 0: not known
+    grammar: int = 0  # the tokens of its output that a grammar gives; 0: none
     tags: "array[int]" = field(default_factory=lambda: array("q"))
-    sums: list[int] = field(default_factory=lambda: [0])
+    sums: list[int] = field(default_factory=lambda: [0])  # sums[n] is the sum of the first n tags
 
     @property
     def is_aborted(self) -> bool:
@@ -143,25 +137,20 @@ class Past:
     """What the events of earlier transitions have shown (`past.py`); no part of it is read from the engine's state.
 
     `served` are, by request, the lengths of its prefixes behind which a request can start, in ascending order: they
-    were computed, and not evicted since.  `computed` are, by request, its blocks, in an engine that finds them by
-    hashes.  `sessions` is the use of each session, and `steps_ms` what the clock of the engine advanced by in steps.
-    `waiting` are, in the order of the queue, the waiting requests, each with the passes that it was passed over in.
-    `idle` are the cached units without a reader, each with the number of the transition since which it has none, and
-    `moment` is the number of the last one.  In an engine with a prefix tree, `used` has the cached units that a request
-    has inserted or begun with, each with the number of the last transition in which one did, and `asked` the requests,
-    each with the last transition in which the engine had it: until then it may have used each node that it matches.
+    were computed, and not evicted since.  `used` and `asked` are of an engine with a prefix tree: until the transition
+    in which the engine last had a request, the request may have used each node that it matches.
     """
 
     served: dict[int, list[int]] = field(default_factory=dict)
-    computed: dict[int, Computed] = field(default_factory=dict)
+    computed: dict[int, Computed] = field(default_factory=dict)  # by request, its blocks, if hashes find them
     places: dict[tuple[str, int], list[tuple[Computed, tuple[int, int]]]] = field(default_factory=dict, compare=False)
     sessions: dict[int, SessionUse] = field(default_factory=dict)
-    steps_ms: int = 0
-    waiting: dict[int, int] = field(default_factory=dict)
-    idle: dict[tuple[str, int], int] = field(default_factory=dict)
-    used: dict[tuple[str, int], int] = field(default_factory=dict)
-    asked: dict[int, int] = field(default_factory=dict)
-    moment: int = 0
+    steps_ms: int = 0  # what the clock of the engine advanced by in steps
+    waiting: dict[int, int] = field(default_factory=dict)  # in queue order: the passes that passed over each request
+    idle: dict[tuple[str, int], int] = field(default_factory=dict)  # the transition since which a unit has no reader
+    used: dict[tuple[str, int], int] = field(default_factory=dict)  # when a request last inserted or began with a unit
+    asked: dict[int, int] = field(default_factory=dict)  # the last transition in which the engine had a request
+    moment: int = 0  # the number of the last transition
 
 
 @dataclass

@@ -43,22 +43,16 @@ class When(Enum):
 
 @dataclass(frozen=True)
 class Transition:
-    """One step or operation: the state before, the events, the state after.
-
-    `reference` has the expected tokens, which the harness keeps apart from the engine.  `steps_without_forward` counts
-    the consecutive steps up to this one in which work waited and nothing was computed.  `checked` is the `after` of
-    an earlier transition without violations, often `before`: an object that is in both states is not checked again.
-    `first` is the state of the first rank after the same, if this is a further rank of its engine.
-    """
+    """One step or operation: the state before, the events, the state after."""
 
     before: Snapshot
     events: Sequence[NamedTuple]
     after: Snapshot
     when: When = When.STEP
-    reference: Reference = field(default_factory=Reference)
-    steps_without_forward: int = 0
-    checked: Snapshot | None = None
-    first: Snapshot | None = None
+    reference: Reference = field(default_factory=Reference)  # kept apart from the engine
+    steps_without_forward: int = 0  # in a row up to this one, in which work waited and nothing was computed
+    checked: Snapshot | None = None  # an earlier `after` without violations, whose objects are not checked again
+    first: Snapshot | None = None  # the state of the first rank after the same, if this is a further rank
 
     def __post_init__(self) -> None:
         inherit(self.before, self.after, INDEXES)

@@ -90,21 +90,14 @@ EVERYTHING = KeptParts()
 
 
 class Checking(NamedTuple):
-    """The invariants to check, the interval of checks in engine steps, the engine's code, and the target's name.
-
-    There are so many `engines`, one for each system if nothing is said; else the systems are the first rank of each
-    engine, then the second one of each, and so on.
-
-    If `every` is above 1, the state is also checked at the start and at the end of a drain, and at no other time.  A
-    run of more than `max_steps` engine steps raises RunTooLarge.
-    """
+    """The invariants to check, and how often."""
 
     catalog: Catalog = ALL
-    every: int = 1
+    every: int = 1  # engine steps between checks; above 1, also at the start and the end of a drain
     code: EngineCode = UNKNOWN_CODE
-    max_steps: int | None = None
-    target: str = ""
-    engines: int | None = None
+    max_steps: int | None = None  # engine steps of a run, beyond which it raises RunTooLarge
+    target: str = ""  # its name
+    engines: int | None = None  # None: one per system; else the first systems are the first ranks, and so on
 
 
 EACH_STEP = Checking()

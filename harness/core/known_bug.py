@@ -39,13 +39,10 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Span(Record, frozen=True, kw_only=True):
-    """The releases that have a bug: `first` is the first one, `fixed` the first later one without the bug.
+    """The releases that have a bug; both limits were tried."""
 
-    Both are releases that were tried.  `fixed` is left out while no release fixes the bug.
-    """
-
-    first: Version
-    fixed: Version | None = None
+    first: Version  # the first one
+    fixed: Version | None = None  # the first later one without the bug; None while no release fixes it
 
     def has(self, version: str) -> bool:
         release = parsed(version)
@@ -82,16 +79,11 @@ class Related(Record, frozen=True, kw_only=True):
 
 
 class Fix(Record, frozen=True, kw_only=True):
-    """A patch that removes the bug in the releases from the first to the last of those that are named.
-
-    `lines` has the first line of each hunk in its file of the last release, and `context` the lines of that file above
-    and below each hunk, so that `git apply` takes the diff. A fix that no document shows needs neither; one
-    without `context`, which only shows the cause, is in no issue.
-    """
+    """A patch that removes the bug in the releases from the first to the last of those that are named."""
 
     releases: tuple[Version, Version]
-    lines: tuple[Line, ...] = ()
-    context: tuple[tuple[str, str], ...] = ()
+    lines: tuple[Line, ...] = ()  # of each hunk, the first in its file of the last release; () without a document
+    context: tuple[tuple[str, str], ...] = ()  # above and below each hunk, for `git apply`; (): in no issue
     hunks: Annotated[tuple[Hunk, ...], msgspec.Meta(min_length=1)]
 
     def __post_init__(self) -> None:
@@ -117,66 +109,50 @@ class Fix(Record, frozen=True, kw_only=True):
 class Document(Record, frozen=True, kw_only=True):
     """The sections of a bug's document, in Markdown, beside its cause and its fix.
 
-    `client` says what a client sees and with which options, `log` is what the server logs then. `flags` are the options
-    of the server, `steps` lead to the failure, `sizes` says at which sizes it happens and how likely it is, `recovery`
-    what ends the effect (an abort, a flush, a restart), `argument` why the engine is at fault and not its adapter.
-    `proof` is a short program at real sizes; `prints` is the output of this one, or else of the program of the op-log.
-    `no_program` says why no program of the engine's package alone shows the bug.  An op-log that was written `by_hand`
-    was not found by a search.  An issue for the engine has no `environment`, `expected`, `actual` and `cause`.
+    An issue for the engine has no `environment`, `expected`, `actual` and `cause`.
     """
 
-    client: str = ""
-    log: str = ""
+    client: str = ""  # what a client sees, and with which options
+    log: str = ""  # what the server logs then
     environment: Text
-    flags: str = ""
-    steps: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
+    flags: str = ""  # the options of the server
+    steps: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]  # that lead to the failure
     expected: Text
     actual: Text
     suggestion: str = ""
-    sizes: Text
-    recovery: Text
-    argument: str = ""
+    sizes: Text  # at which sizes it happens, and how likely it is
+    recovery: Text  # what ends the effect: an abort, a flush, a restart
+    argument: str = ""  # why the engine is at fault and not its adapter
     notes: str = ""
-    proof: str = ""
-    prints: str = ""
-    no_program: str = ""
-    by_hand: bool = False
+    proof: str = ""  # a short program at real sizes
+    prints: str = ""  # the output of the proof, or else of the program of the op-log
+    no_program: str = ""  # why no program of the engine's package alone shows the bug
+    by_hand: bool = False  # the op-log was written, not found by a search
     code_release: Version
     code: Annotated[tuple[Place, ...], msgspec.Meta(min_length=1)]
 
 
 class KnownBug(Span, frozen=True, kw_only=True):
-    """One bug.
-
-    `effect` is what clients notice, `tried` the newest release that was tried.  `fingerprints` are the fingerprints
-    that its failures can have; the fingerprint of its own op-log comes first.  `searched` is the date of the last
-    search for related issues and pull requests, `verdict` is what to do about the bug upstream.  `logs` has, by the
-    name of each further op-log, what it shows, and its releases if they are not those of the bug.  `large_pools` has
-    settings of a server's size with which the bug's own op-log fails, too, on the newest release that has the bug.
-    `broad` is the reason for which its fix cures failures of other bugs, too: then no failure is known by this fix.
-    `refuses` is the reason for which its fix ends a request unanswered that is served wrongly without it.
-    Only a server of this `api` with the flags `caused_by` has it, and none with the flags `avoided_by`.
-    `repository` is set for a server that is not a package, as OWNER/NAME@TAG with the tag of the code.
-    """
+    """One bug."""
 
     name: Name
     folder: str
-    effect: Text
-    tried: Version
-    fingerprints: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
-    searched: Date
-    verdict: Verdict
+    effect: Text  # what clients notice
+    tried: Version  # the newest release that was tried
+    fingerprints: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]  # of its op-log first
+    searched: Date  # the date of the last search for related issues and pull requests
+    verdict: Verdict  # what to do about the bug upstream
     title: Text
     cause: Text
-    broad: str = ""
-    refuses: str = ""
-    repository: Repository = ""
+    broad: str = ""  # why its fix cures failures of other bugs, too: then it explains no failure
+    refuses: str = ""  # why its fix ends a request unanswered that is served wrongly without it
+    repository: Repository = ""  # of a server that is not a package: OWNER/NAME@TAG, with the tag of the code
     upstream: tuple[Related, ...] = ()
-    logs: dict[str, Log] = {}
-    large_pools: dict[Text, Annotated[int, msgspec.Meta(ge=1)]] = {}
-    api: str = ""
-    caused_by: str = ""
-    avoided_by: str = ""
+    logs: dict[str, Log] = {}  # by name, the further op-logs
+    large_pools: dict[Text, Annotated[int, msgspec.Meta(ge=1)]] = {}  # of a server: its own op-log fails with them, too
+    api: str = ""  # only a server of this one has it
+    caused_by: str = ""  # flags without which no server has it
+    avoided_by: str = ""  # flags with which no server has it
     fixes: tuple[Fix, ...] = ()
     document: Document | None = None
 

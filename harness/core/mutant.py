@@ -10,25 +10,21 @@ from swarden.harness.core.patch import Patch
 
 @dataclass(frozen=True)
 class Mutant:
-    """One bug.  `source` cites where it occurred; `caught_by` names the invariants or engine errors that may detect it.
-
-    Each hunk replaces the healthy text by the broken one. `fixes` removes known bugs of the engine first, so that the
-    mutant is the only bug. `machine` names the machine whose traffic reaches the bug, `model` the model that its
-    engines run, if any.  Random traffic finds a canary within seconds: each night searches for one.
+    """One bug, as hunks that replace the healthy text by the broken one.
 
     A bug of a checker `overlooks` another mutant, and both are planted together.  It is caught if the op-log of the
     other mutant violates a law of `caught_by` without the checker bug, and violates none of them with it.
     """
 
     id: str
-    source: str
+    source: str  # where it occurred
     hunks: tuple[Hunk, ...]
-    caught_by: tuple[str, ...]
-    machine: str = "engine"
-    model: str = ""
+    caught_by: tuple[str, ...]  # the invariants or engine errors that may detect it
+    machine: str = "engine"  # whose traffic reaches the bug
+    model: str = ""  # that its engines run, if any
     overlooks: "Mutant | None" = None
-    fixes: tuple[Hunk, ...] = ()
-    is_canary: bool = False
+    fixes: tuple[Hunk, ...] = ()  # planted first, so that the mutant is the only bug
+    is_canary: bool = False  # random traffic finds it within seconds: each night searches for one
 
     @property
     def patch(self) -> Patch:

@@ -52,27 +52,21 @@ class OpLogError(UsageError):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Everything that a run depends on except its ops; `configs` has one JSON object for each engine.
+    """Everything that a run depends on except its ops."""
 
-    `engine` names the target, `version` its version and `source_hash` the build that ran; `run` is the ordinal in its
-    batch, `mutant` and `fixes` are the changes to the engine's code, `model` is the model that the engines run, if any;
-    `faults` are the faults that the ops can arm; `expected` is the fingerprint with which the run
-    failed, if known.  `truncated` describes the missing part of an incomplete log.
-    """
-
-    engine: str
+    engine: str  # the name of the target
     version: str = ""
     machine: str = ENGINE
-    configs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MAX_ENGINES)]
+    configs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MAX_ENGINES)]  # of each engine
     seed: int = 0
-    run: Annotated[int, msgspec.Meta(ge=0)] = 0
-    source_hash: str = ""
-    mutant: str | None = None
+    run: Annotated[int, msgspec.Meta(ge=0)] = 0  # its ordinal in its batch
+    source_hash: str = ""  # of the build that ran
+    mutant: str | None = None  # a change to the engine's code, as are the fixes
     fixes: tuple[str, ...] = ()
-    model: str = ""
-    faults: list[str] = []
-    expected: str | None = None
-    truncated: str = ""
+    model: str = ""  # that the engines run, if any
+    faults: list[str] = []  # that the ops can arm
+    expected: str | None = None  # the fingerprint with which the run failed, if known
+    truncated: str = ""  # the missing part of an incomplete log
     sealed: bool = False
 
 

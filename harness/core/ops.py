@@ -46,28 +46,20 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class Submit(Op, frozen=True, tag="submit"):
-    """A request arrives; `tokens`, if given, are its prompt, and the recipe is ignored.
-
-    With a `seed` a model samples at temperature 1, without one it takes the likeliest token; a stand-in ignores it.
-    `adapter` is the LoRA adapter of the model, 0 for none.  An `uncached` request inserts nothing into the prefix
-    cache.  A request with `prompt_logprobs` asks for the log-probabilities of its prompt.  A request with several
-    `sequences` (n of an API) gets as many answers, and its client aborts all of them together.  The answer to a request
-    with a `grammar` (structured output) has so many tokens that it allows, and ends with its END; several sequences
-    have none.  An engine ignores options that it does not have.
-    """
+    """A request arrives.  An engine ignores options that it does not have."""
 
     recipe: Recipe = Recipe()
-    tokens: tuple[TokenId, ...] | None = None
+    tokens: tuple[TokenId, ...] | None = None  # the prompt, in place of the recipe
     max_new_tokens: Natural = 1
     stop: tuple[TokenId, ...] = ()
     priority: Annotated[int, msgspec.Meta(ge=-limits.MAX_NUMBER, le=limits.MAX_NUMBER)] = 0
     namespace: Namespace = 0
-    seed: Natural | None = None
-    adapter: Natural = 0
-    uncached: bool = False
-    prompt_logprobs: bool = False
-    sequences: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_SEQUENCES)] = 1
-    grammar: Natural = 0
+    seed: Natural | None = None  # a model samples at temperature 1; None: it takes the likeliest token
+    adapter: Natural = 0  # the LoRA adapter of the model; 0: none
+    uncached: bool = False  # it inserts nothing into the prefix cache
+    prompt_logprobs: bool = False  # it asks for the log-probabilities of its prompt
+    sequences: Annotated[int, msgspec.Meta(ge=1, le=limits.MAX_SEQUENCES)] = 1  # n of an API, aborted together
+    grammar: Natural = 0  # so many tokens of its one answer follow a grammar, and then its END; 0: none
 
 
 class OpenSession(Op, frozen=True, tag="open_session"):

@@ -20,21 +20,14 @@ ABSENT = object()
 
 
 class EngineCode(NamedTuple):
-    """The package of an engine's code, the parts that are not the origin of an event, and the stand-ins for its model.
-
-    An error is named for functions of `core`, by default of the whole package: functions of models move with releases.
-    `ledgers` is a package within it that only does accounting, `emitters` are functions that only emit events; the
-    origin of an event is their caller.  `stand_ins` are the modules of the stand-in for the model, whose time a
-    benchmark counts separately from the port.  `decisions` are the functions, classes and modules that decide which
-    requests a step computes; a story shows why they passed over a request.
-    """
+    """The package of an engine's code, its parts that are no origin of an event, and the stand-ins for its model."""
 
     package: str = ""
-    ledgers: str = ""
-    emitters: Collection[str] = ()
-    stand_ins: Collection[str] = ()
-    decisions: Collection[str] = ()
-    core: str = ""
+    ledgers: str = ""  # a package within it that only does accounting; the origin of an event is its caller
+    emitters: Collection[str] = ()  # functions that only emit events; the origin is their caller
+    stand_ins: Collection[str] = ()  # modules of the stand-in for the model, whose time a benchmark counts apart
+    decisions: Collection[str] = ()  # the functions, classes and modules that decide which requests a step computes
+    core: str = ""  # errors are named for its functions, not for those of models, which move; "": of the package
 
     def has(self, frame: FrameType) -> bool:
         return bool(self.package) and is_within(module_of(frame), self.package)

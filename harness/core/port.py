@@ -71,24 +71,19 @@ class EnginePort(Protocol):
     """One engine.  No call blocks or raises for a shortage, an abort or a rejection; the output of `step` shows them.
 
     A method returns False if the engine does not support the operation, for example a pause; the op is then a no-op.
-    `pool_names` are the pools whose units `pressure` can take.  `faults` are the faults of its fakes; each firing is an
-    event of the engine.  `sessions` is None for an engine without sessions, `drafts` for one without speculation or
-    without a choice of drafts.  In an engine that `queues_turns` a turn of a session may arrive before the previous
-    turn has ended: it is submitted with its new tokens only, and continues after the tokens of the previous turn, less
-    the last output. An engine that `forks` can answer a prompt with several sequences; an engine that `has_uncached`
-    has requests that insert nothing, and one that `has_grammars` answers by a grammar.  `log` keeps the events until
-    they are taken.
+    In an engine that `queues_turns` a turn of a session may arrive before the previous turn has ended: it is submitted
+    with its new tokens only, and continues after the tokens of the previous turn, less the last output.
     """
 
-    log: EventLog
-    faults: FaultPlan
-    pool_names: Sequence[str] = ()
-    sessions: SessionPort | None = None
-    drafts: DraftPort | None = None
+    log: EventLog  # keeps the events until they are taken
+    faults: FaultPlan  # of its fakes; each firing is an event of the engine
+    pool_names: Sequence[str] = ()  # the pools whose units `pressure` can take
+    sessions: SessionPort | None = None  # None: it has none
+    drafts: DraftPort | None = None  # None: it has no speculation, or no choice of drafts
     queues_turns: bool = False
-    forks: bool = False
-    has_uncached: bool = False
-    has_grammars: bool = False
+    forks: bool = False  # it can answer a prompt with several sequences
+    has_uncached: bool = False  # it has requests that insert nothing
+    has_grammars: bool = False  # it answers by a grammar
 
     def reference(self) -> Reference:
         """The reference of the expected outputs; empty for an engine whose outputs cannot be predicted."""

@@ -85,32 +85,24 @@ def _is_editable(found: Distribution) -> bool:
 class Releases:
     """The releases of a package below `root`, a directory each; another directory has the packages that they share.
 
-    `requirements` pins these packages; like a release, they are installed without dependencies. A directory appears
-    under its name when it is complete. The sizes of the downloads are approximate, with their unit. `from_environment`
-    are the packages that are installed by the user, because there are several builds of them. With `kept_files`, only
-    files with these suffixes and the metadata of a release are unpacked.  `distribution` is the name of the package on
-    the index, if that differs.  `repository` is the repository on GitHub, whose folder `sources` has the package.
-    `stand_ins` are packages that a release imports; each is replaced by a stand-in if it is not installed.
-    `report` is the command whose output an issue for the engine shall have.
-    `beside` is a package, as NAME==VERSION, that is unpacked into the folder of each release if it has a wheel here.
-    `num_embargoed` is the number of known bugs that are under embargo.  `oldest` is the first release that is driven.
+    Both are installed without dependencies.  A directory appears under its name when it is complete.
     """
 
     package: str
     root: Path
-    requirements: Path
-    release_size: str
-    shared_size: str
-    from_environment: tuple[str, ...] = ()
-    kept_files: tuple[str, ...] = ()
-    distribution: str = ""
-    repository: str = ""
-    sources: str = ""
-    stand_ins: tuple[str, ...] = ()
-    report: str = ""
-    num_embargoed: int = 0
-    oldest: str = ""
-    beside: str = ""
+    requirements: Path  # the pins of the shared packages
+    release_size: str  # of a download, about, with its unit
+    shared_size: str  # likewise
+    from_environment: tuple[str, ...] = ()  # packages with several builds, which the user installs
+    kept_files: tuple[str, ...] = ()  # suffixes: only such files and the metadata of a release are unpacked
+    distribution: str = ""  # the name of the package on the index, if it differs
+    repository: str = ""  # on GitHub
+    sources: str = ""  # the folder of the repository that has the package
+    stand_ins: tuple[str, ...] = ()  # packages that a release imports, each replaced if it is not installed
+    report: str = ""  # the command whose output an issue for the engine shall have
+    num_embargoed: int = 0  # known bugs under embargo
+    oldest: str = ""  # the first release that is driven
+    beside: str = ""  # NAME==VERSION, unpacked into the folder of each release if it has a wheel here
 
     @property
     def pins(self) -> dict[str, str]:

@@ -88,23 +88,19 @@ class Replayed:
 class Replays:
     """The verdict of running a log `runs` times, of which `failures` failed: as the log expects, if any did so.
 
-    The fingerprints and the failure are those of the first of them.  `diverged` has the first difference of the
-    runs from each other, or of that run from the log; the latter is not nondeterminism if another build wrote the log.
-    Of an ERROR it has the reason.
-    `failure` stays in its process; `story` has the lines of its story, if the story was requested.  `ran` has the
-    ordinals of the changed lines that ran, if these were followed, `known` the known bugs whose fixes cure the failure.
+    The fingerprints and the failure are those of the first of them.
     """
 
     verdict: Verdict
     fingerprints: tuple[str, ...]
     failures: int
     runs: int
-    diverged: str = ""
-    is_same_build: bool = True
-    failure: Failure | None = None
-    story: tuple[str, ...] = ()
-    ran: frozenset[int] = frozenset()
-    known: str = ""
+    diverged: str = ""  # the first difference between runs, or of that run and the log; the reason of an ERROR
+    is_same_build: bool = True  # else a difference from the log is no nondeterminism
+    failure: Failure | None = None  # stays in its process
+    story: tuple[str, ...] = ()  # its lines, if requested
+    ran: frozenset[int] = frozenset()  # the ordinals of the changed lines that ran, if followed
+    known: str = ""  # the known bugs whose fixes cure the failure
 
     @property
     def is_nondeterministic(self) -> bool:

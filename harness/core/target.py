@@ -65,17 +65,7 @@ class Tier(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The part of a configuration that generic traffic needs; lengths are in tokens.
-
-    `sessions_rewind` is false if the prompt of a turn must begin with all tokens of its session.  `unused` names the
-    ops and faults of the target that an engine of this configuration does not have.  `uses_before_backup` is how often
-    a prefix is used until it is copied to the host; 0 without a host tier.  `tiers` have KV beside the device.
-    `serves_prompts_alone`: a request may ask for no token.  `samples`: a request may have a seed.  `options` are the
-    further arguments of a Submit op that the engine supports: adapter, uncached, prompt_logprobs, sequences,
-    grammar.
-    `outputs` are further lengths of answers beside the lengths of a load, such as one beyond the window.  `ranks` run
-    the engine together; the `differing` faults may come to one of them alone.
-    """
+    """The part of a configuration that generic traffic needs; lengths are in tokens."""
 
     page_size: int = 1
     pools: Sequence[Pool] = ()
@@ -83,16 +73,16 @@ class Shape(NamedTuple):
     max_running_requests: int = 8
     max_context_len: int = 384
     lookahead_len: int = 0
-    sessions_rewind: bool = True
-    unused: Collection[str] = ()
-    uses_before_backup: int = 0
-    tiers: Sequence[Tier] = ()
-    serves_prompts_alone: bool = False
-    samples: bool = False
-    options: Sequence[str] = ()
-    outputs: Sequence[int] = ()
-    ranks: int = 1
-    differing: Collection[str] = ()
+    sessions_rewind: bool = True  # false: the prompt of a turn must begin with all tokens of its session
+    unused: Collection[str] = ()  # ops and faults of the target that an engine of this configuration does not have
+    uses_before_backup: int = 0  # of a prefix, until it is copied to the host; 0 without a host tier
+    tiers: Sequence[Tier] = ()  # that have KV beside the device
+    serves_prompts_alone: bool = False  # a request may ask for no token
+    samples: bool = False  # a request may have a seed
+    options: Sequence[str] = ()  # of a Submit op: adapter, uncached, prompt_logprobs, sequences, grammar
+    outputs: Sequence[int] = ()  # further lengths of answers beside those of a load, such as one beyond the window
+    ranks: int = 1  # that run the engine together
+    differing: Collection[str] = ()  # faults that may come to one rank alone
 
 
 class Launch(NamedTuple):
@@ -129,28 +119,19 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class MachineSpec:
-    """A way to drive a target: the ops of its systems, and the models and roles of its engines.
-
-    `traffic` imports the Hypothesis machine that draws its ops; by default it is that of every engine, or of every pair
-    if there are roles.  A campaign makes `batches` of it in each rotation through the machines of the target, 0 if it
-    runs only in campaigns that name the machine; `own_faults` are those of no other machine.  `models` are the models
-    that its engines can run instead of the stand-in; `roles` has the role of each engine if there are several.
-    `probes` are rare states that its runs must reach, each with its meaning.  `pauses` are the modes of its pauses;
-    the engines with the ordinals `pausable_engines` have them.  Traffic makes one step of `one_step_of`, and one call
-    of its rule draws so many kinds of ops as one of `draws_of_rule` says.
-    """
+    """A way to drive a target: the ops of its systems, and the models and roles of its engines."""
 
     ops: Sequence[type[Op]] = ENGINE_OPS
-    models: Sequence[str] = ()
-    roles: Sequence[str] = ()
-    probes: Mapping[str, str] = field(default_factory=dict)
-    traffic: Callable[[], type[Any]] | None = None
-    batches: int = 1
-    own_faults: Collection[str] = ()
-    pauses: Sequence[PauseMode] = (PauseMode.RETRACT,)
-    pausable_engines: Sequence[int] = (0, 1)
-    one_step_of: int = 1
-    draws_of_rule: Sequence[int] = (1,)
+    models: Sequence[str] = ()  # that its engines can run instead of the stand-in
+    roles: Sequence[str] = ()  # of each engine, if there are several
+    probes: Mapping[str, str] = field(default_factory=dict)  # that its runs must reach, with their meanings
+    traffic: Callable[[], type[Any]] | None = None  # imports its Hypothesis machine; None: that of each engine or pair
+    batches: int = 1  # in each rotation through the machines of the target; 0: only where a campaign names it
+    own_faults: Collection[str] = ()  # those of no other machine
+    pauses: Sequence[PauseMode] = (PauseMode.RETRACT,)  # the modes of its pauses
+    pausable_engines: Sequence[int] = (0, 1)  # by ordinal
+    one_step_of: int = 1  # traffic makes one step of so many
+    draws_of_rule: Sequence[int] = (1,)  # one call of the rule of traffic draws so many kinds of ops as one of these
 
     def refusal(self, op: Op) -> str:
         """Why a log of this machine cannot have this op; "" if it can."""
@@ -167,17 +148,6 @@ class Target(Protocol):
     A target must have a `name`, the `code`, which locates its errors and events, `build`, and `config` or `configs`.
     All else it may have.  The default says that it has nothing of the kind: it is empty, or None, or a UsageError that
     names the member to define.
-
-    `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
-    `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
-    shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept`
-    settings; settings in `of_one_side` are not for both sides of a pair. `main_settings` are shown in a story even
-    where they have their default. `releases` are what `swarden engines` installs, if the target can drive several
-    releases; `catalog` are its mutants. `needs` has, by setting, what a server has with it and not without; a setting
-    that is no text counts if it is on, by default, too. `large_pools` are the sizes of a server's pools, by setting: a
-    draft of a known bug tries them.  `servers` are the programs of launch lines, such as "vllm serve".
-    With `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
-    With the `calm` settings such a target depends least on time: a failure is shrunk with them if it comes with them.
     """
 
     name: str
@@ -201,20 +171,20 @@ class Target(Protocol):
     # --- what it may have
 
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec()}
-    faults: Mapping[str, str] = {}
-    contracts: frozenset[str] = frozenset()
-    defaults: Mapping[str, Any] = {}
-    main_settings: Sequence[str] = ()
-    coupled: Sequence[Sequence[str]] = ()
-    kept: Sequence[str] = ()
-    of_one_side: Sequence[str] = ()
-    servers: Sequence[str] = ()
-    needs: Mapping[str, str] = {}
-    large_pools: Mapping[str, int] = {}
-    releases: Releases | None = None
-    catalog: Sequence[Mutant] = ()
-    is_repeatable: bool = True
-    calm: Mapping[str, Any] = {}
+    faults: Mapping[str, str] = {}  # that its runs can have, each with its effect
+    contracts: frozenset[str] = frozenset()  # the modules of `invariants.contracts` that it promises to satisfy
+    defaults: Mapping[str, Any] = {}  # its default configuration in JSON form, to which the shrinker sets settings
+    main_settings: Sequence[str] = ()  # shown in a story even where they have their default
+    coupled: Sequence[Sequence[str]] = ()  # groups of settings that the shrinker sets together
+    kept: Sequence[str] = ()  # settings that the shrinker does not change
+    of_one_side: Sequence[str] = ()  # settings that are not for both sides of a pair
+    servers: Sequence[str] = ()  # the programs of launch lines, such as "vllm serve"
+    needs: Mapping[str, str] = {}  # by setting (on, unless it is a text): what a server has with it and not without
+    large_pools: Mapping[str, int] = {}  # by setting, the sizes of a server's pools, which a draft of a known bug tries
+    releases: Releases | None = None  # what `swarden engines` installs, if it can drive several releases
+    catalog: Sequence[Mutant] = ()  # its mutants
+    is_repeatable: bool = True  # the same ops give the same run; else no log has digests, and a failure has a rate
+    calm: Mapping[str, Any] = {}  # with these it depends least on time; a failure is shrunk with them, if it comes then
 
     @property
     def settable(self) -> Collection[str]:

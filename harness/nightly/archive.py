@@ -91,22 +91,17 @@ def figures_of(replays: Replays) -> dict[str, Any]:
 
 
 class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """finding.json.  `engine` is the name of the target; the other fields follow from the sightings.
-
-    `first_seen` and `last_seen` are nights in which the finding failed, and `seen` is their number.  `version`,
-    `status` and `log` are from the last night; `log` is the file name of the smallest log that still fails, among those
-    that were replayed.
-    """
+    """finding.json; all but the engine and the fingerprint follows from the sightings."""
 
     format: int = 1
-    engine: str
+    engine: str  # the name of the target
     fingerprint: str
-    version: str = ""
+    version: str = ""  # of the last night, as are the status and the log
     status: Status = Status.NEW
-    first_seen: str = ""
+    first_seen: str = ""  # a night in which the finding failed
     last_seen: str = ""
-    seen: int = 0
-    log: str = ""
+    seen: int = 0  # the number of such nights
+    log: str = ""  # the file name of the smallest log that still fails, among those that were replayed
     quarantine: Mute | None = None
 
 
@@ -125,11 +120,7 @@ class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineOfNight(msgspec.Struct, kw_only=True):
-    """The campaign of one engine in a night: the sum of its shards, and its judgement.
-
-    `wanted` has the number of runs that must reach each probe.  `owed` are the reasons for which it is red without a
-    violation; `why_not_judged` is empty if the coverage was judged.  `diverged` are nondeterministic runs.
-    """
+    """The campaign of one engine in a night: the sum of its shards, and its judgement."""
 
     engine: str
     version: str
@@ -138,20 +129,14 @@ class EngineOfNight(msgspec.Struct, kw_only=True):
     shards: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    wanted: dict[str, int] = {}
-    owed: list[str] = []
-    diverged: list[str] = []
-    why_not_judged: str = ""
+    wanted: dict[str, int] = {}  # the number of runs that must reach each probe
+    owed: list[str] = []  # why it is red without a violation
+    diverged: list[str] = []  # nondeterministic runs
+    why_not_judged: str = ""  # "" if the coverage was judged
 
 
 class Night(msgspec.Struct, kw_only=True):
-    """night.json: the settings of a night, and its results so far.  `exit_code` is None until it has ended.
-
-    `seed`, `profile`, `settings` and the limits (`minutes` in sum, `runs` of each engine) are those of the campaigns;
-    `workers` shards run at a time.  `about` is the report of a server about itself, or names the options of a launch
-    line that are not driven.  In a gate, findings that were open before do not make the night red.  `after` has the
-    last nights of the archive when this one began, `not_ended` a line for each earlier night that died with shards.
-    """
+    """night.json: the settings of a night, and its results so far."""
 
     format: int = 1
     name: FileName
@@ -159,26 +144,26 @@ class Night(msgspec.Struct, kw_only=True):
     swarden: str
     seed: int
     profile: str
-    minutes: float | None = None
-    runs: int | None = None
+    minutes: float | None = None  # of all campaigns
+    runs: int | None = None  # of each engine
     mutant: str | None = None
     fixes: list[str] = []
     settings: dict[str, Any] = {}
-    about: str = ""
+    about: str = ""  # the report of a server about itself, or the options of a launch line that are not driven
     machine: str | None = None
-    is_gate: bool = False
-    workers: int = 1
+    is_gate: bool = False  # findings that were open before do not make the night red
+    workers: int = 1  # shards that run at a time
     started: str
     ended: str = ""
-    after: list[str] = []
+    after: list[str] = []  # the last nights of the archive when this one began
     engines: list[EngineOfNight]
     phases: list[PhaseRecord] = []
     shards: list[ShardRecord] = []
     canaries: list[Canary] = []
     findings: list[FindingOfNight] = []
     errors: list[str] = []
-    not_ended: list[str] = []
-    exit_code: ExitCode | None = None
+    not_ended: list[str] = []  # a line for each earlier night that died with shards
+    exit_code: ExitCode | None = None  # None until it has ended
 
 
 class Archived:

@@ -50,24 +50,18 @@ Config = dict[str, Any]
 
 @dataclass
 class TargetCheck(RunListener):
-    """Makes runs, each twice, and collects what they show.
-
-    `problems` are lines with a remedy, by what is wrong.  `failures` counts the failed runs by fingerprint, and
-    `examples` has the text of the first of each.  `inapplicable` are the laws for which some runs lack data, `events`
-    the types that came, `missing` the parts and types that no state has.  `num_refused` are the configurations that
-    `build` refuses and `decode` accepts.
-    """
+    """Makes runs, each twice, and collects what they show."""
 
     target: Target
-    problems: dict[str, str] = field(default_factory=dict)
-    failures: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)  # lines with a remedy, by what is wrong
+    failures: Counter[str] = field(default_factory=Counter)  # failed runs by fingerprint
+    examples: dict[str, str] = field(default_factory=dict)  # the text of the first failure of each
     evaluated: Counter[str] = field(default_factory=Counter)
-    inapplicable: set[str] = field(default_factory=set)
-    events: set[str] = field(default_factory=set)
-    missing: frozenset[str] = ALL_EVENTS | set(OPTIONAL_PARTS)
+    inapplicable: set[str] = field(default_factory=set)  # laws for which some runs lack data
+    events: set[str] = field(default_factory=set)  # types that came
+    missing: frozenset[str] = ALL_EVENTS | set(OPTIONAL_PARTS)  # parts and types that no state has
     num_runs: int = 0
-    num_refused: int = 0
+    num_refused: int = 0  # configurations that `build` refuses and `decode` accepts
     logs: list[OpLog] = field(default_factory=list)
 
     @property

@@ -73,23 +73,16 @@ def _no_content(_live: "Live", _share: float) -> Sequence[Check]:
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """One running engine, described for the check.
-
-    `uncached` counts the units of a pool by owner, without those of the tree.  An audit follows the owners in `pools`
-    and their `peers`; `holders` compares its tables with the requests.  `capture` makes a snapshot from the step and
-    the last snapshot; `owned` adds the owners of moved units to events without one.  The op-log of client calls has
-    this `header`, and begins again whenever the engine `is_empty`; `lost` are the settings that a replay lacks.
-    `handlers` see each event before the check.
-    """
+    """One running engine, described for the check; `owned` adds the owners of moved units to events without one."""
 
     error: type[Exception] = MemoryViolation
-    handlers: Handlers
+    handlers: Handlers  # they see each event before the check
     terms: Callable[[], Iterable[Terms]]
-    uncached: Callable[[str], Mapping[Owner, int]]
-    pools: Sequence[LivePool]
+    uncached: Callable[[str], Mapping[Owner, int]]  # the number of units of a pool by owner, without those of the tree
+    pools: Sequence[LivePool]  # whose owners an audit follows
     peers: Sequence[tuple[str, str]] = ()  # two pools: units of the first have peers in the second
-    holders: Callable[[Mapping[str, OwnerTable]], Compare]
-    capture: Callable[[int, Snapshot | None], Snapshot]
+    holders: Callable[[Mapping[str, OwnerTable]], Compare]  # compares the tables of an audit with the requests
+    capture: Callable[[int, Snapshot | None], Snapshot]  # makes a snapshot from the step and the last snapshot
     moves: Sequence[type] = ()  # further types of events, which `owned` replaces
     owned: Callable[[Sequence[NamedTuple], Snapshot, Snapshot], Sequence[NamedTuple]] = lambda events, *_: events
     contracts: frozenset[str] = frozenset()
@@ -97,10 +90,10 @@ class Live:
     has_inputs: Callable[[], bool] = lambda: False  # clients called since the last step
     needs_no_pass: Callable[[], bool]
     is_paused: Callable[[], bool]
-    header: Callable[[], Header]
+    header: Callable[[], Header]  # of the op-log of client calls
     max_recorded_ops: int
-    lost: Sequence[str] = ()
-    is_empty: Callable[[], bool] = lambda: False
+    lost: Sequence[str] = ()  # the settings that a replay lacks
+    is_empty: Callable[[], bool] = lambda: False  # the op-log begins again then
     records_time: bool = False
     session_tokens: Callable[[int], Sequence[int]] = lambda _session: ()
     pressure: Mapping[str, int] = field(default_factory=dict)  # now, by pool: units of owners outside of the engine
