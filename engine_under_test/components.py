@@ -21,17 +21,13 @@ STATE_WINDOW = 2  # a token reads the state that the token before it left
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A request's next stretch: computes [start, end) of `input_len` tokens, then up to `new_len` more.
+    """A request's next stretch: computes [start, end) of `input_len` tokens, then up to `new_len` more."""
 
-    `start` is on a page boundary, or inside a page that the request has already.  A decoding request has pages for
-    `lookahead` tokens beyond the next token.
-    """
-
-    start: int
+    start: int  # on a page boundary, or inside a page that the request has already
     end: int
     input_len: int
     new_len: int
-    lookahead: int = 0
+    lookahead: int = 0  # tokens beyond the next one for which a decoding request has pages
 
 
 class Component(ABC):

@@ -26,59 +26,28 @@ HOST_POLICIES = ("write_through", "write_through_selective", "write_back")
 
 
 class PoolSpec(NamedTuple):
-    """One KV pool: usable pages, and the window of its layers (None: the whole prefix).
-
-    A page of a pool of recurrent states has `slots` states; in any other pool, with 0, a slot for each of its tokens.
-    """
+    """One KV pool: usable pages, and the window of its layers (None: the whole prefix)."""
 
     name: str
     num_pages: int
     window: int | None
-    slots: int = 0
+    slots: int = 0  # states of a page; 0: a slot for each of its tokens
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """The settings of an engine; page counts exclude the padding page 0.
+    """The settings of an engine; page counts exclude the padding page 0, and a pool of 0 pages does not exist.
 
-    `sliding_window` counts the tokens that a position sees, itself included (as in Hugging Face
-    configurations).  A pool of 0 pages does not exist.  By `page_reuse` the next page to take is the one freed last
-    ("lifo") or first ("fifo").  Pages that leave the window are freed once they are `window_eviction_interval` tokens
-    or more.  Without `prefix_sharing` nothing is cached.
-
-    Recurrent layers keep `state_pages` pages of `state_slots` states each.  A request has pages for its newest states,
-    and for checkpoints every `state_interval` tokens of its input (None: no checkpoints); a prefix is cached for these
-    layers only up to such a state.
-
-    Waiting requests are admitted by priority, then by `waiting_order`: first come, first served ("fcfs") or the longest
-    cached prefix first ("lpm").  A batch computes at most `chunk_len` tokens of prompts (None: no limit).  With
-    `mixed_batches` running requests decode in the batch of a prefill, and their tokens count too.  With `overlap` a
-    step is launched before the result of the previous step is known.  Admission estimates the output of each request:
-    its remaining tokens, at most `max_estimated_new_tokens`, times a ratio that falls from `new_token_ratio` to
-    `new_token_ratio_floor` in `new_token_ratio_decay_steps` decode steps, and is set anew after a retraction.
-
-    Each decode reserves pages for `lookahead_tokens` after the next token, and verifies up to `draft_tokens` drafts
-    there; the accepted drafts are those that the model would have sampled.  A waiting request may preempt a running one
-    if its priority is higher by more than `preemption_threshold` (None: no preemption).  A request ends when more
-    than `max_forward_retries` of its passes have failed, or `request_timeout_ms` after its arrival (None: never).  A
-    checker keeps a record of the last `max_recorded_ops` calls of the engine.  With `poison_freed_pages` a freed page
-    is overwritten, so that a stale read of it shows in the output.  With `checksum_transfers` an engine sends a
-    checksum of each page over its link, and keeps one of each page that it swaps out, for a checker to compare.
-
-    Each pool may have a pool on the host, of `host_full_pages`, `host_swa_pages` and `host_state_pages`.  By
-    `host_policy` a cached node is copied there at once, at its first match, or at its eviction.  Copies are loaded if
-    that saves at least `load_back_threshold` tokens, or if windowed pages or states are missing.
-
-    Idle sessions keep at most `idle_session_share` of each pool.  A session is closed after `session_timeout_ms`
-    without use (None: never).
+    For recurrent layers a request has pages for its newest states and for checkpoints; a prefix is cached for these
+    layers only up to such a state.  Admission estimates the output of each request: its remaining tokens, at most
+    `max_estimated_new_tokens`, times a ratio that falls from `new_token_ratio` to `new_token_ratio_floor` in
+    `new_token_ratio_decay_steps` decode steps, and is set anew after a retraction.
 
     An engine with the `role` "prefill" computes prompts, and transfers their KV over a link to an engine with the role
-    "decode", which has no pools on the host.  Unanswered messages are retransmitted after `link_retry_ms`.  A transfer
-    fails after `link_timeout_ms` without a message from the peer, or after twice that while its request waits for pages
-    of the decode engine.  A link that reports the peer's passes extends both by them.  A message has at most
-    `link_frame_bytes` of pages, and must arrive within `link_timeout_ms`.  Each end of a link holds at most
-    `link_buffer_bytes` that wait to be sent, and as many that were received, and a frame more of each.  On the decode
-    side a new transfer leaves pages free for `reserved_decode_tokens` more tokens of each running request and transfer.
+    "decode", which has no pools on the host.  A transfer fails after `link_timeout_ms` without a message from the peer,
+    or after twice that while its request waits for pages of the decode engine; a link that reports the peer's passes
+    extends both by them.  A message must arrive within `link_timeout_ms`.  Each end of a link holds at most
+    `link_buffer_bytes` that wait to be sent, and as many that were received, and a frame more of each.
 
     Raises ConfigError with the field, the value and the accepted values.
     """
@@ -86,44 +55,44 @@ class EngineConfig:
     page_size: int = 16
     full_pages: int = 256
     swa_pages: int = 0
-    sliding_window: int | None = None
+    sliding_window: int | None = None  # tokens that a position sees, itself included, as in Hugging Face configurations
     state_pages: int = 0
-    state_slots: int = 3
-    state_interval: int | None = None
+    state_slots: int = 3  # states of a page of recurrent layers
+    state_interval: int | None = None  # of checkpoints, in tokens of the input; None: no checkpoints
     max_running_requests: int = 16
     max_context_len: int = 4096
-    chunk_len: int | None = 512
-    waiting_order: str = "fcfs"
-    page_reuse: str = "lifo"
-    prefix_sharing: bool = True
-    overlap: bool = False
-    mixed_batches: bool = False
-    lookahead_tokens: int = 0
-    draft_tokens: int = 0
-    preemption_threshold: int | None = None
-    max_forward_retries: int = 2
-    request_timeout_ms: int | None = None
-    window_eviction_interval: int = 1
-    max_recorded_ops: int = 10_000
-    poison_freed_pages: bool = False
-    checksum_transfers: bool = False
+    chunk_len: int | None = 512  # the most tokens of prompts in a batch; None: no limit
+    waiting_order: str = "fcfs"  # of equal priority: first come, first served; "lpm": the longest cached prefix first
+    page_reuse: str = "lifo"  # the next page to take is the one freed last ("lifo") or first ("fifo")
+    prefix_sharing: bool = True  # else nothing is cached
+    overlap: bool = False  # a step is launched before the result of the previous step is known
+    mixed_batches: bool = False  # running requests decode in the batch of a prefill, and their tokens count too
+    lookahead_tokens: int = 0  # after the next token, for which each decode reserves pages
+    draft_tokens: int = 0  # verified there; accepted are those that the model would have sampled
+    preemption_threshold: int | None = None  # a request preempts one whose priority is lower by more; None: never
+    max_forward_retries: int = 2  # a request ends when more of its passes have failed
+    request_timeout_ms: int | None = None  # a request ends so long after its arrival; None: never
+    window_eviction_interval: int = 1  # tokens: pages that leave the window are freed once they are as many
+    max_recorded_ops: int = 10_000  # the last calls of the engine, of which a checker keeps a record
+    poison_freed_pages: bool = False  # a freed page is overwritten, so that a stale read of it shows in the output
+    checksum_transfers: bool = False  # of each page that is sent or swapped out, for a checker to compare
     host_full_pages: int = 0
     host_swa_pages: int = 0
     host_state_pages: int = 0
-    host_policy: str = "write_through"
-    load_back_threshold: int = 10
-    idle_session_share: float = 0.5
-    session_timeout_ms: int | None = None
+    host_policy: str = "write_through"  # a node is copied at once, at its first match, or at its eviction
+    load_back_threshold: int = 10  # tokens that a load must save, unless windowed pages or states are missing
+    idle_session_share: float = 0.5  # of each pool, which idle sessions may keep
+    session_timeout_ms: int | None = None  # a session is closed after so long without use; None: never
     new_token_ratio: float = 0.7
     new_token_ratio_floor: float = 0.098
     new_token_ratio_decay_steps: int = 600
     max_estimated_new_tokens: int = 4096
     role: str = "both"
-    link_retry_ms: int = 200
+    link_retry_ms: int = 200  # after which unanswered messages are retransmitted
     link_timeout_ms: int = 10_000
-    link_frame_bytes: int = 1 << 24
+    link_frame_bytes: int = 1 << 24  # the most pages of a message
     link_buffer_bytes: int = 1 << 28
-    reserved_decode_tokens: int = 16
+    reserved_decode_tokens: int = 16  # of each running request and transfer, for which a new transfer leaves pages free
 
     def __post_init__(self) -> None:
         self._check_choices()

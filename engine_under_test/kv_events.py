@@ -13,15 +13,12 @@ DEVICE, HOST = "device", "host"
 
 @dataclass(frozen=True, slots=True)
 class BlockStored:
-    """Pages of `block_size` tokens are cached in a pool and tier; `block_hashes` name each with all tokens before it.
-
-    `parent_hash` names the page before the first one; None if the first one begins at position 0.
-    """
+    """Pages of `block_size` tokens are cached in a pool and tier; `block_hashes` name each behind its prefix."""
 
     pool: str
     tier: str
     block_hashes: tuple[str, ...]
-    parent_hash: str | None
+    parent_hash: str | None  # of the page before the first one; None if that begins at position 0
     token_ids: tuple[int, ...]
     block_size: int
     namespace: int

@@ -247,16 +247,12 @@ MACHINE_CLOCK = MonotonicClock()
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one engine; without an observer there are no events, and without a backing no page lacks memory.
+    """The ports of one engine."""
 
-    An engine without a forward makes one from a checkpoint.  An engine without a host store copies by itself.  An
-    engine without a proposer looks drafts up in earlier tokens.  A prefill engine or a decode engine needs a link.
-    """
-
-    forward: Forward | None = None
+    forward: Forward | None = None  # None: it is made from a checkpoint
     clock: Clock = MACHINE_CLOCK
-    observer: Observer | None = None
-    backing: Backing | None = None
-    host: HostStore | None = None
-    proposer: Proposer | None = None
-    link: Link | None = None
+    observer: Observer | None = None  # None: there are no events
+    backing: Backing | None = None  # None: no page lacks memory
+    host: HostStore | None = None  # None: the engine copies by itself
+    proposer: Proposer | None = None  # None: drafts are looked up in earlier tokens
+    link: Link | None = None  # which a prefill engine or a decode engine needs

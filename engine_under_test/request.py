@@ -28,17 +28,15 @@ class Ending(NamedTuple):
 class Output(NamedTuple):
     """The output of one step for one client: new token ids and, once, the reason why the request ended.
 
-    `cached_tokens` counts the prompt tokens that were cached, loaded, or kept by the session, when the request first
-    began.  `num_retractions` includes preemptions.  `logits` are those computed since the last output, if the client
-    wants them: first those of the prompt positions after the cached tokens, then those of each output token.  Logits
-    computed again after a retraction are sent again.
+    `logits` are those computed since the last output, if the client wants them: first those of the prompt positions
+    after the cached tokens, then those of each output token.  Logits computed again after a retraction are sent again.
     """
 
     request_id: int
     token_ids: tuple[int, ...]
     finish_reason: str | None
-    cached_tokens: int
-    num_retractions: int
+    cached_tokens: int  # of the prompt: cached, loaded, or kept by the session, when the request first began
+    num_retractions: int  # preemptions included
     logits: tuple[LogitsSpan, ...] = ()
 
 

@@ -13,21 +13,18 @@ MIN_TEMPERATURE = 1e-4  # below it scaled logits exceed the precision of a float
 class SamplingParams:
     """The parameters of a request beside its prompt.
 
-    The output ends with the first token that is one of the `stop_token_ids`.  With `temperature` 0 the likeliest token
-    is taken.  Otherwise a token is sampled from the `top_k` likeliest (None: all), cut off where their probabilities
-    add up to `top_p`.  The random number depends on `seed` (None: the transfer id, or the request id) and the position
-    only, so it is the same in another batch and when a retracted request is computed again.  With `return_logits` the
-    outputs have the logits of every computed position.  Raises ConfigError for an invalid field; the engine rejects a
-    negative `max_new_tokens`.
+    The random number depends on the seed and the position only, so it is the same in another batch and when a
+    retracted request is computed again.  Raises ConfigError for an invalid field; the engine rejects a negative
+    `max_new_tokens`.
     """
 
     max_new_tokens: int = 16
-    stop_token_ids: Sequence[int] = ()
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int | None = None
-    seed: int | None = None
-    return_logits: bool = False
+    stop_token_ids: Sequence[int] = ()  # the output ends with the first token that is one of them
+    temperature: float = 0.0  # 0: the likeliest token is taken
+    top_p: float = 1.0  # the likeliest tokens are cut off where their probabilities add up to this
+    top_k: int | None = None  # the likeliest tokens to sample from; None: all
+    seed: int | None = None  # None: the transfer id, or the request id
+    return_logits: bool = False  # the outputs have the logits of every computed position
 
     def __post_init__(self) -> None:
         if not (self.temperature == 0 or MIN_TEMPERATURE <= self.temperature < inf):

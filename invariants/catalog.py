@@ -121,16 +121,12 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InvariantGroup:
-    """Invariants that are due together: after one of the events `on`, or each time if it is empty.
+    """Invariants that are due together."""
 
-    If it `reads` any parts, and all are the same as when they were checked, the invariants still hold.  Invariants that
-    need a part which the engine lacks are in `not_applicable`, by name.
-    """
-
-    on: frozenset[type]
-    reads: frozenset[str]
+    on: frozenset[type]  # due after one of these events, or each time if it is empty
+    reads: frozenset[str]  # if all are the same as when they were checked, the invariants still hold
     checks: list[Check] = field(default_factory=list)
-    not_applicable: list[str] = field(default_factory=list)
+    not_applicable: list[str] = field(default_factory=list)  # by name, for want of a part
 
 
 @dataclass(frozen=True, eq=False, slots=True)

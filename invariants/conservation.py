@@ -8,17 +8,13 @@ from swarden.invariants.view import PoolView
 
 
 class Conservation(NamedTuple):
-    """The number of units of a pool by term.
-
-    Cached units belong to the tree: those of locked nodes are protected, the others evictable.  `uncached` has the
-    number of units of each other owner.
-    """
+    """The number of units of a pool by term."""
 
     capacity: int
     free: int
-    evictable: int
-    protected: int
-    uncached: Mapping[Owner, int]
+    evictable: int  # cached, of nodes that are not locked
+    protected: int  # cached, of locked nodes
+    uncached: Mapping[Owner, int]  # by each other owner than the tree
     fenced: int
 
     @property

@@ -15,21 +15,15 @@ Given = Callable[[Transition], bool]
 
 @dataclass(frozen=True, eq=False)
 class Invariant:
-    """A claim and the function that finds its violations.
-
-    `needs` names the parts of a snapshot and the types of events without which the invariant is not applicable.  With
-    `on`, it is due only if one of these events happened, and not applicable if the engine reports none of them.  If it
-    is due and `given` is false, it is not applicable either.  With `reads`, it depends only on these parts of the state
-    after the step: if it held before and they are still the same objects, it holds.
-    """
+    """A claim and the function that finds its violations."""
 
     name: str
     claim: str
     when: When
-    needs: frozenset[str]
-    on: frozenset[type]
-    reads: frozenset[str]
-    given: Given | None
+    needs: frozenset[str]  # parts of a snapshot and types of events; without one it is not applicable
+    on: frozenset[type]  # due only if one of these happened; not applicable if the engine reports none
+    reads: frozenset[str]  # if it held before, and these parts of the state after are the same objects, it holds
+    given: Given | None  # if false when due, it is not applicable
     find: Callable[[Transition], Evidence]
 
     @property

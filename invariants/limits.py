@@ -6,14 +6,11 @@ from typing import NamedTuple
 
 
 class Estimates(NamedTuple):
-    """How admission estimates a request's output: at most `most_new_len` tokens, times the new-token ratio.
-
-    The ratio starts at `initial_ratio` (in millionths) and decays to its floor in `decay_steps` decode steps.
-    """
+    """How admission estimates a request's output: at most `most_new_len` tokens, times the new-token ratio."""
 
     most_new_len: int
-    initial_ratio: int
-    decay_steps: int
+    initial_ratio: int  # in millionths; it decays to its floor
+    decay_steps: int  # decode steps until it is there
 
 
 class Ends(StrEnum):

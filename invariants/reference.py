@@ -158,12 +158,11 @@ class Reference:
     """The client's view of the requests: prompts, and the output tokens that the client got.
 
     The harness fills it from its own submissions and the streamed tokens, never from the engine's state.
-    If `vocabulary` is 0, outputs cannot be predicted.  The harness has advanced the engine's clock by `now_ms`.
     """
 
-    vocabulary: int = 0
+    vocabulary: int = 0  # 0: outputs cannot be predicted
     windows: tuple[int | None, ...] = ()
-    now_ms: int = 0
+    now_ms: int = 0  # by which the harness has advanced the engine's clock
     expectations: dict[int, Expectation] = field(default_factory=dict)
     past: Past = field(default_factory=Past)
 

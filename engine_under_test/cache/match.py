@@ -17,16 +17,12 @@ class Boundary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The longest usable prefix on the device, and its `handles`.
-
-    `reach` is the longer prefix that a load from the host can restore; None if there is none. A match is valid only
-    until the tree changes.
-    """
+    """The longest usable prefix on the device, and its `handles`; valid only until the tree changes."""
 
     node: Node
     length: int
     handles: list[int]
-    reach: Boundary | None = None
+    reach: Boundary | None = None  # of the longer prefix that a load from the host can restore
 
     @property
     def farthest(self) -> Boundary:

@@ -8,16 +8,12 @@ PageKey = tuple[int, ...]
 
 @dataclass(slots=True)
 class HostSide:
-    """The copy of a node on the host: per component its host pages, one per page of the key or none.
+    """The copy of a node on the host; lists are by component."""
 
-    `pins` counts, per component, the loads that read these pages.  `num_hits` counts the insertion of the node and each
-    match of it.  `is_filling` is true while a backup of the node is in flight.
-    """
-
-    pages: list[list[int]]
-    pins: list[int]
-    num_hits: int = 1
-    is_filling: bool = False
+    pages: list[list[int]]  # one per page of the key, or none
+    pins: list[int]  # loads that read these pages
+    num_hits: int = 1  # the insertion of the node, and each match of it
+    is_filling: bool = False  # a backup of the node is in flight
 
     @classmethod
     def of_nothing(cls, num_components: int) -> "HostSide":
@@ -34,9 +30,8 @@ class HostSide:
 class Node:
     """Tokens [start, end) of every prefix that contains this node.
 
-    `handles` name one page per `page_size` tokens.  Per component, `live` tells whether the device holds the pages, and
-    `locks` counts the receipts that cover the node.  A node is a tombstone in a component in which it is not live while
-    others are; a node that is live in none has pages on the host only.
+    A node is a tombstone in a component in which it is not live while others are; a node that is live in none has
+    pages on the host only.
     """
 
     id: int
@@ -44,9 +39,9 @@ class Node:
     parent: "Node | None"
     start: int
     key: list[int]
-    handles: list[int]
-    live: list[bool]
-    locks: list[int]
+    handles: list[int]  # a page per `page_size` tokens
+    live: list[bool]  # by component: does the device hold the pages?
+    locks: list[int]  # by component: the receipts that cover the node
     host: HostSide
     last_used: int = 0
     children: dict[PageKey, "Node"] = field(default_factory=dict)

@@ -36,32 +36,27 @@ class IncomingPages(NamedTuple):
 
 
 class PeerTakeOver(NamedTuple):
-    """A node keeps its handles `kept`, and takes over the peers of `replacing` in the pools `gained`.
-
-    The giver must free the rest of `replacing`, which has no other pages in the pools `lacks`.
-    """
+    """A node keeps its handles `kept`, and takes over the peers of `replacing` in the pools `gained`."""
 
     kept: list[int]
-    replacing: Sequence[int]
+    replacing: Sequence[int]  # the giver must free the rest of them
     gained: Pools
-    lacks: Pools
+    lacks: Pools  # in which `replacing` has no other pages
 
 
 @dataclass(slots=True)
 class Insertion:
     """The result of an insertion: the incoming pages by their new use, and the pages that they displaced.
 
-    `handles` are the tree's, for the whole key.  The first `shared` pages belonged to the tree before and are skipped.
-    The tree owns the `adopted` pages now, and must free its own `displaced` pages, which the adopted pages replace.
-    The giver must free `duplicates`.  Both are grouped by the pools in which they no longer have pages.
+    Pages to free are grouped by the pools in which they no longer have pages.
     """
 
     node: Node
-    shared: int
-    handles: list[int] = field(default_factory=list)
-    adopted: list[int] = field(default_factory=list)
-    duplicates: dict[Pools, list[int]] = field(default_factory=lambda: {(): []})
-    displaced: dict[Pools, list[int]] = field(default_factory=dict)
+    shared: int  # the first pages, which belonged to the tree before and are skipped
+    handles: list[int] = field(default_factory=list)  # the tree's, for the whole key
+    adopted: list[int] = field(default_factory=list)  # the tree owns them now
+    duplicates: dict[Pools, list[int]] = field(default_factory=lambda: {(): []})  # the giver must free them
+    displaced: dict[Pools, list[int]] = field(default_factory=dict)  # replaced; the tree must free them
     taken_over: list[PeerTakeOver] = field(default_factory=list)
 
 

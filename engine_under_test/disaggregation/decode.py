@@ -23,18 +23,14 @@ from swarden.invariants.events import Filled, FinishReason, LetGo, Matched, Rese
 
 @dataclass(slots=True, eq=False)
 class IncomingRequest:
-    """A request that waits for free pages, or, once it has a record, for their content.
-
-    `missing` has the page indices that have not arrived, by pool.  `end` is the last message of the transfer.
-    `swapped_out` is the KV of a request that was retracted here; the prefill side sends nothing for it.
-    """
+    """A request that waits for free pages, or, once it has a record, for their content."""
 
     request: Request
-    swapped_out: Sequence[payload.Pages] | None = None
+    swapped_out: Sequence[payload.Pages] | None = None  # its KV, if it was retracted; the prefill side sends nothing
     terms: str = ""
     record: KVRecord | None = None
-    missing: dict[str, set[int]] = field(default_factory=dict)
-    end: messages.TransferEnd | None = None
+    missing: dict[str, set[int]] = field(default_factory=dict)  # by pool, the page indices that have not arrived
+    end: messages.TransferEnd | None = None  # the last message of the transfer
     timer: PeerTimer = field(default_factory=lambda: PeerTimer(0, 0))
 
     @property

@@ -31,19 +31,17 @@ class PageRange(NamedTuple):
 class Outgoing:
     """A request whose KV goes to the decode side, which has [0, prefix_len) of it.
 
-    The request waits here for an invitation (`prefix_len` is None), and is then in the scheduler.  When it has ended
-    there, this side holds its record, and starts the peer timer with the next step (`is_timer_running`).  A pool in
-    `sent` has sent all pages due in [prefix_len, sent).  `unacknowledged` has the pages sent and not
-    acknowledged.  `terms` are the page layout and a digest of the prompt, which must be equal on both sides.
+    The request waits here for an invitation, and is then in the scheduler.  When it has ended there, this side holds
+    its record, and starts the peer timer with the next step.
     """
 
     request: Request
-    terms: str
+    terms: str  # the page layout and a digest of the prompt, which must be equal on both sides
     timer: PeerTimer
     is_timer_running: bool = True
-    prefix_len: int | None = None
-    sent: dict[str, int] = field(default_factory=dict)
-    unacknowledged: dict[PageRange, None] = field(default_factory=dict)
+    prefix_len: int | None = None  # None: it waits for an invitation
+    sent: dict[str, int] = field(default_factory=dict)  # by pool: all pages due in [prefix_len, sent) were sent
+    unacknowledged: dict[PageRange, None] = field(default_factory=dict)  # pages that were sent
     record: KVRecord | None = None
     end: messages.TransferEnd | None = None
 

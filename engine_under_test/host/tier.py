@@ -104,13 +104,10 @@ class Loads:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Write-through copies a node after `num_hits` hits, write-back (None) when the node is evicted.
+    """When a node is copied to the host, and when a prefix is loaded."""
 
-    A prefix is loaded if that saves at least `load_back_threshold` tokens, or if it ends with tombstones.
-    """
-
-    num_hits: int | None
-    load_back_threshold: int
+    num_hits: int | None  # after which write-through copies a node; None: write-back, at its eviction
+    load_back_threshold: int  # tokens that a load must save, unless the prefix ends with tombstones
 
     @classmethod
     def for_config(cls, config: EngineConfig) -> "Policy":

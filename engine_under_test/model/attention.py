@@ -9,15 +9,11 @@ from swarden.engine_under_test.model.layers import working_dtype
 
 
 class Scoring(NamedTuple):
-    """How a layer turns q and k into attention weights.
-
-    `softcap` c bounds the scores by c tanh(score / c) before the mask.  `sinks`, (heads,), add one score to each
-    query's softmax, and have no value.
-    """
+    """How a layer turns q and k into attention weights."""
 
     scale: float
-    softcap: float | None = None
-    sinks: torch.Tensor | None = None
+    softcap: float | None = None  # c bounds the scores by c tanh(score / c) before the mask
+    sinks: torch.Tensor | None = None  # (heads,): one more score in each query's softmax, without a value
 
 
 def visible(query_positions: torch.Tensor, key_positions: torch.Tensor, window: int | None) -> torch.Tensor:

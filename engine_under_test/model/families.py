@@ -118,10 +118,6 @@ class Family:
     `defaults`, `fixed`, `harmless`: as DEFAULTS, FIXED and HARMLESS, for this family.  Any other key is an error.
     `full_every`: where the file lists no layer types, and has no `sliding_window_pattern`, each n-th layer is full.
     With 0 all are full, or, if the file uses a sliding window, all are sliding (from `max_window_layers` on).
-    `kinds`, `recurrence`: how to read the kinds of the layers, and the recurrence, where some layers are recurrent.
-    `head_dim_is_derived`: any other than hidden_size / num_attention_heads is an error.  An MLP has
-    intermediate_size / `intermediate_divisor` units.  `rope_by_type`: sliding and full layers have different rotary
-    embeddings.  `qkv_bias`, `output_bias`, `mlp_bias`: None where the file has them.
     """
 
     model_type: str
@@ -129,22 +125,22 @@ class Family:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     harmless: frozenset[str] = frozenset()
     full_every: int = 0
-    kinds: Callable[[ConfigFile, int], list[LayerKind]] | None = None
-    recurrence: Callable[[ConfigFile], RgLruSpec | Mamba2Spec] | None = None
+    kinds: Callable[[ConfigFile, int], list[LayerKind]] | None = None  # how to read them, if recurrent
+    recurrence: Callable[[ConfigFile], RgLruSpec | Mamba2Spec] | None = None  # how to read it
     window_key: str = "sliding_window"
     final_softcap_key: str = "final_logit_softcapping"
     norm_eps_key: str = "rms_norm_eps"
     activation_key: str = "hidden_act"
     embedding_scale: Callable[[int], float] = unscaled
-    head_dim_is_derived: bool = False
-    intermediate_divisor: int = 1
+    head_dim_is_derived: bool = False  # any other than hidden_size / num_attention_heads is an error
+    intermediate_divisor: int = 1  # an MLP has intermediate_size / intermediate_divisor units
     rotated_share: float = 1.0
     has_sinks: bool = False
     has_experts: bool = False
-    rope_by_type: bool = False
+    rope_by_type: bool = False  # sliding and full layers have different rotary embeddings
     rope_on_full: bool = True
     rope_interleaved: bool = False
-    qkv_bias: bool | None = None
+    qkv_bias: bool | None = None  # None where the file has it, as of the next two
     output_bias: bool | None = None
     mlp_bias: bool | None = None
     norm_kind: NormKind = NormKind.RMS

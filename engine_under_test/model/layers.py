@@ -169,16 +169,12 @@ class GatedMlp:
 
 
 class ExpertWeights(NamedTuple):
-    """The experts of one layer, each of which multiplies rows by a matrix on the right.
+    """The experts of one layer, each of which multiplies rows by a matrix on the right; one bias per expert."""
 
-    router (experts, hidden), gate_up (experts, hidden, 2 * intermediate) with the gate's columns first, down (experts,
-    intermediate, hidden); gate_up and down have one bias per expert.
-    """
-
-    router: Linear
-    gate_up: torch.Tensor
+    router: Linear  # (experts, hidden)
+    gate_up: torch.Tensor  # (experts, hidden, 2 * intermediate), the gate's columns first
     gate_up_bias: torch.Tensor
-    down: torch.Tensor
+    down: torch.Tensor  # (experts, intermediate, hidden)
     down_bias: torch.Tensor
 
 

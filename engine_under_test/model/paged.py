@@ -24,28 +24,21 @@ MAX_PAGES_RATIO = 4  # of two entries in a call; above it another call per layer
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
-    """Entries with the same number of queries, for one call of attention.
+    """Entries with the same number of queries, for one call of attention."""
 
-    `rows` are their tokens in the pass; `pages` is (batch * pages) int64; `mask` (batch, 1, queries, keys) is True
-    where a query sees a key; `unseen` (1, batch, keys, 1, 1) is True where no query sees it.
-    """
-
-    rows: slice | torch.Tensor
+    rows: slice | torch.Tensor  # their tokens in the pass
     batch: int
-    pages: torch.Tensor
-    mask: torch.Tensor
-    unseen: torch.Tensor
+    pages: torch.Tensor  # (batch * pages) int64
+    mask: torch.Tensor  # (batch, 1, queries, keys): True where a query sees a key
+    unseen: torch.Tensor  # (1, batch, keys, 1, 1): True where no query sees it
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPass:
-    """One pool in one pass: its storage (layers, 2, pages + 1, page_size, kv_heads, head_dim), and the slots to write.
+    """One pool in one pass: its storage, and the slots to write."""
 
-    `slots` (tokens,) int64 has the slot of each token of the pass, in order.
-    """
-
-    kv: torch.Tensor
-    slots: torch.Tensor
+    kv: torch.Tensor  # (layers, 2, pages + 1, page_size, kv_heads, head_dim)
+    slots: torch.Tensor  # (tokens,) int64: of each token of the pass, in order
     groups: Sequence[QueryGroup]
 
 

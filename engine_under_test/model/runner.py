@@ -29,17 +29,13 @@ BITS = 53  # of a random number: the precision of a float64
 
 @dataclass(frozen=True, slots=True)
 class LaunchedForward:
-    """One launched pass: the logits that were requested, and the tokens that were sampled.
-
-    `rows` has for each entry the [begin, end) of its logits in `logits`.  `tokens` is (samples,) int64, entry by entry,
-    on the decoder's device.
-    """
+    """One launched pass: the logits that were requested, and the tokens that were sampled."""
 
     launch: int
     entries: Sequence[ForwardEntry]
-    rows: Sequence[tuple[int, int]]
+    rows: Sequence[tuple[int, int]]  # for each entry, the [begin, end) of its logits
     logits: torch.Tensor
-    tokens: torch.Tensor
+    tokens: torch.Tensor  # (samples,) int64, entry by entry, on the decoder's device
 
 
 class ModelForward:

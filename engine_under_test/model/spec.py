@@ -40,23 +40,20 @@ class LayerKind(StrEnum):
 class RopeSpec(NamedTuple):
     """One rotary embedding.  Fields that its type does not use keep their defaults.
 
-    `rotated_share` is the part of each head that is rotated, from its first dimension.  `factor` stretches positions,
-    `attention_factor` scales the rotated vectors.  `original_len` is the context length in tokens that a stretched
-    model was first trained on.
     Source: arXiv 2104.09864 (default), 2306.15595 (linear), 2309.00071 (yarn); llama3 as Llama 3.1 published it.
     """
 
     theta: float
     rope_type: str = "default"
-    factor: float = 1.0
-    attention_factor: float = 1.0
-    original_len: int = 0
+    factor: float = 1.0  # stretches positions
+    attention_factor: float = 1.0  # scales the rotated vectors
+    original_len: int = 0  # the context length in tokens that a stretched model was first trained on
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     truncate: bool = True
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
-    rotated_share: float = 1.0
+    rotated_share: float = 1.0  # of each head, from its first dimension
 
     def rotated_dim(self, head_dim: int) -> int:
         """The number of rotated dimensions of a head."""
@@ -73,16 +70,12 @@ class LayerSpec:
 
 
 class RgLruSpec(NamedTuple):
-    """A real-gated linear recurrent unit behind a causal convolution, as in Griffin (arXiv 2402.19427, section 2.4).
+    """A real-gated linear recurrent unit behind a causal convolution, as in Griffin (arXiv 2402.19427, section 2.4)."""
 
-    The unit has `width` channels; its gates are matrices of `num_blocks` blocks on the diagonal.  The convolution has
-    `conv_len` taps.  `activation` is the activation of the other branch.
-    """
-
-    width: int
-    num_blocks: int
-    conv_len: int
-    activation: str
+    width: int  # channels
+    num_blocks: int  # on the diagonal of the matrices of its gates
+    conv_len: int  # taps of the convolution
+    activation: str  # of the other branch
 
     @property
     def conv_width(self) -> int:
@@ -96,17 +89,13 @@ class RgLruSpec(NamedTuple):
 
 
 class Mamba2Spec(NamedTuple):
-    """A selective state space with a scalar decay for each head, as in Mamba 2 (arXiv 2405.21060).
-
-    Each head has `head_dim` channels with `state_dim` values each; the heads of a group have the same input and output
-    projections of their state.  The convolution has `conv_len` taps, and is followed by `activation`.
-    """
+    """A selective state space with a scalar decay for each head, as in Mamba 2 (arXiv 2405.21060)."""
 
     num_heads: int
-    head_dim: int
-    num_groups: int
-    state_dim: int
-    conv_len: int
+    head_dim: int  # channels of a head
+    num_groups: int  # of heads with the same input and output projections of their state
+    state_dim: int  # values of a channel
+    conv_len: int  # taps of the convolution, which the activation follows
     activation: str
     conv_bias: bool = True
     projection_bias: bool = False
@@ -128,30 +117,20 @@ class Mamba2Spec(NamedTuple):
 
 
 class MlpSpec(NamedTuple):
-    """One gated MLP, or `num_experts` of them, of which each token uses `experts_per_token`.
-
-    Experts clamp both halves at `limit`, and their gate is sigmoid(`alpha` x).  They always have biases; `bias` is for
-    a single MLP.
-    """
+    """One gated MLP, or `num_experts` of them, of which each token uses `experts_per_token`."""
 
     activation: str
     intermediate_size: int
     num_experts: int = 0
     experts_per_token: int = 0
-    limit: float = 7.0
-    alpha: float = 1.702
-    bias: bool = False
+    limit: float = 7.0  # at which experts clamp both halves
+    alpha: float = 1.702  # the gate of experts is sigmoid(alpha x)
+    bias: bool = False  # of a single MLP; experts always have biases
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A decoder's shape and semantics, read from a checkpoint's config.json.
-
-    `sliding_window` counts the tokens that a position of a sliding layer sees, itself included (as in Hugging Face
-    configurations); None where no layer slides.  `recurrence` is that of every recurrent layer.  A softcap is None
-    where there is none.  `one_plus_weight`: a norm multiplies by 1 + its weight.  `rope_interleaved`: pairs of
-    neighbours are rotated, not pairs across two halves.
-    """
+    """A decoder's shape and semantics, read from a checkpoint's config.json."""
 
     architecture: str
     vocab_size: int
@@ -160,24 +139,24 @@ class ModelSpec:
     num_kv_heads: int
     head_dim: int
     layers: tuple[LayerSpec, ...]
-    sliding_window: int | None
+    sliding_window: int | None  # tokens that a position of a sliding layer sees, itself included; None: no layer slides
     max_context_len: int
     mlp: MlpSpec
     attention_scale: float
     norm_eps: float
-    recurrence: RgLruSpec | Mamba2Spec | None = None
-    attention_softcap: float | None = None
+    recurrence: RgLruSpec | Mamba2Spec | None = None  # of every recurrent layer
+    attention_softcap: float | None = None  # None: there is none
     final_softcap: float | None = None
     logit_scale: float = 1.0
     embedding_scale: float = 1.0
     has_sinks: bool = False
     norm_kind: NormKind = NormKind.RMS
     norm_placement: NormPlacement = NormPlacement.BEFORE
-    one_plus_weight: bool = False
+    one_plus_weight: bool = False  # a norm multiplies by 1 + its weight
     qk_norm: QKNorm = QKNorm.NONE
     qkv_bias: bool = False
     output_bias: bool = False
-    rope_interleaved: bool = False
+    rope_interleaved: bool = False  # pairs of neighbours are rotated, not pairs across two halves
     tied_embeddings: bool = False
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()

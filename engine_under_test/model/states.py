@@ -20,17 +20,12 @@ class Alike(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateGroup:
-    """Entries for one call of a recurrence.
-
-    `rows` are their tokens in the pass, (batch * tokens,) int64.  `read` are the slots of the states before them,
-    (batch,); None at the start of their sequences.  `write` are the slots of the states after the asked tokens, (batch
-    * asked,).
-    """
+    """Entries for one call of a recurrence."""
 
     alike: Alike
-    rows: torch.Tensor
-    read: torch.Tensor | None
-    write: torch.Tensor
+    rows: torch.Tensor  # their tokens in the pass, (batch * tokens,) int64
+    read: torch.Tensor | None  # the slots of the states before them, (batch,); None at the start of sequences
+    write: torch.Tensor  # the slots of the states after the asked tokens, (batch * asked,)
 
 
 @dataclass(frozen=True, slots=True)

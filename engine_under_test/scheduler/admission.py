@@ -37,20 +37,15 @@ from swarden.invariants.events import Admitted, LoadPlanned, Matched
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The match, the locks, the load and the demand of a waiting request, if it were admitted now.
-
-    `demand` is the demand of the first stretch.  `load` are additional pages, {} if no load is needed.  `shared` is a
-    load in flight for another request that brings some or all of these.  `kept_len` tokens are reused from the session
-    of the request; they are not part of the match.
-    """
+    """The match, the locks, the load and the demand of a waiting request, if it were admitted now."""
 
     match: Match
     to_lock: Need
-    load: Need
+    load: Need  # additional pages; {}: no load is needed
     extent: Extent
-    demand: Demand
-    shared: LoadUnderWay | None = None
-    kept_len: int = 0
+    demand: Demand  # of the first stretch
+    shared: LoadUnderWay | None = None  # in flight for another request, with some or all of the pages
+    kept_len: int = 0  # tokens reused from the session of the request, beside the match
 
     @property
     def total(self) -> Need:

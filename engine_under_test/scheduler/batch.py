@@ -32,20 +32,15 @@ class Loading(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """The tokens [start, end) of a request, computed in one pass.
-
-    `completes_input` is false for a chunk that is followed by more of the input.  `decodes` is true when the input was
-    computed before.  `drafts` are computed behind `end`, in the lookahead pages of the record; they are verified when
-    the pass has completed.
-    """
+    """The tokens [start, end) of a request, computed in one pass."""
 
     request: Request
     record: KVRecord
     start: int
     end: int
-    completes_input: bool
-    decodes: bool = False
-    drafts: tuple[int, ...] = ()
+    completes_input: bool  # false: more of the input follows this chunk
+    decodes: bool = False  # the input was computed before
+    drafts: tuple[int, ...] = ()  # computed behind `end`, in the lookahead pages, and verified after the pass
 
     @property
     def reach(self) -> int:

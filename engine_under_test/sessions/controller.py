@@ -17,18 +17,14 @@ from swarden.invariants.events import Event, FreeCause, GivenUp, Kept, Lent, Own
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """Between two turns the session holds the `record` of the last turn, without a row, and the `tokens` of that KV.
-
-    `record` is None while a turn holds the record, and after a release.  `turn` is the request that runs or waits as
-    the turn of the session; 0 for none.
-    """
+    """A session, which holds the KV of its last turn between two turns."""
 
     id: int
     namespace: int
     used_ms: int
-    record: KVRecord | None = None
-    tokens: list[int] = field(default_factory=list)
-    turn: int = 0
+    record: KVRecord | None = None  # without a row; None while a turn holds it, and after a release
+    tokens: list[int] = field(default_factory=list)  # of the KV in the record
+    turn: int = 0  # the request that runs or waits as its turn; 0: none
     is_closing: bool = False
 
     @property

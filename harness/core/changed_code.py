@@ -69,13 +69,10 @@ class Statement(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The changed lines of a package, and the earlier names of its functions that have another name or module now.
-
-    These names are without the package, as in the fingerprint of an error.
-    """
+    """The changed lines of a package, and the functions that have another name or module now."""
 
     lines: tuple[ChangedLine, ...] = ()
-    renamed: Mapping[str, str] = {}
+    renamed: Mapping[str, str] = {}  # their earlier names, without the package, as in the fingerprint of an error
 
 
 class File(NamedTuple):

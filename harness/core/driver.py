@@ -27,19 +27,14 @@ ValueT = TypeVar("ValueT")
 
 
 class Moment(NamedTuple):
-    """The events of one transition of one system; `step` is the engine step at its end.
-
-    `origins` has the place in the engine's code of each event, up to the last known one.  `passed_over` are the
-    branches by which requests were left out of a step.  Both are () if the run is not traced.  `before` is the state
-    before a step in which memory was short.
-    """
+    """The events of one transition of one system."""
 
     system: int
-    step: int
+    step: int  # the engine step at its end
     events: Sequence[NamedTuple]
-    origins: Sequence[str] = ()
-    passed_over: Sequence[PassedOver] = ()
-    before: Snapshot | None = None
+    origins: Sequence[str] = ()  # the place of each event in the engine's code, up to the last known; () untraced
+    passed_over: Sequence[PassedOver] = ()  # branches that left requests out of a step; () untraced
+    before: Snapshot | None = None  # the state before a step in which memory was short
 
 
 @dataclass
@@ -54,21 +49,20 @@ class History:
 class Failure:
     """The first failure of a run: its fingerprints, the op and the engine that failed, and the evidence.
 
-    If the engine raised an error or was stuck, `error` is set, `frames` are the places in the engine's code, and
-    `transition` starts and ends in the last captured state.  `history` has the transitions of all engines, and also the
-    events between the last capture and the error.  `ops` are the ops of the run up to `op`, or the latest of these.
+    If the engine raised an error or was stuck, `transition` starts and ends in the last captured state, and `history`
+    has also the events between that and the error.
     """
 
     fingerprints: tuple[str, ...]
     op_index: int
     engine: int
     transition: Transition
-    history: Sequence[Moment]
+    history: Sequence[Moment]  # of all engines
     violations: Sequence[Violation] = ()
     error: Exception | None = None
-    frames: Sequence[str] = ()
+    frames: Sequence[str] = ()  # of the error, in the engine's code
     op: Op | None = None
-    ops: Sequence[Op] = ()
+    ops: Sequence[Op] = ()  # of the run up to `op`, or the latest of these
 
     @property
     def fingerprint(self) -> str:

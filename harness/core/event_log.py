@@ -9,16 +9,12 @@ from swarden.invariants.events import OF_OBSERVERS
 
 
 class PassedOver(NamedTuple):
-    """A function of the engine took a branch that leaves `request` out of this step; 0: no particular request.
+    """A function of the engine took a branch that leaves a request out of this step."""
 
-    `condition` is the source text of the condition that held, `values` are the values in it as text, and `place` is the
-    place in the engine's code.
-    """
-
-    request_id: int
-    condition: str
-    values: tuple[tuple[str, str], ...]
-    place: str
+    request_id: int  # 0: no particular one
+    condition: str  # the source text of the one that held
+    values: tuple[tuple[str, str], ...]  # in the condition, as text
+    place: str  # in the engine's code
 
 
 class Tracer(Protocol):

@@ -26,17 +26,12 @@ Fault = Annotated[
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A prompt as a path of small branch choices, so that prompts collide at many depths.
-
-    Each choice adds `stretch` tokens; two recipes share the tokens of their common path.  `cut`
-    tokens are removed at the end, so that prompts end and branch inside pages.  `continues` puts the
-    prompt and output of an earlier request, live or not (an ordinal), before the path.
-    """
+    """A prompt as a path of small branch choices, so that prompts collide at many depths."""
 
     path: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=limits.MAX_CHOICES)] = (0,)
-    stretch: Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_STRETCH)] = 4
-    cut: Natural = 0
-    continues: Natural | None = None
+    stretch: Annotated[int, msgspec.Meta(ge=0, le=limits.MAX_STRETCH)] = 4  # tokens that each choice adds
+    cut: Natural = 0  # tokens removed at the end, so that prompts end and branch inside pages
+    continues: Natural | None = None  # an earlier request, live or not (an ordinal), whose prompt and output come first
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="op"):
@@ -69,16 +64,13 @@ class OpenSession(Op, frozen=True, tag="open_session"):
 
 
 class Turn(Op, frozen=True, tag="turn"):
-    """A turn of a session: a request whose prompt begins with all tokens of the session, less `rewind`.
-
-    `tokens`, if given, are its whole prompt, except that the first `kept` of them are those of the session.
-    """
+    """A turn of a session: a request whose prompt begins with all tokens of the session, less `rewind`."""
 
     session: Natural = 0
     recipe: Recipe = Recipe()
     rewind: Natural = 0
-    tokens: tuple[TokenId, ...] | None = None
-    kept: Natural = 0
+    tokens: tuple[TokenId, ...] | None = None  # the whole prompt, in place of the recipe
+    kept: Natural = 0  # of the tokens, the first that are replaced by those of the session
     max_new_tokens: Natural = 1
     stop: tuple[TokenId, ...] = ()
     priority: Annotated[int, msgspec.Meta(ge=-limits.MAX_NUMBER, le=limits.MAX_NUMBER)] = 0
@@ -142,12 +134,9 @@ class ResetCause(StrEnum):
 
 
 class Reset(Op, frozen=True, tag="reset"):
-    """The engine's own command that drops all KV and resets its pools; it is refused while the engine is busy.
+    """The engine's own command that drops all KV and resets its pools; it is refused while the engine is busy."""
 
-    For new weights or the memory it comes only when a client may ask for that.
-    """
-
-    cause: ResetCause = ResetCause.CLIENT
+    cause: ResetCause = ResetCause.CLIENT  # WEIGHTS and MEMORY only where a client may ask for that
 
 
 class Resume(Op, frozen=True, tag="resume"):
@@ -155,15 +144,12 @@ class Resume(Op, frozen=True, tag="resume"):
 
 
 class Inject(Op, frozen=True, tag="inject"):
-    """Arm a fault: `skip` crossings of its port succeed, the `count` after them fail; a no-op if `fault` is None.
-
-    With a `rank`, only in this rank of an engine that has several.
-    """
+    """Arm a fault: `skip` crossings of its port succeed, the `count` after them fail; a no-op if `fault` is None."""
 
     fault: Fault | None = None
     skip: Natural = 0
     count: Natural = 1
-    rank: Natural | None = None
+    rank: Natural | None = None  # only in this rank of an engine that has several
 
 
 class Heal(Op, frozen=True, tag="heal"):

@@ -16,17 +16,13 @@ NAMESPACES_PER_ADAPTER = MAX_NAMESPACE + 1
 
 
 class Submission(NamedTuple):
-    """A request as a client would send it.
-
-    Equal tokens have different KV in different namespaces.  Each adapter has its own `namespace`; the client names its
-    `salt`.
-    """
+    """A request as a client would send it."""
 
     tokens: Sequence[int]
     max_new_tokens: int
     stop: Sequence[int]
     priority: int
-    namespace: int
+    namespace: int  # of its KV: each adapter and each salt of a client has its own
     session: int = 0  # the session of a turn; 0 if the request is not a turn
     transfer_id: int = 0  # of the transfer between two linked engines; 0: none
     seed: int | None = None  # with which a model samples at temperature 1; None: the likeliest token

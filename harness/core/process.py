@@ -45,39 +45,30 @@ SERVE = (
 
 
 class Interpreter(NamedTuple):
-    """The Python of a process: `path` comes before its own path, `variables` are added to the parent's environment.
-
-    One of the two paths has swarden and msgspec.
-    """
+    """The Python of a process."""
 
     executable: str
-    path: Sequence[str]
-    variables: Mapping[str, str] = {}
+    path: Sequence[str]  # before its own path; one of both has swarden and msgspec
+    variables: Mapping[str, str] = {}  # added to the parent's environment
 
 
 class ProcessLimits(NamedTuple):
-    """The limits of a process: `hang_seconds` without progress, and the bytes of its data (0: none).
+    """The limits of a process."""
 
-    A temporary folder does not outlive the process and its parent.
-    """
-
-    hang_seconds: float = inf
-    memory_bytes: int = 0
-    is_folder_temporary: bool = False
+    hang_seconds: float = inf  # without progress
+    memory_bytes: int = 0  # of its data; 0: no limit
+    is_folder_temporary: bool = False  # it does not outlive the process and its parent
 
 
 NO_LIMITS = ProcessLimits()
 
 
 class Death(NamedTuple):
-    """An unexpected end of a process: `name` is the kind of death and its cause, `stack` the Python stack, if any.
+    """An unexpected end of a process."""
 
-    `how` is a verb phrase for messages, such as "was killed by SIGSEGV".
-    """
-
-    name: str
-    how: str
-    stack: str
+    name: str  # the kind of death and its cause
+    how: str  # a verb phrase, such as "was killed by SIGSEGV"
+    stack: str  # of Python, if any
 
     @property
     def kind(self) -> str:

@@ -18,14 +18,11 @@ class NoProgram(UsageError):
 
 
 class Program(NamedTuple):
-    """A typed module beside the target, the values of its constants, and the `calls` of its case.
-
-    All are plain data, which the program has as literals.  A call has its `name`, its `args`, and more by name.
-    """
+    """A typed module beside the target, the values of its constants, and the `calls` of its case, all plain data."""
 
     source: Path
     constants: Mapping[str, Any]
-    calls: Sequence[Mapping[str, Any]] = ()
+    calls: Sequence[Mapping[str, Any]] = ()  # each with its `name`, its `args`, and more by name
     made: str = ""  # the lines of the function of this name, with their imports: they make objects of the release
 
 

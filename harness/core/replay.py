@@ -59,15 +59,11 @@ def verdict_on(fingerprints: Sequence[str], expected: Sequence[str], *, by_law: 
 
 @dataclass(frozen=True)
 class Replayed:
-    """One run of a log; `diverged` names the first op at which the run differs from the log.
-
-    `diverged` is None if there is no difference, or the log has no digests.  A divergence is nondeterminism only if the
-    log is of the same build.  The driver has the digests of this run.
-    """
+    """One run of a log, whose driver has its digests; a divergence on the same build is nondeterminism."""
 
     log: OpLog
     driver: Driver
-    diverged: str | None
+    diverged: str | None  # the first op at which it differs from the log; None: none, or the log has no digests
 
     @property
     def verdict(self) -> Verdict:

@@ -41,27 +41,20 @@ TIMEOUT_MS = 100  # the request timeout that configurations have, and by which t
 
 
 class Pool(NamedTuple):
-    """A KV pool for generic traffic: its usable `units`, and the `window` of tokens that a position reads.
-
-    The window includes the position itself; with None the whole prefix is read.  A pool that `has_states` keeps
-    recurrent states, of which a request has few.
-    """
+    """A KV pool for generic traffic."""
 
     name: str
-    units: int
-    window: int | None = None
-    has_states: bool = False
+    units: int  # usable
+    window: int | None = None  # tokens that a position reads, itself included; None: the whole prefix
+    has_states: bool = False  # recurrent ones, of which a request has few
 
 
 class Tier(NamedTuple):
-    """A place that has KV beside the device: the fault by which copies to or from it are late, and those of failures.
+    """A place that has KV beside the device."""
 
-    The op `emptied_by`, if there is one, drops idle prompts from the device and from the tiers before this one.
-    """
-
-    slow: str
-    failing: Sequence[str] = ()
-    emptied_by: Op | None = None
+    slow: str  # the fault by which copies to or from it are late
+    failing: Sequence[str] = ()  # the faults of failures
+    emptied_by: Op | None = None  # drops idle prompts from the device and from the tiers before this one
 
 
 class Shape(NamedTuple):
@@ -86,15 +79,12 @@ class Shape(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """The settings of a server's launch line, in JSON form, and the machine that drives such an engine; or no line.
-
-    `not_driven` are the options of the line that change nothing here.
-    """
+    """The settings of a server's launch line, in JSON form, and the machine that drives such an engine; or no line."""
 
     text: str = ""
     machine: str | None = None
     settings: Mapping[str, Any] = {}
-    not_driven: Sequence[str] = ()
+    not_driven: Sequence[str] = ()  # options of the line that change nothing here
 
 
 class Draw(Protocol):

@@ -64,11 +64,7 @@ URGENCY = [*FAILING, Status.ERROR, Status.FIXED]  # the worst first
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result for a finding in one night on one engine ("NAME" or "NAME==VERSION").
-
-    `failures` of `runs` replays failed.  `log` is the file name of the op-log; `why` explains an ERROR.  `times` counts
-    the runs of random traffic with this failure.  `after` has the latest of the earlier nights of this finding.
-    """
+    """The result for a finding in one night on one engine ("NAME" or "NAME==VERSION")."""
 
     night: FileName
     engine: str
@@ -76,12 +72,12 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source_hash: str = ""
     status: Status
     fingerprints: list[str] = []
-    failures: int = 0
-    runs: int = 0
-    times: int = 0
-    log: archive_files.LogName = ""
-    why: str = ""
-    after: list[str] = []
+    failures: int = 0  # of the replays
+    runs: int = 0  # replays of the log
+    times: int = 0  # runs of random traffic with this failure
+    log: archive_files.LogName = ""  # the file name of the op-log
+    why: str = ""  # the reason of an ERROR
+    after: list[str] = []  # the latest of the earlier nights of this finding
 
 
 def figures_of(replays: Replays) -> dict[str, Any]:

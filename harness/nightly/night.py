@@ -31,18 +31,15 @@ NIGHT_FILE = "night.json"
 
 @dataclass
 class Coordinator:
-    """One night: its record, its archive, and the pool that runs its jobs.
-
-    `on_begin` gets a line when a phase begins, and `on_wait` the number of its jobs that have ended.
-    """
+    """One night: its record, its archive, and the pool that runs its jobs."""
 
     archive: Archive
     record: Night
     pool: JobPool
     limits: ProcessLimits
     emit: Callable[[Event], None] = lambda _: None
-    on_begin: Callable[[str], None] = lambda _: None
-    on_wait: Callable[[int], None] = lambda _: None
+    on_begin: Callable[[str], None] = lambda _: None  # gets a line when a phase begins
+    on_wait: Callable[[int], None] = lambda _: None  # gets the number of its jobs that have ended
 
     @property
     def folder(self) -> Path:

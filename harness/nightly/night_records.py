@@ -9,16 +9,13 @@ CANARY_RUNS = 200  # runs after which a planted bug counts as missed; each canar
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):
-    """A planted bug that a search must find; `law` is the law that found it, "" if it was not found.
-
-    `mutant` is "" if the target has no canary that fits the engine.  `seconds` are without the boot of the engine.
-    """
+    """A planted bug that a search must find."""
 
     engine: str
-    mutant: str
-    law: str = ""
+    mutant: str  # "" if the target has no canary that fits the engine
+    law: str = ""  # that found it; "" if it was not found
     runs: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # without the boot of the engine
 
     @property
     def is_missed(self) -> bool:
@@ -37,23 +34,19 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardRecord(msgspec.Struct, kw_only=True):
-    """A finished shard: `batches` batches of the campaign with the night's seed, from `first_batch`.
-
-    `node` is the host that ran it.  `seconds` are without the boot of the engine.  `replaced` describes the deaths of
-    its worker processes, `unexplained_deaths` those that left no log of a run.
-    """
+    """A finished shard: `batches` batches of the campaign with the night's seed, from `first_batch`."""
 
     engine: str
     ordinal: int
     first_batch: int
     batches: int
-    node: str = ""
+    node: str = ""  # the host that ran it
     tallies: Tallies
-    seconds: float = 0.0
+    seconds: float = 0.0  # without the boot of the engine
     cpu_seconds: float = 0.0
     replayed: list[str] = []  # the logs of the corpus that passed
-    replaced: list[str] = []
-    unexplained_deaths: list[str] = []
+    replaced: list[str] = []  # the deaths of its worker processes
+    unexplained_deaths: list[str] = []  # those that left no log of a run
     diverged: list[str] = []
 
 

@@ -39,15 +39,12 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class JobPool:
-    """An Executor, the number of jobs that run at a time, and the errors that mean that a node was lost.
-
-    `builds` has the builds that each node must have, if it is another machine than the coordinator's.
-    """
+    """An Executor for the jobs of a night."""
 
     executor: Executor
-    width: int
-    lost: tuple[type[Exception], ...] = (CancelledError,)
-    builds: Sequence[EngineBuild] = ()
+    width: int  # jobs that run at a time
+    lost: tuple[type[Exception], ...] = (CancelledError,)  # the errors that mean that a node was lost
+    builds: Sequence[EngineBuild] = ()  # that each node must have, if it is another machine than the coordinator's
 
     def run(self, jobs: Iterable[Job], on_loss: OnLoss, on_wait: OnWait = lambda _: None) -> Iterator[tuple[Any, Any]]:
         """Yield the subject of each job with its result, in the order in which the jobs end.

@@ -31,15 +31,12 @@ class Outcome(Enum):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The limit of one search: its CPU time, or the number of runs, with which it is deterministic.
-
-    `adapter` is the hash of the code that drives the releases and judges them.
-    """
+    """The limit of one search: its CPU time, or the number of runs, with which it is deterministic."""
 
     seed: int
     cpu_seconds: float | None
     max_runs: int | None
-    adapter: str
+    adapter: str  # the hash of the code that drives the releases and judges them
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,17 +49,14 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """One search: `fingerprints` of failures that are not of known bugs, and the `known` bugs that it has met.
-
-    `findings` are not shrunk to their end, and `faults` are the exceptions of the adapter.
-    """
+    """One search."""
 
     seed: int
     cost: Cost
-    fingerprints: list[str]
-    known: list[str]
-    faults: dict[str, str]
-    findings: list[Finding]
+    fingerprints: list[str]  # of failures that are not of known bugs
+    known: list[str]  # bugs that it has met
+    faults: dict[str, str]  # exceptions of the adapter
+    findings: list[Finding]  # not shrunk to their end
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,17 +88,14 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """Two successive releases; `is_same` if no driven module has changed, and then nothing is judged.
-
-    `faults` are those of the adapter in the searches, by release and fingerprint.
-    """
+    """Two successive releases."""
 
     old: str
     new: str
-    is_same: bool = False
+    is_same: bool = False  # no driven module has changed, so nothing is judged
     judged: list[Frozen] = []
     costs: list[Cost] = []
-    faults: list[str] = []
+    faults: list[str] = []  # of the adapter in the searches, by release and fingerprint
 
     def count(self, outcome: Outcome, *, is_known: bool | None = None) -> int:
         """The number of findings with this outcome; `is_known` selects known bugs, or all others."""

@@ -32,16 +32,13 @@ class VersionRange(NamedTuple):
 
 
 class Bisection(NamedTuple):
-    """The boundaries of a failure, and the verdict on each version that was replayed, of all that were searched.
-
-    `left_out` are those that are neither good nor bad.
-    """
+    """The boundaries of a failure, and the verdict on each version that was replayed, of all that were searched."""
 
     engine: str
     versions: Sequence[str]
     boundaries: Boundaries
     verdicts: Mapping[str, str]
-    left_out: Sequence[str]
+    left_out: Sequence[str]  # those that are neither good nor bad
 
     def __str__(self) -> str:
         first_failing, first_fixed = self.boundaries

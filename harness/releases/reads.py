@@ -42,16 +42,12 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
-    """The sources of an adapter: the Python files in its folders, and in the packages in them.
-
-    `places` has those of each class or function that it asks for, relative to `root`; `contracts` are the contracts of
-    its target.
-    """
+    """The sources of an adapter: the Python files in its folders, and in the packages in them."""
 
     folders: Sequence[Path]
     root: str
-    places: Mapping[str, Sequence[str]]
-    contracts: frozenset[str] = frozenset()
+    places: Mapping[str, Sequence[str]]  # of each class or function that it asks for, relative to `root`
+    contracts: frozenset[str] = frozenset()  # of its target
 
     @cached_property
     def trees(self) -> Mapping[str, ast.Module]:
@@ -118,17 +114,14 @@ def definitions_of(target: ReleasedTarget[Any]) -> Definitions:
 
 
 class Difference(NamedTuple):
-    """A name that a release lacks or has anew: `what` is its former or new form, `now` the forms in its place.
-
-    `laws` are not applicable if the adapter cannot read it; `features` are the differences that the release then lacks.
-    """
+    """A name that a release lacks or has anew."""
 
     kind: str
-    what: str
-    now: Sequence[str] = ()
+    what: str  # its former or new form
+    now: Sequence[str] = ()  # the forms in its place
     uses: Sequence[Use] = ()
-    laws: Sequence[str] = ()
-    features: Sequence[str] = ()
+    laws: Sequence[str] = ()  # not applicable if the adapter cannot read it
+    features: Sequence[str] = ()  # that the release then lacks
 
     @property
     def name(self) -> str:

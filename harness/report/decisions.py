@@ -28,13 +28,10 @@ COMPUTED = ("min", "max", "int", "len", "float", "abs", "round", "sum", "any", "
 
 
 class Branch(NamedTuple):
-    """A statement that leaves a loop or a function, and the conditions under which it is reached.
-
-    `is_result`: the statement returns the last condition, and leaves a request out if that is false.
-    """
+    """A statement that leaves a loop or a function, and the conditions under which it is reached."""
 
     conditions: Sequence[ast.expr]
-    is_result: bool = False
+    is_result: bool = False  # the statement returns the last condition, and leaves a request out if that is false
 
     @property
     def text(self) -> str:

@@ -59,13 +59,10 @@ def nodes_below(node: int, parents: Mapping[int, int]) -> list[int]:
 
 
 class HistoryEntry(NamedTuple):
-    """The effect of one event on a subject, and the place in the engine's code that emitted the event, "" if unknown.
-
-    The place of a free, or of a lock that is taken or released, is followed by the places of its callers.
-    """
+    """The effect of one event on a subject."""
 
     action: str
-    origin: str
+    origin: str  # the place in the engine's code, "" if unknown; of a free or a lock, with its callers
 
 
 def entries_of(

@@ -54,12 +54,9 @@ class Row(NamedTuple):
 
 
 class Home(NamedTuple):
-    """A repository on GitHub, the tag of the code ("": that of the release), and the folder of the package.
+    """A repository on GitHub, the tag of the code ("": that of the release), and the folder of the package."""
 
-    `repository` is "" if the sources have no known address.
-    """
-
-    repository: str
+    repository: str  # "" if the sources have no known address
     tag: str
     sources: str
 

@@ -33,15 +33,12 @@ class PoolColumn(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """The units of a pool that are not free after a row, by kind of owner; `is_new` if its engine acted in the row.
-
-    `excess` is the number by which the terms of its equation exceed the capacity.
-    """
+    """The units of a pool that are not free after a row, by kind of owner."""
 
     counts: Mapping[str, int]
-    excess: int
+    excess: int  # of the terms of its equation over the capacity
     title: str
-    is_new: bool
+    is_new: bool  # its engine acted in the row
 
 
 class Mark(NamedTuple):

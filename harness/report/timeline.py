@@ -35,12 +35,9 @@ class Broken(StrEnum):
 
 
 class SubjectState(NamedTuple):
-    """The state of a subject after a transition, and the passes that read it in that transition.
+    """The state of a subject after a transition, and the passes that read it in that transition."""
 
-    `kind` is the kind of a unit's owner, the place of a request, live or tombstone for a node; "" for no subject.
-    """
-
-    kind: str
+    kind: str  # of a unit's owner, the place of a request, live or tombstone for a node; "" for no subject
     text: str
     reads: Sequence[str] = ()
 
@@ -60,21 +57,17 @@ class PoolOccupancy(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An op with its number, from 1, and figures of an engine after one transition of the op.
-
-    `places` has the requests of each of PLACES, and is empty if the engine does not show them.  `raised` is the type of
-    the engine's error in the op, or "".  `states` are those of the timeline's subjects, if it is a row of their engine.
-    """
+    """An op with its number, from 1, and figures of an engine after one transition of the op."""
 
     number: int
     op: Op
     engine: int
     step: int
-    places: Sequence[int]
+    places: Sequence[int]  # the requests of each of PLACES; () if the engine does not show them
     pools: Sequence[PoolOccupancy]
     results: Sequence[str] = ()
-    states: Sequence[SubjectState] = ()
-    raised: str = ""
+    states: Sequence[SubjectState] = ()  # of the timeline's subjects, if it is a row of their engine
+    raised: str = ""  # the type of the engine's error in the op
 
 
 @dataclass

@@ -65,17 +65,13 @@ class RecordedClose(NamedTuple):
 
 @dataclass(slots=True)
 class Steps:
-    """Consecutive steps: `ended` are the requests whose end was streamed, `expired` the sessions that timed out.
-
-    Sessions expire only in the last step, faults fire only in the first one.  `collected` is the number of passes that
-    completed or were late in the step.
-    """
+    """Consecutive steps."""
 
     count: int = 1
-    ended: list[int] = field(default_factory=list)
-    expired: list[int] = field(default_factory=list)
-    faults: dict[str, Inject] = field(default_factory=dict)
-    collected: int = 0
+    ended: list[int] = field(default_factory=list)  # requests whose end was streamed
+    expired: list[int] = field(default_factory=list)  # sessions that timed out, in the last step
+    faults: dict[str, Inject] = field(default_factory=dict)  # that fired, in the first step
+    collected: int = 0  # passes that completed or were late
 
 
 Entry = RecordedSubmit | RecordedTurn | RecordedAbort | RecordedOpen | RecordedClose | Steps | Op

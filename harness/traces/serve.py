@@ -23,14 +23,11 @@ HISTORY_LEN = 64  # ops and checked steps that a failure can show
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The speed of a run: milliseconds per engine step, steps per check, and whether requests run sequentially.
+    """The speed of a run."""
 
-    With `check_every` 0, only the drain at the end is checked, besides the strict check of the engine.
-    """
-
-    step_ms: int = 100
-    check_every: int = 32
-    sequential: bool = False
+    step_ms: int = 100  # of an engine step
+    check_every: int = 32  # steps; 0: only at the end, besides the strict check of the engine
+    sequential: bool = False  # requests run one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +41,17 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The result of a trace. `requests` counts the finished requests; the shares are over their prompts.
+    """The result of a trace."""
 
-    `violations` counts those of the first transition with a violation.  An exception of the engine counts as one.
-    """
-
-    requests: int
+    requests: int  # that finished
     prompt_tokens: int
     output_tokens: int
-    hit_share: float
+    hit_share: float  # of their prompts, as is the next
     hit_share_beyond_first_block: float
     retractions: int
     steps: int
     seconds: float
-    violations: int
+    violations: int  # of the first transition with one; an exception of the engine counts as one
     pools: Mapping[str, PoolUse]
 
 

@@ -41,15 +41,12 @@ class Stretch(NamedTuple):
 
 
 class AdmissionVerdict(NamedTuple):
-    """For one request, the stretch that the engine admitted and the stretch that the planner admits; None: it waits.
-
-    `available` are the pages that the planner had for the request; {} if it got no row.
-    """
+    """For one request, the stretch that the engine admitted and the stretch that the planner admits; None: it waits."""
 
     request_id: int
     found: Stretch | None
     expected: Stretch | None
-    available: Mapping[str, int]
+    available: Mapping[str, int]  # pages that the planner had for the request; {} if it got no row
 
 
 def verdicts_on(change: Transition) -> list[AdmissionVerdict]:
@@ -77,14 +74,11 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
 
 
 class Rivalry(NamedTuple):
-    """The first waiting request, and the running requests of which some must be preempted for it.
-
-    `fits_without`: whether the first request fits once these are preempted.
-    """
+    """The first waiting request, and the running requests of which some must be preempted for it."""
 
     first: RequestView
     lesser: Sequence[RequestView]
-    fits_without: Callable[[Sequence[RequestView]], bool]
+    fits_without: Callable[[Sequence[RequestView]], bool]  # does the first fit without these?
 
 
 def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> Rivalry | None:

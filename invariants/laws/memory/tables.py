@@ -31,14 +31,11 @@ class TableCode(Code):
 
 
 class Column(NamedTuple):
-    """The pages of one component in the table of a record, from index `first` on.
-
-    Other tables may have the pages below index `num_shared`, too.
-    """
+    """The pages of one component in the table of a record, from index `first` on."""
 
     record: Owner
     component: int
-    num_shared: int
+    num_shared: int  # other tables may have the pages below this index, too
     first: int
     units: Sequence[int]
 
