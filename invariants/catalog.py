@@ -89,8 +89,8 @@ CAUSES_FIRST = (
 
 def collected() -> Iterator[Invariant]:
     """The invariants of all modules of this package, within a module in the order of definition."""
-    found = sorted(module.name for module in walk_packages(invariants.__path__, f"{invariants.__name__}."))
-    for name in sorted(found, key=_place):
+    modules = sorted(module.name for module in walk_packages(invariants.__path__, f"{invariants.__name__}."))
+    for name in sorted(modules, key=_place):
         if name != __name__:
             for value in vars(import_module(name)).values():
                 if isinstance(value, Invariant) and value.find.__module__ == name:
@@ -182,7 +182,7 @@ class Catalog:
 
     def check(self, change: Transition, tally: Tally) -> list[Violation]:
         """Every violation of every invariant that is due, in the order of the catalogue; counts them in `tally`."""
-        found: list[tuple[int, Violation]] = []
+        violations: list[tuple[int, Violation]] = []
         groups, unchanged = self._groups_at(change.when, change.after.missing), change.changes.unchanged
         due = list(dict.fromkeys(chain.from_iterable([groups.after.get(kind, ()) for kind in change.by_type])))
         tally.moments[groups] += 1
@@ -193,10 +193,10 @@ class Catalog:
             for place, name, given, find in group.checks:
                 if given is None or given(change):
                     for broken in find(change):
-                        found.append((place, Violation(name, *broken)))
+                        violations.append((place, Violation(name, *broken)))
                 else:
                     tally.withheld[name] += 1
-        return [violation for _, violation in sorted(found, key=itemgetter(0))]
+        return [violation for _, violation in sorted(violations, key=itemgetter(0))]
 
     def _groups_at(self, moment: When, missing: frozenset[str]) -> Groups:
         groups = self._groups.get((moment, missing))
@@ -211,15 +211,15 @@ def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invarian
     An invariant is not applicable if the engine never reports its events, or names it among what it does not report.
     """
     groups: dict[tuple[frozenset[type], frozenset[str]], InvariantGroup] = {}
-    for place, one in enumerate(invariants):
-        if one.when in (When.OP, moment):
-            is_silent = bool(one.on) and missing.issuperset([kind.__name__ for kind in one.on])
-            key = (frozenset[type]() if is_silent else one.on, one.reads)
+    for place, law in enumerate(invariants):
+        if law.when in (When.OP, moment):
+            is_silent = bool(law.on) and missing.issuperset([kind.__name__ for kind in law.on])
+            key = (frozenset[type]() if is_silent else law.on, law.reads)
             group = groups.setdefault(key, InvariantGroup(*key))
-            if is_silent or one.name in missing or not one.needs.isdisjoint(missing):
-                group.not_applicable.append(one.name)
+            if is_silent or law.name in missing or not law.needs.isdisjoint(missing):
+                group.not_applicable.append(law.name)
             else:
-                group.checks.append(Check(place, one.name, one.given, one.find))
+                group.checks.append(Check(place, law.name, law.given, law.find))
     after: defaultdict[type, list[InvariantGroup]] = defaultdict(list)
     for group in groups.values():
         for kind in group.on:
@@ -228,10 +228,10 @@ def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invarian
 
 
 ALL = Catalog(collected())
-CONTRACTS = frozenset(one.contract for one in ALL.invariants if one.contract is not None)
+CONTRACTS = frozenset(law.contract for law in ALL.invariants if law.contract is not None)
 
 
 @cache
 def catalog_of(contracts: frozenset[str]) -> Catalog:
     """All laws, and the contracts of these modules of `swarden.invariants.contracts`."""
-    return Catalog(one for one in ALL.invariants if one.contract is None or one.contract in contracts)
+    return Catalog(law for law in ALL.invariants if law.contract is None or law.contract in contracts)

@@ -141,7 +141,7 @@ class Changes:
         if before.receipts is after.receipts:
             return set()
         ids = before.receipt_by_id.keys() | after.receipt_by_id.keys()
-        return {one for one in ids if before.receipt_by_id.get(one) != after.receipt_by_id.get(one)}
+        return {receipt for receipt in ids if before.receipt_by_id.get(receipt) != after.receipt_by_id.get(receipt)}
 
     @Derived
     def _gone(self) -> set[int]:

@@ -38,18 +38,18 @@ def index_of(part: str) -> Callable[[Callable[[RecordT], ValueT]], Derived[Recor
 
 def indexes_by_part(kind: type) -> dict[str, list[str]]:
     """The names of the indexes of a class, by the field that they depend on."""
-    found: dict[str, list[str]] = {}
+    by_part: dict[str, list[str]] = {}
     for name, value in vars(kind).items():
         if isinstance(value, Derived) and value.part:
-            found.setdefault(value.part, []).append(name)
-    return found
+            by_part.setdefault(value.part, []).append(name)
+    return by_part
 
 
 def inherit(earlier: object, later: object, indexes: dict[str, list[str]]) -> None:
     """Copy the indexes of `earlier` to `later` for the fields that are the same objects in both."""
-    known, own = earlier.__dict__, later.__dict__
+    computed, own = earlier.__dict__, later.__dict__
     for part, names in indexes.items():
-        if known[part] is own[part]:
+        if computed[part] is own[part]:
             for name in names:
-                if name in known:
-                    own[name] = known[name]
+                if name in computed:
+                    own[name] = computed[name]

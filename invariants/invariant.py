@@ -33,7 +33,7 @@ class Invariant:
         return name if package == CONTRACTS else None
 
     def violations(self, change: Transition) -> list[Violation]:
-        return [Violation(self.name, *one) for one in self.find(change)]
+        return [Violation(self.name, *evidence) for evidence in self.find(change)]
 
 
 def invariant(

@@ -49,7 +49,7 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
     delivered = {(view.launch, request) for view in before.launches or () for request in view.delivered}
     given_up = {(view.launch, request) for view in before.launches or () for request in view.given_up} - delivered
     failed: set[tuple[int, int]] = set()
-    found: list[Landing] = []
+    landed: list[Landing] = []
     accepted = {
         (event.launch, event.request_id): event.num_accepted for event in events if isinstance(event, seen.Verified)
     }
@@ -65,7 +65,7 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
             given_up.update((launch, entry[0]) for launch, entries in in_flight.items() for entry in entries)
         elif isinstance(event, seen.Failed):
             computed = [(event.launch, request) for request, _, _ in in_flight.get(event.launch, ())]
-            failed.update(one for one in computed if one not in given_up)
+            failed.update(entry for entry in computed if entry not in given_up)
             released = [request for _, request in failed.intersection(computed)]
             given_up.update((launch, request) for launch in in_flight for request in released)
         elif isinstance(event, seen.Completed):
@@ -73,8 +73,8 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
                 result = (event.launch, request)
                 more = accepted.get(result, 0)
                 counts, has_failed = result not in given_up, result in failed
-                found.append(Landing(event.launch, request, start, end + more, counts, has_failed, more))
-    return found
+                landed.append(Landing(event.launch, request, start, end + more, counts, has_failed, more))
+    return landed
 
 
 class KVHolders:

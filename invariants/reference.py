@@ -179,9 +179,9 @@ class Reference:
 
     def has_left(self, request_id: int) -> bool:
         """Has the client of a request aborted it, or another of its sequences?"""
-        one = self.expectations[request_id]
-        others = self.expectations.values() if one.client else ()
-        return one.is_aborted or any(other.is_aborted for other in others if other.client == one.client)
+        expected = self.expectations[request_id]
+        others = self.expectations.values() if expected.client else ()
+        return expected.is_aborted or any(other.is_aborted for other in others if other.client == expected.client)
 
     def tokens_of(self, request_id: int) -> Sequence[int]:
         """A request's prompt and output so far; empty if the request is unknown or was forgotten."""

@@ -21,11 +21,11 @@ def note_blocks(change: Transition) -> None:
     A request that was put back begins anew: it may have had blocks that were never filled, of a load that failed.
     """
     past, components, lost = change.reference.past, change.after.components, change.once(_lost)
-    for one in past.places.keys() & lost.keys():
-        for known, at in past.places.pop(one):
-            known.seen = ()
-            if known.blocks[at] == one[1]:
-                known.blocks[at] = 0
+    for gone in past.places.keys() & lost.keys():
+        for computed, at in past.places.pop(gone):
+            computed.seen = ()
+            if computed.blocks[at] == gone[1]:
+                computed.blocks[at] = 0
     for place, event in enumerate(change.in_order(*SEEN)):
         if isinstance(event, Admitted):
             past.computed[event.request_id] = Computed(event.start, places=past.places)
@@ -42,13 +42,13 @@ def note_blocks(change: Transition) -> None:
                 past.computed[event.request_id].put(event.pool, (event.component, index), left)
     for record in change.changes.records:
         if record.owner.kind == REQUEST_KIND and record.owner.id in past.computed:
-            known = past.computed[record.owner.id]
-            for component, (units, seen) in enumerate(zip(record.units, known.seen or repeat(()), strict=False)):
+            computed = past.computed[record.owner.id]
+            for component, (units, seen) in enumerate(zip(record.units, computed.seen or repeat(()), strict=False)):
                 for index in compress(count(), map(ne, units, chain(seen, repeat(0)))):
                     at, unit = (component, index), units[index]
-                    if unit and known.blocks.get(at) != unit:
-                        known.put(components[component].pool, at, unit)
-            known.seen = [*map(list, record.units)]
+                    if unit and computed.blocks.get(at) != unit:
+                        computed.put(components[component].pool, at, unit)
+            computed.seen = [*map(list, record.units)]
     for landing in change.landings:
         request, begun = change.before.request_by_id.get(landing.request_id), past.computed.get(landing.request_id)
         # of a resumed request no pass needs to end in its prompt

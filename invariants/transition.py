@@ -121,7 +121,7 @@ class Transition:
             for view in views
             for entry, drafts in zip(view.entries, view.drafts, strict=True)
         }
-        return of_views | {(one.launch, one.request_id): one.drafts for one in self.events_of(seen.Proposed)}
+        return of_views | {(event.launch, event.request_id): event.drafts for event in self.events_of(seen.Proposed)}
 
     @Derived
     def accepted(self) -> dict[int, int]:
@@ -141,10 +141,10 @@ class Transition:
     def grown(self) -> list[tuple[RequestView, Expectation]]:
         """The requests of the state before whose clients have got tokens since, each with the client's view of it."""
         expectations = self.reference.expectations
-        known = [(request, expectations.get(request.id)) for request in self.before.requests or ()]
+        pairs = [(request, expectations.get(request.id)) for request in self.before.requests or ()]
         return [
             (request, expected)
-            for request, expected in known
+            for request, expected in pairs
             if expected is not None and len(expected.tokens) > expected.prompt_len + request.num_outputs
         ]
 

@@ -74,7 +74,7 @@ def pool_ref(name: str) -> Ref:
 def component_ref(components: Sequence[ComponentView], index: int) -> Ref:
     """The pool of a component; its group of layers if components share the pool."""
     pool = components[index].pool
-    is_shared = sum(one.pool == pool for one in components) > 1
+    is_shared = sum(component.pool == pool for component in components) > 1
     return Ref(GROUP, index, pool) if is_shared else pool_ref(pool)
 
 

@@ -48,8 +48,8 @@ def parse_log(content: bytes, path: Path, *, engine: str | None = None, model: s
     _check_machine(text.first, header, target)
     for fault in header.faults:
         if fault not in target.faults:
-            known = ", ".join(target.faults) or "none"
-            what = f"the header: unknown fault {fault}, {header.engine} knows {known}"
+            faults = ", ".join(target.faults) or "none"
+            what = f"the header: unknown fault {fault}, {header.engine} knows {faults}"
             raise text.first.error(what, UNKNOWN_REMEDY)
     configs = _checked_configs(text.first, header, target)
     log = text.log(header, partial(_refusal, target, header, configs))
@@ -63,8 +63,8 @@ def _check_machine(line: NumberedLine, header: Header, target: Target) -> None:
         what = f"the header: machine is {shortened(header.machine)}, want {', '.join(target.machines)}"
         raise line.error(what, UNKNOWN_REMEDY)
     if header.model and header.model not in spec.models:
-        known = ", ".join(spec.models) or "none"
-        what = f"the header: model is {shortened(header.model)}, machine {header.machine} runs {known}"
+        models = ", ".join(spec.models) or "none"
+        what = f"the header: model is {shortened(header.model)}, machine {header.machine} runs {models}"
         raise line.error(what, UNKNOWN_REMEDY)
 
 

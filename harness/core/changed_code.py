@@ -85,7 +85,7 @@ class File(NamedTuple):
 
     def lines_of(self, name: tuple[str, int]) -> list[str]:
         node = self.functions[name]
-        first = min(one.lineno for one in (node, *node.decorator_list))
+        first = min(part.lineno for part in (node, *node.decorator_list))
         return [line.strip() for line in self.lines[first - 1 : node.end_lineno]]
 
 
@@ -95,7 +95,7 @@ def difference(base: Path, head: Path, package: str) -> Difference:
     gone = {path: _lines(content) for path, content in old.items() if path not in new}
     added = {path: _lines(content) for path, content in new.items() if path not in old}
     earlier_paths = _followed(added, gone)
-    found: list[ChangedLine] = []
+    lines: list[ChangedLine] = []
     renamed, prefix = dict[str, str](), f"{package}."
     for path, content in sorted(new.items()):
         was = earlier_paths.get(path, path)
@@ -104,10 +104,10 @@ def difference(base: Path, head: Path, package: str) -> Difference:
         file, earlier = _parsed(path, content), _parsed(was, old.get(was, b""))
         if file is not None and earlier is not None:
             before = _earlier_names(file, earlier)
-            found += _of_file(path, file, earlier, before)
+            lines += _of_file(path, file, earlier, before)
             names = ((f"{file.module}.{name}", f"{earlier.module}.{other}") for (name, _), (other, _) in before.items())
             renamed |= {now.removeprefix(prefix): then.removeprefix(prefix) for now, then in names if now != then}
-    return Difference(tuple(found), renamed)
+    return Difference(tuple(lines), renamed)
 
 
 def statements_of(block: list[ast.stmt], *, inside: bool = True) -> Iterator[Statement]:
@@ -132,21 +132,21 @@ def statements_of(block: list[ast.stmt], *, inside: bool = True) -> Iterator[Sta
 
 def changed(new: Sequence[Statement], old: Sequence[Statement]) -> Iterator[tuple[Statement, Statement | None]]:
     """The statements that are not among the old ones; where old ones are gone, the one behind them, and their first."""
-    texts, old_texts = [one.text for one in new], [one.text for one in old]
-    found: list[tuple[Statement, Statement | None]] = []
+    texts, old_texts = [statement.text for statement in new], [statement.text for statement in old]
+    changes: list[tuple[Statement, Statement | None]] = []
     ends: list[tuple[Statement, None]] = []  # if only ends of blocks are changed
     for kind, start, end, old_start, old_end in SequenceMatcher(None, texts, old_texts, autojunk=False).get_opcodes():
         if kind != "equal" and new:
-            behind = new[min(start, len(new) - 1)]
-            removed = [(behind, one) for one in old[old_start:old_end] if one.node is not None]
-            found += [(one, None) for one in new[start:end] if one.node is not None] or removed[:1]
+            follower = new[min(start, len(new) - 1)]
+            removed = [(follower, statement) for statement in old[old_start:old_end] if statement.node is not None]
+            changes += [(statement, None) for statement in new[start:end] if statement.node is not None] or removed[:1]
             ends += [(new[max(start - (start == end), 0)], None)] if old else []
-    yield from found or ends
+    yield from changes or ends
 
 
 def plant(statements: Iterable[tuple[Statement, str]]) -> None:
     """Put a further statement, given as text, in front of each of these statements of one tree."""
-    for place, text in sorted(statements, key=lambda one: one[0].ordinal, reverse=True):  # the last of a block first
+    for place, text in sorted(statements, key=lambda pair: pair[0].ordinal, reverse=True):  # the last of a block first
         [planted] = ast.parse(text).body
         place.block.insert(place.ordinal, ast.increment_lineno(planted, place.line - 1))
 
@@ -157,7 +157,7 @@ def _files(root: Path, package: str) -> dict[str, bytes]:
 
 
 def _lines(content: bytes) -> list[str]:
-    return [line for one in content.decode(errors="replace").split("\n") if (line := one.strip())]
+    return [line for raw in content.decode(errors="replace").split("\n") if (line := raw.strip())]
 
 
 def _parsed(path: str, content: bytes) -> File | None:
@@ -182,11 +182,11 @@ def _followed(added: Mapping[KeyT, Sequence[str]], gone: Mapping[KeyT, Sequence[
         for new, lines in added.items()
         for old, others in gone.items()
     ]
-    found: dict[KeyT, KeyT] = {}
-    for ratio, new, old in sorted(ratios, key=lambda one: -one[0]):
-        if ratio >= ALIKE and new not in found and old not in found.values():
-            found[new] = old
-    return found
+    pairs: dict[KeyT, KeyT] = {}
+    for ratio, new, old in sorted(ratios, key=lambda match: -match[0]):
+        if ratio >= ALIKE and new not in pairs and old not in pairs.values():
+            pairs[new] = old
+    return pairs
 
 
 def _earlier_names(file: File, earlier: File) -> Mapping[tuple[str, int], tuple[str, int]]:
@@ -202,18 +202,18 @@ def _of_file(
     path: str, file: File, earlier: File, before: Mapping[tuple[str, int], tuple[str, int]]
 ) -> Iterator[ChangedLine]:
     """The changed lines of a file, in their order."""
-    top, old_top = ([*statements_of(one.tree.body, inside=False)] for one in (file, earlier))
-    found = [("", one.line, gone) for one, gone in changed(top, old_top)]
+    top, old_top = ([*statements_of(module.tree.body, inside=False)] for module in (file, earlier))
+    places = [("", statement.line, gone) for statement, gone in changed(top, old_top)]
     for name, node in file.functions.items():
         was = earlier.functions[before[name]] if name in before else None
         if was is not None and file.lines_of(name) == earlier.lines_of(before[name]):
             continue
         if was is not None and _definition(node) != _definition(was):
-            found.append((name[0], node.lineno, None))
+            places.append((name[0], node.lineno, None))
         statements = changed([*statements_of(node.body)], [*statements_of(was.body)] if was is not None else [])
-        found += [(name[0], one.line, gone) for one, gone in statements]
+        places += [(name[0], statement.line, gone) for statement, gone in statements]
     seen: set[int] = set()
-    for function, line, gone in sorted(found, key=lambda one: (one[1], one[2] is not None)):
+    for function, line, gone in sorted(places, key=lambda place: (place[1], place[2] is not None)):
         if line not in seen:
             seen.add(line)
             removed = earlier.lines[gone.line - 1].strip() if gone is not None else ""

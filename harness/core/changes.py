@@ -98,7 +98,7 @@ def fixes_of(target: Target, names: Sequence[str]) -> tuple[str, ...]:
     every = [patch.name for patch in fitting_fixes(target)] if ALL in names else []
     if ALL in names and not every:
         raise UsageError(f"fix all: no fix of a known bug fits {target.name} {target.version()}; leave it out")
-    found = [one for name in names for one in (every if name == ALL else [name])]
-    for name in found:
+    chosen = [fix for name in names for fix in (every if name == ALL else [name])]
+    for name in chosen:
         fix_of(target, name)
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(chosen))

@@ -84,7 +84,7 @@ class Counters:
             numbers = {self._change[one].number: one for one in ordinals if not self._change[one].runs_on_import}
             on_import = frozenset(ordinals) - {*numbers.values()}
             self._always |= Coverage(on_import, on_import, frozenset(ordinals))
-            by_place |= {(file, number): one for number, one in numbers.items()}
+            by_place |= {(file, number): ordinal for number, ordinal in numbers.items()}
             codes |= {_key(code): code for code in _with_counters(file, numbers)}
         places: set[tuple[str, int | None]] = set()
         for function in _functions():
@@ -95,18 +95,18 @@ class Counters:
             function.__globals__[RAN] = self._ran  # and stays there: a generator or a closure can outlive the body
             function.__code__ = code
             places |= {(code.co_filename, line) for inner in _every(code) for _, _, line in inner.co_lines()}
-        self._always |= Coverage(followed=frozenset(one for place, one in by_place.items() if place in places))
+        self._always |= Coverage(followed=frozenset(ordinal for place, ordinal in by_place.items() if place in places))
 
 
 def _functions() -> list[FunctionType]:
     """The functions of this process, also those that the garbage collector does not visit."""
     is_frozen = gc.get_freeze_count() > 0
     gc.unfreeze()
-    found = [one for one in gc.get_objects() if type(one) is FunctionType]
+    functions = [candidate for candidate in gc.get_objects() if type(candidate) is FunctionType]
     if is_frozen:
         gc.collect()  # what is garbage now would stay
         gc.freeze()
-    return found
+    return functions
 
 
 def _with_counters(file: str, numbers: dict[int, int]) -> Iterator[CodeType]:

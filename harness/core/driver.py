@@ -266,7 +266,7 @@ class Driver:
 
     def _check(self, index: int, change: Transition) -> None:
         log = self.systems[index].log
-        ended_short = any(one.reason == FinishReason.OUT_OF_MEMORY for one in change.events_of(Finished))
+        ended_short = any(event.reason == FinishReason.OUT_OF_MEMORY for event in change.events_of(Finished))
         before = change.before if ended_short or change.events_of(Retracted) else None
         moment = Moment(index, change.after.step, change.events, log.origins, log.passed_over, before)
         self._history.moments.append(moment)
@@ -319,7 +319,7 @@ class Driver:
     def _busy(self) -> list[int]:
         """The ordinals of the engines of which a rank has work."""
         engines = range(self.num_engines)
-        return [engine for engine in engines if any(one.has_work for one in self.systems[engine :: len(engines)])]
+        return [engine for engine in engines if any(system.has_work for system in self.systems[engine :: len(engines)])]
 
     def _fail(self, error: Exception) -> None:
         """Record the error of the acting engine; the failed step has events since the last capture, but no snapshot.

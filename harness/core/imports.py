@@ -65,5 +65,5 @@ def _remedy(error: BaseException, repair: str, *, can_install: bool) -> str:
 
 def _extra_of(package: str) -> str:
     """The extra of swarden that installs a package; "" if there is none."""
-    found = [match.groups() for match in map(OF_EXTRA.match, requires("swarden") or ()) if match is not None]
-    return next((extra for name, extra in found if name.replace("-", "_") == package and extra != "test"), "")
+    extras = [match.groups() for match in map(OF_EXTRA.match, requires("swarden") or ()) if match is not None]
+    return next((extra for name, extra in extras if name.replace("-", "_") == package and extra != "test"), "")

@@ -56,12 +56,12 @@ def marked(patches: Iterable[Patch], reached: set[str]) -> Iterator[None]:
 def changed_functions(patch: Patch) -> Mapping[FunctionType, Sources]:
     """The functions that a patch changes, with their sources; none if the patch does not fit."""
     try:
-        found = {function: patch.sources(function, place) for function, place in patch.functions().items()}
-        for sources in found.values():
+        changed = {function: patch.sources(function, place) for function, place in patch.functions().items()}
+        for sources in changed.values():
             ast.parse(sources.after)
     except (StalePatch, SyntaxError):  # the text can stand elsewhere, with another indentation
         return {}
-    return found
+    return changed
 
 
 @lru_cache(maxsize=512)

@@ -23,9 +23,9 @@ def mutants_of_environment(target: Target) -> dict[str, Mutant]:
     """The mutants of the file that VARIABLE names, by id; raises UsageError if the file or an id is invalid."""
     path = os.environ.get(VARIABLE)
     own = mutants_of(Path(path)) if path else {}
-    for one in target.catalog:
-        if one.id in own:
-            raise UsageError(f"{path}: mutant {one.id} is in the catalogue too; choose another id")
+    for mutant in target.catalog:
+        if mutant.id in own:
+            raise UsageError(f"{path}: mutant {mutant.id} is in the catalogue too; choose another id")
     return own
 
 
@@ -47,18 +47,18 @@ def mutants_of(path: Path) -> dict[str, Mutant]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)]
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         if isinstance(error, OSError) and not lines:
             raise UsageError(f"{path}: cannot be read: {error.strerror}; name a Python file with mutants") from error
         raise UsageError(f"{path}:{lines[-1] if lines else 1}: {one_line(error)}") from error
-    found: dict[str, Mutant] = {}
+    mutants: dict[str, Mutant] = {}
     for value in namespace.values():
-        for one in value.all if isinstance(value, Mutants) else (value,):
-            if isinstance(one, Mutant) and found.setdefault(one.id, one) is not one:
-                raise UsageError(f"{path}: mutant {one.id} is there twice; give one of them another id")
-    if not found:
+        for mutant in value.all if isinstance(value, Mutants) else (value,):
+            if isinstance(mutant, Mutant) and mutants.setdefault(mutant.id, mutant) is not mutant:
+                raise UsageError(f"{path}: mutant {mutant.id} is there twice; give one of them another id")
+    if not mutants:
         raise UsageError(f"{path}: has no Mutant at module level; see harness/engines/own/mutants for examples")
-    return found
+    return mutants
 
 
 def check_mutant(target: Target, mutant: Mutant) -> None:
@@ -69,11 +69,11 @@ def check_mutant(target: Target, mutant: Mutant) -> None:
         raise UsageError(f"mutant {mutant.id}: {error}") from error
     spec = target.machines.get(mutant.machine)
     if spec is None:
-        known = ", ".join(map(repr, target.machines))
-        raise UsageError(f"mutant {mutant.id}: machine {mutant.machine!r} is not one of {known}")
+        machines = ", ".join(map(repr, target.machines))
+        raise UsageError(f"mutant {mutant.id}: machine {mutant.machine!r} is not one of {machines}")
     if mutant.model not in ("", *spec.models):
-        known = ", ".join(map(repr, ("", *spec.models)))
-        raise UsageError(f"mutant {mutant.id}: model {mutant.model!r} is not one of {known}")
+        machines = ", ".join(map(repr, ("", *spec.models)))
+        raise UsageError(f"mutant {mutant.id}: model {mutant.model!r} is not one of {machines}")
     if not mutant.caught_by:
         raise UsageError(f"mutant {mutant.id}: caught_by is empty; name the laws that may detect it")
     laws = {invariant.name for invariant in ALL.invariants} | {STUCK.split("/")[0]} | _error_names(Exception)

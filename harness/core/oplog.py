@@ -268,11 +268,11 @@ def _check_seal(lines: Sequence[NumberedLine], end: dict[str, Any] | None, num_o
 
 def _digests(lines: Sequence[NumberedLine], digests: Sequence[object]) -> list[str]:
     """The digests up to the last op that has one; raises OpLogError if an earlier op has none."""
-    known = [digest for digest in digests if isinstance(digest, str)]
-    for line, digest in zip(lines, digests[: len(known)], strict=False):
+    texts = [digest for digest in digests if isinstance(digest, str)]
+    for line, digest in zip(lines, digests[: len(texts)], strict=False):
         if not isinstance(digest, str):
             raise line.error(f"digest is {shortened(digest)}, and a later op has one", UNSEAL)
-    return known
+    return texts
 
 
 # --- text

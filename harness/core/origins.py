@@ -71,7 +71,7 @@ class Place(NamedTuple):
 
 def places_in(text: str) -> Iterator[Place]:
     """The places in a text, as EngineCode.place writes them."""
-    return (Place(f"{one['path']}.py", int(one["line"]), one["function"]) for one in PLACE.finditer(text))
+    return (Place(f"{match['path']}.py", int(match["line"]), match["function"]) for match in PLACE.finditer(text))
 
 
 UNKNOWN_CODE = EngineCode()
@@ -106,8 +106,8 @@ def request_of(frame: FrameType, depth: int) -> int:
             inner = stored_field(request, "req")
             request = request if inner is ABSENT else inner
             for name in ID_NAMES:
-                found = str(stored_field(request, name))
-                if found.isdecimal():
-                    return int(found)
+                stored = str(stored_field(request, name))
+                if stored.isdecimal():
+                    return int(stored)
         above = above.f_back
     return 0

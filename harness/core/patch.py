@@ -170,7 +170,7 @@ def _of_definition(source: str) -> list[str]:
     assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef), f"{source} is not a def"
     arguments = definition.args
     evaluated = [*arguments.defaults, *filter(None, arguments.kw_defaults), *definition.decorator_list]
-    return [ast.dump(one) for one in evaluated]
+    return [ast.dump(node) for node in evaluated]
 
 
 @cache
@@ -222,25 +222,25 @@ def _changes(function: FunctionType) -> list[Change]:
 @cache
 def _function(place: str) -> FunctionType:
     module_name, _, qualified_name = place.partition(":")
-    found: object = import_module(module_name)
+    value: object = import_module(module_name)
     for name in qualified_name.split("."):
-        found = inspect.getattr_static(found, name)
-    return _unwrap(found)
+        value = inspect.getattr_static(value, name)
+    return _unwrap(value)
 
 
-def _unwrap(found: object) -> FunctionType:
+def _unwrap(value: object) -> FunctionType:
     """The plain function behind a property, a classmethod, a staticmethod, an invariant or decorators."""
-    if isinstance(found, property):
-        found = found.fget
-    if isinstance(found, classmethod | staticmethod):
-        found = found.__func__
-    if isinstance(found, Invariant):
-        found = found.find
-    if callable(found):
-        found = inspect.unwrap(found)
-    if type(found) is not FunctionType:
-        raise TypeError(f"{found!r}")
-    return found
+    if isinstance(value, property):
+        value = value.fget
+    if isinstance(value, classmethod | staticmethod):
+        value = value.__func__
+    if isinstance(value, Invariant):
+        value = value.find
+    if callable(value):
+        value = inspect.unwrap(value)
+    if type(value) is not FunctionType:
+        raise TypeError(f"{value!r}")
+    return value
 
 
 def fitting(patches: Iterable[Patch], folder: Path) -> list[Patch]:
@@ -332,13 +332,13 @@ def _functions_in(path: Path) -> Mapping[str, str]:
         tree = ast.parse(source := path.read_text())
     except (SyntaxError, UnicodeDecodeError):  # of a checkout that cannot be imported, either
         return {}
-    lines, found = source.splitlines(keepends=True), {}
+    lines, functions = source.splitlines(keepends=True), {}
     for name, node in functions_of(tree):
         if any(isinstance(one, ast.Attribute) and one.attr in ACCESSORS for one in node.decorator_list):
             continue  # a patch of a property changes its getter
-        first = min(one.lineno for one in (node, *node.decorator_list))
-        found[name] = textwrap.dedent("".join(lines[first - 1 : node.end_lineno]))
-    return found
+        first = min(part.lineno for part in (node, *node.decorator_list))
+        functions[name] = textwrap.dedent("".join(lines[first - 1 : node.end_lineno]))
+    return functions
 
 
 def functions_of(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

@@ -12,5 +12,5 @@ def printable(text: str, *, keep: str = "") -> str:
     """The text with each character that a terminal could obey, or XML forbids, in escaped form, but for `keep`."""
     if text.isprintable():
         return text
-    escaped = {one for one in {*text} - {*keep} if category(one) in NOT_PRINTED or one in NOT_XML}
-    return "".join(repr(one)[1:-1] if one in escaped else one for one in text)
+    escaped = {char for char in {*text} - {*keep} if category(char) in NOT_PRINTED or char in NOT_XML}
+    return "".join(repr(char)[1:-1] if char in escaped else char for char in text)

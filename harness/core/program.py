@@ -29,18 +29,18 @@ class Program(NamedTuple):
 def arguments(args: Sequence[Any], more: Mapping[str, Any], text: Callable[[Any], str] | None = None) -> str:
     """The arguments of a call, as `literal` writes them."""
     named = [f"{name}={literal(value, text)}" for name, value in more.items()]
-    return ", ".join([*[literal(one, text) for one in args], *named])
+    return ", ".join([*[literal(argument, text) for argument in args], *named])
 
 
 def literal(value: Any, text: Callable[[Any], str] | None = None) -> str:
     """The Python literal of plain data; `text` writes other values, for which it raises TypeError without it."""
     kind = type(value)
     if kind is dict:
-        return f"{{{', '.join([f'{literal(key)}: {literal(one, text)}' for key, one in value.items()])}}}"
-    if kind is list and all(type(one) is int for one in value):
+        return f"{{{', '.join([f'{literal(key)}: {literal(item, text)}' for key, item in value.items()])}}}"
+    if kind is list and all(type(item) is int for item in value):
         return f"[{', '.join(_runs(value))}]"
     if kind in (list, tuple):
-        members = ", ".join([literal(one, text) for one in value])
+        members = ", ".join([literal(item, text) for item in value])
         return f"[{members}]" if kind is list else f"({members}{',' * (len(value) == 1)})"
     if (value is not None and kind not in (str, int, float, bool)) or value != value:
         if text is not None:
@@ -57,4 +57,4 @@ def _runs(numbers: list[int]) -> list[str]:
         is_long = len(members) >= LONG_RUN
         texts += [f"*range({members[0]}, {members[-1] + 1})"] if is_long else map(str, members)
     same = [list(equal) for _, equal in groupby(texts)]
-    return [one for run in same for one in (run if len(run) < LONG_RUN else [f"*[{run[0]}] * {len(run)}"])]
+    return [item for run in same for item in (run if len(run) < LONG_RUN else [f"*[{run[0]}] * {len(run)}"])]

@@ -20,7 +20,7 @@ class UnknownEngine(CannotImport):
 
 def installed() -> dict[str, EntryPoint]:
     """The entry points of the registered targets by name, without importing them."""
-    return {one.name: one for one in sorted(entry_points(group=GROUP), key=lambda one: one.name)}
+    return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
 
 
 def code_of(engine: EntryPoint) -> AbstractContextManager[None]:
@@ -34,20 +34,20 @@ def code_of(engine: EntryPoint) -> AbstractContextManager[None]:
 def target_of(engine: str) -> Target:
     """The target of "NAME" or "NAME==VERSION"; raises UnknownEngine."""
     name, _, version = engine.partition("==")
-    known = installed()
-    if name not in known:
-        here = f"installed are {', '.join(known) or 'none'}; a release is NAME==VERSION"
+    entries = installed()
+    if name not in entries:
+        here = f"installed are {', '.join(entries) or 'none'}; a release is NAME==VERSION"
         raise UnknownEngine(f"engine {name!r} is not installed", f"install its package; {here}")
-    with code_of(known[name]):
-        loaded = known[name].load()
+    with code_of(entries[name]):
+        loaded = entries[name].load()
         target: Target = loaded() if isinstance(loaded, type) else loaded
-        found = target.at(version) if version else target
-    if found is None:
+        release = target.at(version) if version else target
+    if release is None:
         if command := install_command(target, version):
             raise UnknownEngine(f"{engine} is not installed", f"run: {command}")
         what = f"engine {name!r} is installed in version {target.version()}, not {version}"
         raise UnknownEngine(what, f"install that version, or name {name} without a version")
-    return found
+    return release
 
 
 def target_for(header: Header) -> Target:

@@ -46,10 +46,10 @@ def parsed(version: str) -> tuple[int, ...]:
     """Major, minor, micro and post release, for comparisons; a checkout is newer than all releases."""
     if version == CHECKOUT or LINKED.fullmatch(version):
         return NEWER_THAN_ALL
-    found = VERSION.match(version)
-    if found is None:
+    match = VERSION.match(version)
+    if match is None:
         raise UsageError(f"{version}: not a version; want one such as 0.5.12.post1")
-    return tuple(int(part or 0) for part in found.groups())
+    return tuple(int(part or 0) for part in match.groups())
 
 
 class InEnvironment(NamedTuple):
@@ -76,8 +76,8 @@ def in_environment(package: str) -> InEnvironment | None:
     return InEnvironment(found.version if is_named else CHECKOUT, folder, is_release=False)
 
 
-def _is_editable(found: Distribution) -> bool:
-    origin = json.loads(found.read_text("direct_url.json") or "{}")
+def _is_editable(distribution: Distribution) -> bool:
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     return bool(origin.get("dir_info", {}).get("editable"))
 
 
@@ -120,8 +120,8 @@ class Releases:
 
     def installed(self) -> list[str]:
         """The versions that are installed here, oldest first."""
-        found = [place.parent.name for place in self.root.glob(f"*/{self.package}")]
-        return sorted((name for name in found if self.has_name(name) and self._shared.is_dir()), key=parsed)
+        versions = [place.parent.name for place in self.root.glob(f"*/{self.package}")]
+        return sorted((name for name in versions if self.has_name(name) and self._shared.is_dir()), key=parsed)
 
     def linked(self) -> list[str]:
         """The names of the checkouts that are linked here."""
@@ -138,14 +138,14 @@ class Releases:
         """The sources of a version that can change: of a linked checkout, or of that of this environment."""
         if (link := self._links.get(version)) is not None:
             return (link / self.package).resolve()
-        found = in_environment(self.package)
-        return found.folder if found is not None and found.version == version and not found.is_release else None
+        here = in_environment(self.package)
+        return here.folder if here is not None and here.version == version and not here.is_release else None
 
     def on_index(self) -> list[str]:
         """The releases that the package index has, oldest first; raises UsageError if pip cannot read it."""
         told = _pip(f"list the releases of {self.on_index_as}", "index", "versions", self.on_index_as)
-        found = [line.removeprefix(ON_INDEX) for line in told.splitlines() if line.startswith(ON_INDEX)]
-        return sorted(filter(self.has_name, ", ".join(found).split(", ")), key=parsed)
+        listed = [line.removeprefix(ON_INDEX) for line in told.splitlines() if line.startswith(ON_INDEX)]
+        return sorted(filter(self.has_name, ", ".join(listed).split(", ")), key=parsed)
 
     def folders_of(self, version: str) -> tuple[Path, ...]:
         """The directories to put on the path for this version; empty if it is in the environment or not installed.

@@ -131,16 +131,16 @@ class LiveRequests:
     def of_client(self, ordinal: int) -> Sequence[int]:
         """All live sequences of the request that has the sequence at `ordinal`, modulo the number of sequences."""
         chosen = list(self.most_tokens)[ordinal % len(self.most_tokens)]
-        return [one for one in self._siblings.get(chosen, (chosen,)) if one in self.most_tokens]
+        return [sibling for sibling in self._siblings.get(chosen, (chosen,)) if sibling in self.most_tokens]
 
     def leave(self, request: int) -> None:
         """The client of this sequence has its answer and is gone; `left` returns the request's other sequences once."""
         gone = self._siblings.get(request, ())
-        self._left += [one for one in gone if one != request and one not in self._left]
-        for one in gone:
-            self._siblings.pop(one, None)
+        self._left += [sibling for sibling in gone if sibling != request and sibling not in self._left]
+        for sibling in gone:
+            self._siblings.pop(sibling, None)
 
     def left(self) -> Sequence[int]:
         """The live sequences that have lost their client since the last call; the next step aborts them first."""
-        left, self._left = [one for one in self._left if one in self.most_tokens], []
+        left, self._left = [sibling for sibling in self._left if sibling in self.most_tokens], []
         return left

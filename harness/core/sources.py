@@ -12,7 +12,7 @@ HASH_LEN = 16  # hex digits
 
 def hash_of(places: Iterable[Path], release: str = "") -> str:
     """The hash of these files and of all Python files in these folders; `release` stands for all other sources."""
-    found = hashlib.sha256(release.encode())
+    digest = hashlib.sha256(release.encode())
     paths = [
         (path.relative_to(place.parent).as_posix(), path)
         for place in places
@@ -20,9 +20,9 @@ def hash_of(places: Iterable[Path], release: str = "") -> str:
     ]
     for name, path in sorted(paths):
         content = path.read_bytes()
-        found.update(f"{name}\n{len(content)}\n".encode())
-        found.update(content)
-    return found.hexdigest()[:HASH_LEN]
+        digest.update(f"{name}\n{len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:HASH_LEN]
 
 
 @cache
@@ -34,8 +34,8 @@ def hash_of_packages(packages: tuple[str, ...]) -> str:
 @cache
 def version_of_package(package: str) -> str:
     """The version of the distribution that contains a package, or ""; computed once per process."""
-    found = distribution_with(package.partition(".")[0])
-    return found.version if found is not None else ""
+    distribution = distribution_with(package.partition(".")[0])
+    return distribution.version if distribution is not None else ""
 
 
 def distribution_with(package: str) -> Distribution | None:

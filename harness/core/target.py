@@ -36,7 +36,7 @@ _prepared: list["Target"] = []
 PAIR, RANKS, RANKS_OF_PAIR, DATA_RANKS = "pd", "tp", "pd-tp", "dp"
 # Laws that do not apply to data-parallel ranks, of which each has requests of its own.
 EQUAL = ("requests", "trees", "free_units")
-EQUAL_RANKS = ("ranks_compute_equal_batches", *[f"ranks_have_equal_{one}" for one in EQUAL])
+EQUAL_RANKS = ("ranks_compute_equal_batches", *[f"ranks_have_equal_{part}" for part in EQUAL])
 TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
 
@@ -126,7 +126,7 @@ class MachineSpec:
     def refusal(self, op: Op) -> str:
         """Why a log of this machine cannot have this op; "" if it can."""
         if type(op) not in self.ops:
-            return f"has no such op, it knows {', '.join([str(one.__struct_config__.tag) for one in self.ops])}"
+            return f"has no such op, it knows {', '.join([str(kind.__struct_config__.tag) for kind in self.ops])}"
         if isinstance(op, Pause) and op.mode not in self.pauses:
             return f"has no mode {op.mode}, it knows {', '.join(self.pauses)}"
         return ""
@@ -259,16 +259,16 @@ class Target(Protocol):
 
     def mutant(self, name: str) -> Mutant:
         """The mutant with that id; raises UsageError if there is none."""
-        known = {one.id: one for one in self.catalog}
-        if name not in known:
+        mutants = {mutant.id: mutant for mutant in self.catalog}
+        if name not in mutants:
             raise UsageError(f"mutant {name}: {self.name} has none of this id; see 'swarden mutants'")
-        return known[name]
+        return mutants[name]
 
     def known_bugs(self) -> Mapping[str, KnownBug]:
         """The known bugs of its releases, by name, from the folders of its class and its bases."""
         modules = [sys.modules[kind.__module__] for kind in reversed(type(self).__mro__)]
-        files = dict.fromkeys(getattr(one, "__file__", None) for one in modules)
-        folders = [one for file in files if file is not None for one in folders_of_bugs(Path(file).parent)]
+        files = dict.fromkeys(getattr(module, "__file__", None) for module in modules)
+        folders = [folder for file in files if file is not None for folder in folders_of_bugs(Path(file).parent)]
         return {name: bug for folder in folders for name, bug in known_bugs_in(folder).items()}
 
     def avoidances(self, configs: Configs, fingerprints: Iterable[str]) -> Mapping[str, AbstractContextManager[None]]:
@@ -313,7 +313,7 @@ def decode_all(target: Target, mappings: Sequence[Mapping[str, Any]]) -> Sequenc
 
 def prepare(target: Target) -> None:
     """Let a target prepare this process, once."""
-    if not any(one is target for one in _prepared):
+    if not any(other is target for other in _prepared):
         with blamed_on(target.name, "prepare_process"):
             target.prepare_process()
         _prepared.append(target)

@@ -76,7 +76,7 @@ def markdown(night: Night) -> str:
     """The page of a night as Markdown, for the summary of a job."""
     failing = [finding for finding in night.findings if code_of(finding) is not ExitCode.CLEAN]
     code, verdict = judgement_of(night)
-    step, known = next_step(night), known_of(night)
+    step, failures = next_step(night), known_of(night)
     lines = [
         f"# Night {night.name}: {verdict}",
         "",
@@ -94,7 +94,7 @@ def markdown(night: Night) -> str:
         "",
         *table(FINDING_HEADS, (_row(night, finding) for finding in _sorted(night.findings))),
         "",
-        *(["## Known bugs", "", *table(KNOWN_HEADS, map(_known_row, known)), ""] if known else []),
+        *(["## Known bugs", "", *table(KNOWN_HEADS, map(_known_row, failures)), ""] if failures else []),
         "## Engines",
         "",
         *table(ENGINE_HEADS, (_engine_row(night, engine) for engine in night.engines)),

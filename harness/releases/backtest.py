@@ -231,8 +231,8 @@ class Backtest:
         if replays.verdict is Verdict.FIXED:
             return (Outcome.FOUND, "") if before == after else (Outcome.MOVED, "its settings have other values there")
         bugs[finding.log] = replays.known or finding.bug
-        known = f", known as {replays.known}" if replays.known else ""
-        why = f"fails there with {', '.join(replays.fingerprints)}{known}"
+        explained = f", known as {replays.known}" if replays.known else ""
+        why = f"fails there with {', '.join(replays.fingerprints)}{explained}"
         return Outcome.STILL if replays.verdict is Verdict.FAILED else Outcome.MOVED, why
 
     def _outcome_of_searches(

@@ -64,12 +64,12 @@ def ended_requests_leave_their_kv_cached(change: Transition) -> Evidence:
     evicted = {(one.pool, unit) for one in change.events_of(Freed) if one.owner.kind == TREE_KIND for unit in one.units}
     for ended in ended_by_themselves(change):
         for index, page in _lost_pages(change, ended, evicted):
-            component, known = change.after.components[index], ended.record.units[index] if ended.record else ()
+            component, held = change.after.components[index], ended.record.units[index] if ended.record else ()
             span = {"start": page * component.page_size, "end": (page + 1) * component.page_size}
-            if page >= len(known):
+            if page >= len(held):
                 yield found(request_ref(ended.id), CompletenessCode.NOT_CACHED, **span)
-            elif (component.pool, known[page]) not in taken:
-                subject = unit_ref(change.after.pool(component.pool), known[page])
+            elif (component.pool, held[page]) not in taken:
+                subject = unit_ref(change.after.pool(component.pool), held[page])
                 yield found(subject, CompletenessCode.NOT_KEPT, request=ended.id, **span)
 
 
@@ -77,18 +77,18 @@ def _lost_pages(change: Transition, ended: Ended, evicted: Set[tuple[str, int]])
     """The component and the index of each whole computed page that is not cached and has no owner."""
     after, shared = change.after, change.after.limits.page_size
     tokens, namespace = ended.expected.tokens, ended.expected.namespace
-    whole = lcm(shared, *[one.page_size for one in after.components if not one.has_states])  # of all components
+    whole = lcm(shared, *[part.page_size for part in after.components if not part.has_states])  # of all components
     num_computed = (len(tokens) - 1) // whole * whole
     num_cached = shared * sum(1 for _ in cached_pages(after, namespace, tokens))
     columns = columns_of(change.before, namespace, tokens)
     for index, component in enumerate(after.components):
         if component.window is None:
             pool, owner_of = component.pool, after.pool(component.pool).owner_of
-            known = ended.record.units[index] if ended.record else ()
+            held = ended.record.units[index] if ended.record else ()
             for page in range(num_cached // component.page_size, num_computed // component.page_size):
-                units = (*known[page : page + 1], *columns[index][page : page + 1])
+                units = (*held[page : page + 1], *columns[index][page : page + 1])
                 if any((pool, unit) in evicted for unit in units):
                     break
-                is_lost = owner_of.get(known[page]) == FREE if page < len(known) else after.nodes is not None
+                is_lost = owner_of.get(held[page]) == FREE if page < len(held) else after.nodes is not None
                 if is_lost:
                     yield index, page

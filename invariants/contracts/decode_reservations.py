@@ -62,8 +62,8 @@ def reservations_follow_arrival_order(change: Transition) -> Evidence:
     has_pages = {*reserved, *change.before.transfer_records}
     for request in change.before.requests or ():
         if request.place == Place.LINKED and request.id not in has_pages and request.id in change.after.request_by_id:
-            newcomers = [one for one in reserved if not _outputs(change.before, one)]
-            later = newcomers if request.num_outputs else [one for one in newcomers if one > request.id]
+            newcomers = [request_id for request_id in reserved if not _outputs(change.before, request_id)]
+            later = newcomers if request.num_outputs else [id for id in newcomers if id > request.id]
             if later:
                 values = {"by": request_ref(later[0])}
                 yield found(request_ref(request.id), DecodeReservationsCode.OVERTAKEN, **values)

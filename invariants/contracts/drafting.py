@@ -64,4 +64,4 @@ def drafts_are_judged_before_the_next_pass(change: Transition) -> Evidence:
         elif isinstance(event, Proposed):
             in_flight.add((event.launch, event.request_id))
         elif isinstance(event, Completed):
-            in_flight = {one for one in in_flight if one[0] != event.launch}
+            in_flight = {(launch, request) for launch, request in in_flight if launch != event.launch}

@@ -99,8 +99,8 @@ def _victims(change: Transition, component: int) -> set[int]:
             victims.add(event.node)
         elif isinstance(event, (Inserted, Recovered)) and victims:
             return none
-    known = change.before.node_by_id
-    return {one for one in victims if one not in known or change.once(tree_before).is_in_tail(known[one], component)}
+    nodes = change.before.node_by_id
+    return {id for id in victims if id not in nodes or change.once(tree_before).is_in_tail(nodes[id], component)}
 
 
 def tree_before(change: Transition) -> Shadow:
@@ -127,7 +127,7 @@ def _dead_interior(change: Transition, component: int) -> list[NodeView]:
     gone: list[Removed | Demoted] = [*change.events_of(Removed), *change.events_of(Demoted)]
     touched.update(node.id for event in gone for node in change.before.path(event.node))
     both = set(_dead(change.once(tree_before), component)).intersection(_dead(Shadow(change.after), component))
-    return [change.after.node_by_id[one] for one in sorted(both - touched)]
+    return [change.after.node_by_id[node] for node in sorted(both - touched)]
 
 
 def _dead(tree: Shadow, component: int) -> Iterator[int]:
@@ -152,6 +152,6 @@ def _broken_branches(change: Transition, victims: set[int]) -> Iterator[NodeView
         ids = {node.id for node in path}
         if not before.children.get(leaf.id) and ids & victims and not ids & lost:
             key = list(chain.from_iterable(node.key for node in reversed(path)))
-            lengths = [reachable_len(one, leaf.namespace, key) for one in (before, after)]
+            lengths = [reachable_len(state, leaf.namespace, key) for state in (before, after)]
             if lengths[0] == len(key) > lengths[1]:
                 yield leaf

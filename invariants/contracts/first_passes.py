@@ -115,8 +115,8 @@ def _in_host_memory(state: Snapshot, request: RequestView, _expected: Expectatio
     return _columns(state.offloaded_columns, state, request)
 
 
-def _columns(known: Mapping[int, Sequence[Sequence[int]]] | None, state: Snapshot, request: RequestView) -> Columns:
-    return [list(column) for column in (known or {}).get(request.id, ((),) * len(state.components))]
+def _columns(pages: Mapping[int, Sequence[Sequence[int]]] | None, state: Snapshot, request: RequestView) -> Columns:
+    return [list(column) for column in (pages or {}).get(request.id, ((),) * len(state.components))]
 
 
 def _kept(was: Columns, now: Columns) -> Columns:

@@ -133,8 +133,8 @@ def _uncopied(
 def _pages_of_a_backup(snapshot: Snapshot, node: NodeView, dropped: Set[int]) -> dict[str, int]:
     """By host pool, the pages for copies of a node and its ancestors; of windowed pages, only those of new copies."""
     path, page_size = snapshot.path(node.id), snapshot.limits.page_size
-    new = [one for one in path if one is node or not any(one.copies) or one.id in dropped]
+    new = [above for above in path if above is node or not any(above.copies) or above.id in dropped]
     return {
-        pool: sum(len(one.key) // page_size for one in (path if component.window is None else new))
+        pool: sum(len(above.key) // page_size for above in (path if component.window is None else new))
         for pool, component in zip(snapshot.host_pools, snapshot.components, strict=True)
     }

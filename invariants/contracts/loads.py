@@ -47,7 +47,7 @@ def loads_are_reserved_once(change: Transition) -> Evidence:
     Each load is planned for a request, whose demand exceeds the load because a token is left to compute.
     """
     began = {event.job: event for event in change.events_of(seen.CopyBegan)}
-    known = {view.id for view in change.before.copy_jobs or ()}
+    jobs = {view.id for view in change.before.copy_jobs or ()}
     for event in change.events_of(seen.LoadPlanned):
         load = began.pop(event.job, None)
         brought = {pool: len(here) for pool, here, _ in load.pages} if load is not None else {}
@@ -59,9 +59,9 @@ def loads_are_reserved_once(change: Transition) -> Evidence:
                 yield found(subject, LoadCode.RESERVED_OTHER_COUNT, **values, reserved=reserved.get(pool, 0))
             if brings and demand.get(pool, 0) <= brings:
                 yield found(subject, LoadCode.DEMAND_TOO_SMALL, **values, demand=demand.get(pool, 0))
-        known.add(event.job)
+        jobs.add(event.job)
     for job in sorted(began):
-        if not began[job].to_host and job not in known:
+        if not began[job].to_host and job not in jobs:
             yield found(_load_ref(job), LoadCode.LOADED_FOR_NO_REQUEST)
 
 
@@ -130,7 +130,7 @@ def host_prefixes_are_loaded(change: Transition) -> Evidence:
     """
     waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
     loading = {event.request_id for event in change.events_of(seen.LoadPlanned)}
-    others = [one for one in change.before.requests or () if one.place not in (Place.WAITING, Place.LINKED)]
+    others = [other for other in change.before.requests or () if other.place not in (Place.WAITING, Place.LINKED)]
     fits = has_pages_for_all(change.before)
     is_alone = not others and not change.before.launches
     for event in change.events:

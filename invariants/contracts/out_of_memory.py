@@ -26,8 +26,8 @@ def oom_abort_only_if_alone(change: Transition) -> Evidence:
     for event in change.events_of(Finished):
         record = change.before.record_by_request.get(event.request_id)
         if event.reason == FinishReason.OUT_OF_MEMORY and record is not None:
-            known = max(record.launched_len, loaded.get(event.request_id, 0))
-            length = known + change.accepted.get(event.request_id, 0)
+            reached = max(record.launched_len, loaded.get(event.request_id, 0))
+            length = reached + change.accepted.get(event.request_id, 0)
             if _fits_alone(change.before, length + 1):
                 yield found(request_ref(event.request_id), OutOfMemoryCode.WOULD_FIT_ALONE, length=length)
 

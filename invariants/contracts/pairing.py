@@ -33,7 +33,7 @@ def peers_change_only_by_pairing(change: Transition) -> Evidence:
             peer, want = _peer(after.peers, unit), paired.get(unit, _peer(before.peers, unit))
             if peer != want:
                 subject, to_pool = unit_ref(change.after.pool(after.from_pool), unit), change.after.pool(after.to_pool)
-                refs = [unit_ref(to_pool, one) if one else None for one in (peer, want)]
+                refs = [unit_ref(to_pool, number) if number else None for number in (peer, want)]
                 yield found(subject, PairingCode.CHANGED_ALONE, peer=refs[0], paired_with=refs[1])
 
 

@@ -132,8 +132,8 @@ class Planner:
         self._unlock_slid_pages()
         continuing = [one for one in before.requests or () if one.place == Place.RUNNING and self._continues(one)]
         self.budget -= self._num_decodes(continuing)
-        for one in continuing:
-            self._reserve(self.pager.of_decode(self._decode(one)))
+        for request in continuing:
+            self._reserve(self.pager.of_decode(self._decode(request)))
 
     @property
     def has_states(self) -> bool:
@@ -142,11 +142,11 @@ class Planner:
     @property
     def is_alone(self) -> bool:
         """Is there no running request, no pass in flight and no transfer that could release pages?"""
-        transfers = [one for one in self.before.records or () if one.owner.kind == HANDOVER_KIND]
+        transfers = [record for record in self.before.records or () if record.owner.kind == HANDOVER_KIND]
         return (
             not self.before.launches
             and not transfers
-            and all(one.place != Place.RUNNING for one in self.before.requests or ())
+            and all(request.place != Place.RUNNING for request in self.before.requests or ())
         )
 
     def available(self, pool: str) -> int:
@@ -160,10 +160,10 @@ class Planner:
         spare_len = self.pager.up(record.allocated_len) * page_size - record.allocated_len
         pages = [(component, self.available(component.pool)) for component in self.before.components]
         most = min(
-            self.pager.capacity(one, count - RESERVE_PAGES * bool(one.window), spare_len) for one, count in pages
+            self.pager.capacity(pool, count - RESERVE_PAGES * bool(pool.window), spare_len) for pool, count in pages
         )
         if most <= 0 and self.is_alone:
-            most = min(self.pager.capacity(one, count, spare_len) for one, count in pages)
+            most = min(self.pager.capacity(component, count, spare_len) for component, count in pages)
         most = min(most, self.budget)
         if most <= 0:
             return None
@@ -189,8 +189,8 @@ class Planner:
         taken = Counter(self.before.components[component].pool for component, _ in locked)
         if any(need.demand[pool] + taken[pool] + self.estimated[pool] > self.available(pool) for pool in need.demand):
             lengths = [
-                self.pager.capacity(one, self.available(one.pool) - taken[one.pool], 0)
-                for one in self.before.components
+                self.pager.capacity(component, self.available(component.pool) - taken[component.pool], 0)
+                for component in self.before.components
             ]
             if not (first and self.is_alone) or min(lengths) <= 0:
                 return None
@@ -241,8 +241,8 @@ class Planner:
         """The number of tokens up to the end of the prefix in the tree, where a state is cached; else NO_LIMIT."""
         if not self.has_states:
             return NO_LIMIT
-        known = len(list(cached_pages(self.before, request.namespace, tokens))) * self.before.limits.page_size
-        return known - prefill.start if known > prefill.start else NO_LIMIT
+        cached_len = len(list(cached_pages(self.before, request.namespace, tokens))) * self.before.limits.page_size
+        return cached_len - prefill.start if cached_len > prefill.start else NO_LIMIT
 
     def _continues(self, request: RequestView) -> bool:
         """Has a request a token left to compute after the passes in flight, besides its last output token?"""
@@ -251,8 +251,8 @@ class Planner:
 
     def _num_decodes(self, running: Sequence[RequestView]) -> int:
         """The number of requests that decode beside a prefill; with drafts, only requests without a pass in flight."""
-        limits, records = self.before.limits, [self.before.record_by_request[one.id] for one in running]
-        ready = [one for one in records if not limits.draft_len or one.launched_len == one.committed_len]
+        limits, records = self.before.limits, [self.before.record_by_request[request.id] for request in running]
+        ready = [record for record in records if not limits.draft_len or record.launched_len == record.committed_len]
         return len(ready) if limits.mixes_batches else 0
 
     def _decode(self, request: RequestView) -> Decode:
@@ -324,11 +324,11 @@ class Planner:
 def _verdicts(planner: Planner, admitted: list[Admitted], tokens_of: Tokens) -> Iterator[AdmissionVerdict]:
     """The verdicts on requests between chunks, then on waiting requests, until one does not fit or is cut."""
     for request, plan in _plans(planner, tokens_of):
-        found = _stretch(admitted.pop(0)) if admitted and admitted[0].request_id == request.id else None
+        stretch = _stretch(admitted.pop(0)) if admitted and admitted[0].request_id == request.id else None
         available = {pool: planner.available(pool) for pool in planner.evictable}
         expected = plan()
-        yield AdmissionVerdict(request.id, found, expected, available)
-        if found != expected or (expected is None and request.place == Place.CHUNKED and planner.is_alone):
+        yield AdmissionVerdict(request.id, stretch, expected, available)
+        if stretch != expected or (expected is None and request.place == Place.CHUNKED and planner.is_alone):
             return  # a request that is alone and lacks pages is aborted, and others may be admitted to its pages
         if expected is None or expected.end < request.prompt_len + request.num_outputs:
             break
@@ -352,9 +352,9 @@ def _queue(planner: Planner, tokens_of: Tokens) -> list[RequestView]:
     if len(waiting) > MOST_WAITING:
         raise Unpredictable
     if LONGEST_MATCH in planner.before.limits.waits_by:
-        known = {one.id: planner.match_len(one, _input(one, tokens_of)) for one in waiting}
-        return sorted(waiting, key=lambda one: (-one.priority, -known[one.id], one.id))
-    return sorted(waiting, key=lambda one: (-one.priority, one.id))
+        match_lens = {request.id: planner.match_len(request, _input(request, tokens_of)) for request in waiting}
+        return sorted(waiting, key=lambda request: (-request.priority, -match_lens[request.id], request.id))
+    return sorted(waiting, key=lambda request: (-request.priority, request.id))
 
 
 def _input(request: RequestView, tokens_of: Tokens) -> Sequence[int]:

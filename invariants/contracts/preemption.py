@@ -38,11 +38,11 @@ def preemption_matches_planner(change: Transition) -> Evidence:
         return
     preempted = {event.request_id for event in change.events_of(Preempted)}
     if not preempted:
-        lesser = tuple(request_ref(one.id) for one in rivals.lesser)
+        lesser = tuple(request_ref(request.id) for request in rivals.lesser)
         yield found(request_ref(rivals.first.id), PreemptionCode.NOT_PREEMPTED, lesser=lesser)
-    victims = [one for one in rivals.lesser if one.id in preempted]
+    victims = [request for request in rivals.lesser if request.id in preempted]
     for victim, other in product(victims, rivals.lesser):
-        others = [other, *(one for one in victims if one is not victim)]
+        others = [other, *(request for request in victims if request is not victim)]
         if other.id not in preempted and other.priority < victim.priority and rivals.fits_without(others):
             subject = request_ref(victim.id)
             yield found(subject, PreemptionCode.LESS_IMPORTANT_SPARED, spared=request_ref(other.id))

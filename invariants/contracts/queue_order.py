@@ -33,12 +33,12 @@ def admission_follows_queue_order(change: Transition) -> Evidence:
     waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
     for event in change.events:
         if isinstance(event, (Admitted, LoadPlanned, Finished)):
-            one = waiting.pop(event.request_id, None)
-            if one is not None and not isinstance(event, Finished):
-                ahead = min(waiting.values(), key=lambda other: _rank(other, waits_by), default=one)
-                if _rank(ahead, waits_by) < _rank(one, waits_by):
-                    values = {"priority": one.priority, "ahead_priority": ahead.priority}
-                    yield found(request_ref(one.id), QueueOrderCode.OVERTAKEN, ahead=request_ref(ahead.id), **values)
+            head = waiting.pop(event.request_id, None)
+            if head is not None and not isinstance(event, Finished):
+                ahead = min(waiting.values(), key=lambda other: _rank(other, waits_by), default=head)
+                if _rank(ahead, waits_by) < _rank(head, waits_by):
+                    values = {"priority": head.priority, "ahead_priority": ahead.priority}
+                    yield found(request_ref(head.id), QueueOrderCode.OVERTAKEN, ahead=request_ref(ahead.id), **values)
 
 
 def _rank(request: RequestView, waits_by: Sequence[str]) -> tuple[int, int]:

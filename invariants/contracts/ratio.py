@@ -43,9 +43,9 @@ def new_token_ratio_follows_retractions(change: Transition) -> Evidence:
     assert before is not None, "counters are needed"
     assert after is not None, "counters are needed"
     expected = list(_expected(change, estimates, before.new_token_ratio))
-    if all(abs(after.new_token_ratio - one) > ROUNDING for one in expected):
+    if all(abs(after.new_token_ratio - ratio) > ROUNDING for ratio in expected):
         values = {"before": before.new_token_ratio, "after": after.new_token_ratio}
-        want = tuple(round(one) for one in expected)
+        want = tuple(round(ratio) for ratio in expected)
         yield found(Ref("new-token ratio"), RatioCode.OTHER_THAN_FORETOLD, want=want, **values)
 
 
@@ -98,5 +98,5 @@ def _survivors(change: Transition) -> Sequence[tuple[RequestView, int]]:
     for event in change.pass_events:
         holders.apply(event)
         if isinstance(event, Retracted):
-            survivors = [(holders.requests[one], holders.outputs[one]) for one in holders.ids]
+            survivors = [(holders.requests[request_id], holders.outputs[request_id]) for request_id in holders.ids]
     return survivors

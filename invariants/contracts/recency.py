@@ -98,8 +98,8 @@ def _leaf_units(change: Transition, idle: Mapping[tuple[str, int], int]) -> Iter
         if left:
             page = slice(node.start, node.start + change.after.limits.page_size)
             first = list(node.key[: page.stop - page.start])
-            users = [one for one in asked if list(reference.tokens_of(one)[page]) == first]
-            last = max([asked[one] for one in (*users, *forgotten)], default=0)
+            users = [request_id for request_id in asked if list(reference.tokens_of(request_id)[page]) == first]
+            last = max([asked[request_id] for request_id in (*users, *forgotten)], default=0)
             yield from ((unit, max(idle[unit], last)) for unit in left)
 
 

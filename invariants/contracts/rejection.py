@@ -37,9 +37,9 @@ def rejected_requests_cannot_run(change: Transition) -> Evidence:
 @invariant(When.OP, needs=("requests",))
 def impossible_requests_are_rejected(change: Transition) -> Evidence:
     """A request that cannot compute its first token on an empty engine, or is too long, is rejected at arrival."""
-    known = change.before.request_by_id
+    earlier = change.before.request_by_id
     for request in change.after.requests or ():
-        if request.id not in known:
+        if request.id not in earlier:
             reason = _why_impossible(change.after, request.prompt_len, request.max_new_tokens)
             if reason is not None:
                 lens = {"prompt_len": request.prompt_len, "max_new_tokens": request.max_new_tokens}

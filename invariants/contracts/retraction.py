@@ -59,7 +59,7 @@ def retraction_takes_least_done_request(change: Transition) -> Evidence:
     holders = KVHolders(change.before, change.landings)
     for event in change.pass_events:
         if isinstance(event, seen.Retracted) and event.request_id in holders.ids:
-            least = min(holders.ids, key=lambda one: _loss(holders, one))
+            least = min(holders.ids, key=lambda request_id: _loss(holders, request_id))
             if least != event.request_id:
                 values = _loss_values("least_", holders, least) | _loss_values("", holders, event.request_id)
                 subject = request_ref(event.request_id)

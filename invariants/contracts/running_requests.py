@@ -35,7 +35,7 @@ def running_requests_are_computed(change: Transition) -> Evidence:
     most = limits.chunk_len or 0
     for event in [] if change.events_of(Paused) else change.events_of(Launched)[:1]:
         count = sum(end - start + limits.draft_len for _, start, end in event.entries)
-        busy.update(entry[0] for one in change.events_of(Launched) for entry in one.entries)
+        busy.update(entry[0] for event in change.events_of(Launched) for entry in event.entries)
         has_room = count + limits.draft_len < most if limits.mixes_batches else _only_decodes(change, event)
         for request in before.requests or () if has_room else ():
             record, later = before.record_by_request.get(request.id), after.request_by_id.get(request.id)

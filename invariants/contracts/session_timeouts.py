@@ -31,7 +31,7 @@ def idle_sessions_close_in_time(change: Transition) -> Evidence:
     assert limits.session_timeout is not None, "session_timeout is needed"
     timeout_ms, late_ms, from_begin = limits.session_timeout
     now_ms = change.reference.now_ms + past.steps_ms + limits.ms_per_step
-    for session in [one for one in change.before.sessions or () if one.id in past.sessions]:
+    for session in [session for session in change.before.sessions or () if session.id in past.sessions]:
         use, later = past.sessions[session.id], change.after.session_by_id.get(session.id)
         idle_ms, old_ms = now_ms - use.ended_ms, now_ms - (use.began_ms if from_begin else use.ended_ms)
         is_old = old_ms >= timeout_ms and (from_begin or not session.turn)

@@ -86,8 +86,8 @@ def prefetches_get_idle_host_memory(change: Transition) -> Evidence:
     """
     sized = change.events_of(seen.PrefetchSized) if not change.events_of(seen.Fired) else ()
     for event in [event for event in sized if event.got < event.wanted]:
-        known = {node.id for node in _copies_at_rest(change.before)}
-        pages = sum(len(node.copies[0]) for node in _copies_at_rest(change.after) if node.id in known)
+        copied = {node.id for node in _copies_at_rest(change.before)}
+        pages = sum(len(node.copies[0]) for node in _copies_at_rest(change.after) if node.id in copied)
         idle = pages * change.after.limits.page_size
         if event.wanted - event.got <= idle:
             values = {"wanted": event.wanted, "got": event.got, "idle": idle}
@@ -101,7 +101,7 @@ def _copies_at_rest(state: Snapshot) -> list[NodeView]:
     }
     keeps = state.limits.keeps_live_copies
     held = [node for node in state.nodes or () if any(node.pins) or node.id in copied or (keeps and any(node.live))]
-    needed = {one.id for node in held for one in state.path(node.id)}
+    needed = {above.id for node in held for above in state.path(node.id)}
     return [node for node in state.nodes or () if any(node.copies) and node.id not in needed]
 
 
@@ -117,7 +117,7 @@ def _not_copied(change: Transition, code: Code, beside_free: Callable[[Sequence[
         given = {
             (one.pool, unit) for one in change.events_of(seen.Given) if one.from_owner == owner for unit in one.units
         }
-        path = [*{one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}.values()]
+        path = [*{node.id: node for node, _ in cached_pages(change.after, ended.expected.namespace, tokens)}.values()]
         need = Counter[int]()
         for node in path:
             need.update({index: len(node.units[index]) for index in _uncopied(node)})
@@ -135,7 +135,7 @@ def _idle_pages(state: Snapshot, path: Sequence[NodeView]) -> list[int]:
     needed = {node.id for node in path}
     for node in state.nodes or ():
         if any(node.pins) or (node.id in state.covered and not any(node.live)):
-            needed.update(one.id for one in state.path(node.id))
+            needed.update(above.id for above in state.path(node.id))
         if state.limits.keeps_live_copies and any(node.live):
             needed.add(node.id)
     idle = [node for node in state.nodes or () if node.id not in needed]

@@ -109,8 +109,8 @@ class SwardenEngine(EnginePort):
         self.drafts: DraftPort | None = None
         if model:
             config = replace(config, poison_freed_pages=True)
-        known = [fault for fault in FAULTS if link is not None or fault not in BETWEEN_ENGINES]
-        self.faults = FaultPlan(known, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
+        faults = [fault for fault in FAULTS if link is not None or fault not in BETWEEN_ENGINES]
+        self.faults = FaultPlan(faults, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._clock = FakeClock()
         mail = Mail() if mail is None else mail
         self._compared = self._model_forward(config, model) if model else None

@@ -60,8 +60,8 @@ class ComparedForward:
             return None
         batch = self._batches.pop(launch)
         self._emit_written(batch)
-        known = [self._tokens[entry.request_id] for entry in batch.entries if entry.request_id in self._tokens]
-        self._without_cache.remember(known)
+        prompts = [self._tokens[entry.request_id] for entry in batch.entries if entry.request_id in self._tokens]
+        self._without_cache.remember(prompts)
         for entry, result in zip(batch.entries, computed, strict=True):
             if entry.request_id in self._tokens:
                 self._compare(launch, entry, result)

@@ -28,10 +28,10 @@ class CopyInspector:
     def _different(self, pool: str, here: Sequence[int], there: Sequence[int]) -> list[tuple[int, int]]:
         host = self._memory.host
         assert host is not None, "a copy job without a host"
-        names = [spec.name for spec in self._memory.pools]
+        pools = [spec.name for spec in self._memory.pools]
         page_dim = self._memory.store.page_dim(pool)
         on_device = _pages(self._memory.store.kv(pool), here, page_dim)
-        on_host = _pages(host.store.kv(host.pools[names.index(pool)].name), there, page_dim)
+        on_host = _pages(host.store.kv(host.pools[pools.index(pool)].name), there, page_dim)
         return [
             pair
             for index, pair in enumerate(zip(here, there, strict=True))

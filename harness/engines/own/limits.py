@@ -46,11 +46,11 @@ def limits_of(config: EngineConfig) -> limits.Limits:
 
 def counters_of(memory: KVMemory, tree: RadixTree, *, ratio: float) -> Counters:
     """The page counters, and the new-token ratio `ratio`."""
-    names = [pool.name for pool in memory.pools]
+    pools = [pool.name for pool in memory.pools]
     return Counters(
         {ledger.name: ledger.num_free for ledger in memory.ledgers.ledgers},
-        dict(zip(names, tree.evictable, strict=True)),
-        dict(zip(names, tree.protected, strict=True)),
+        dict(zip(pools, tree.evictable, strict=True)),
+        dict(zip(pools, tree.protected, strict=True)),
         int(ratio * MILLION),
         ratio,
     )

@@ -46,7 +46,7 @@ def live_of(engine: Engine) -> Live:
         is_paused=lambda: scheduler.is_paused,
         header=partial(_header, config),
         max_recorded_ops=config.max_recorded_ops,
-        is_empty=lambda: not engine.has_work and all(one.num_free == one.capacity for one in (*ledgers, rows)),
+        is_empty=lambda: not engine.has_work and all(ledger.num_free == ledger.capacity for ledger in (*ledgers, rows)),
         records_time=config.request_timeout_ms is not None or config.session_timeout_ms is not None,
         session_tokens=lambda session: scheduler.custody.sessions.by_id[session].tokens,
         pressure=outside.counts,

@@ -85,7 +85,7 @@ class ProbeWatch:
         if node is not None and any(node.locks):
             self.seen.add("node_split_under_lock")
         copied = {view.receipt for view in change.before.copy_jobs or ()}
-        if any(event.node in one.covers[0] for one in change.before.receipts or () if one.id in copied):
+        if any(event.node in receipt.covers[0] for receipt in change.before.receipts or () if receipt.id in copied):
             self.seen.add("node_split_while_it_is_copied")
 
     def _on_slid(self, change: Transition, event: seen.Slid) -> None:
@@ -208,13 +208,13 @@ def resident_len(snapshot: Snapshot, event: seen.Matched) -> int:
 def state_probes_of(change: Transition) -> Iterator[str]:
     """The probes of recurrent states that a transition reaches; an engine without such states reaches none."""
     for index in change.after.stateful or ():
-        pool, known = change.after.components[index].pool, change.before.node_by_id
+        pool, nodes = change.after.components[index].pool, change.before.node_by_id
         matched = [event for event in change.events_of(seen.Matched) if event.length]
         tombstoned = [event for event in change.events_of(seen.Tombstoned) if event.component == pool]
         if tombstoned:
             yield "state_tombstone_on_a_live_node"
-        removed = [event for event in change.events_of(seen.Removed) if event.node in known]
-        if matched and (tombstoned or any(known[event.node].live[index] for event in removed)):
+        removed = [event for event in change.events_of(seen.Removed) if event.node in nodes]
+        if matched and (tombstoned or any(nodes[event.node].live[index] for event in removed)):
             yield "evicted_as_a_request_starts_from_a_state"
         for began in change.events_of(seen.CopyBegan):
             if not began.to_host and [copied_pool for copied_pool, _, _ in began.pages] == [pool]:

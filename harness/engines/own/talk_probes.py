@@ -49,7 +49,7 @@ class SessionWatch:
         return request.session if request is not None else 0
 
     def _given_up(self, change: Transition, event: seen.GivenUp) -> Iterator[str]:
-        kept = [one for one in change.before.records or () if one.owner == (SESSION_KIND, event.session)]
+        kept = [record for record in change.before.records or () if record.owner == (SESSION_KIND, event.session)]
         session = change.before.session_by_id.get(event.session)
         last_turn = self._last_turns.get(event.session)  # unknown if the events of its step were not checked
         if session is not None and last_turn is not None and kept and event.cause == FreeCause.DIVERGED:

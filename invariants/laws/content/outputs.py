@@ -95,17 +95,17 @@ def clients_get_only_computed_tokens(change: Transition) -> Evidence:
 
     When a request is taken over from another engine, the tokens computed there count, too.
     """
-    known = {request.id: expected.prompt_len + request.num_outputs for request, expected in change.grown}
+    lens_before = {request.id: expected.prompt_len + request.num_outputs for request, expected in change.grown}
     computed = Counter({event.request_id: len(event.tokens) for event in change.events_of(TakenOver)})
     parts: dict[int, int] = {}  # by request, the end of a result that computes only a part of its known tokens
     for landing in change.landings:
         end = landing.end - landing.accepted
-        if landing.counts and end >= known.get(landing.request_id, 0) + computed[landing.request_id]:
+        if landing.counts and end >= lens_before.get(landing.request_id, 0) + computed[landing.request_id]:
             computed[landing.request_id] += 1 + landing.accepted
         elif landing.counts:
             parts[landing.request_id] = end
     for request, expected in change.grown:
-        num_known, most = known[request.id], computed[request.id]
+        num_known, most = lens_before[request.id], computed[request.id]
         num_new = len(expected.tokens) - num_known
         if num_new > most and request.id in parts:
             values = {"num_computed": parts[request.id], "num_known": num_known}

@@ -52,11 +52,11 @@ def slots_hold_their_prefix(change: Transition) -> Evidence:
         if event.tags != wanted:
             yield from _wrong_content(change, event, wanted)
     for compared in change.events_of(PrefixesCompared):
-        for one in compared.wrong:
-            if (compared.launch, one.request_id) not in change.discarded:
-                place = unit_ref(change.after.pool(compared.pool), one.unit)
-                holders = tuple(map(request_ref, one.known_from)) if one.is_written else None
-                yield _wrong_slot(one.request_id, one.position, place, holders)
+        for wrong in compared.wrong:
+            if (compared.launch, wrong.request_id) not in change.discarded:
+                place = unit_ref(change.after.pool(compared.pool), wrong.unit)
+                holders = tuple(map(request_ref, wrong.known_from)) if wrong.is_written else None
+                yield _wrong_slot(wrong.request_id, wrong.position, place, holders)
 
 
 @invariant(When.OP, on=(Read, Compared), given=reads_are_reported)
@@ -71,12 +71,12 @@ def reads_cover_the_window(change: Transition) -> Evidence:
     read_in = {launch for launch, _, _ in reads}
     components = change.after.components
     launched: list[LaunchView | Launched] = [*(change.before.launches or ()), *change.events_of(Launched)]
-    for one in launched:
-        for request, start, end in one.entries if one.launch in read_in else ():
-            if (one.launch, request) in change.discarded:
+    for view in launched:
+        for request, start, end in view.entries if view.launch in read_in else ():
+            if (view.launch, request) in change.discarded:
                 continue
             for index, component in enumerate(components):
-                read = reads.get((one.launch, request, index))
+                read = reads.get((view.launch, request, index))
                 first = 0 if component.window is None else max(0, start - lookback(component.window))
                 want_end = start if component.has_states else end
                 if read is not None and read.start <= first and read.start + len(read.tags) >= want_end:
@@ -95,7 +95,7 @@ def _wrong_content(change: Transition, read: Read, wanted: "array[int]") -> Evid
     offset = next((offset for offset, (tag, want) in pairs if tag != want), len(wanted))
     tag, position = read.tags[offset], read.start + offset
     expectations = change.reference.expectations
-    holders = tuple(request_ref(one) for one, expected in expectations.items() if tag in expected.tags)
+    holders = tuple(request_ref(request_id) for request_id, expected in expectations.items() if tag in expected.tags)
     yield _wrong_slot(read.request_id, position, _place(change, read, position), holders if tag else None)
 
 

@@ -37,12 +37,12 @@ def kv_is_that_of_its_tokens(change: Transition) -> Evidence:
     Discarded results are not checked: they may depend on slots that a failed pass did not write.
     """
     for event in change.events_of(KVCompared):
-        for one in event.wrong:
-            if (event.launch, one.request_id) not in change.discarded:
-                subject, place = request_ref(one.request_id), unit_ref(change.after.pool(event.pool), one.unit)
-                at = {"slot": one.slot, "place": place, "position": one.position}
-                if one.difference is None:
+        for wrong in event.wrong:
+            if (event.launch, wrong.request_id) not in change.discarded:
+                subject, place = request_ref(wrong.request_id), unit_ref(change.after.pool(event.pool), wrong.unit)
+                at = {"slot": wrong.slot, "place": place, "position": wrong.position}
+                if wrong.difference is None:
                     yield found(subject, KVCode.NEVER_COMPUTED, **at)
                 else:
-                    values = {"layer": one.layer, "difference": one.difference, "tolerance": event.tolerance}
+                    values = {"layer": wrong.layer, "difference": wrong.difference, "tolerance": event.tolerance}
                     yield found(subject, KVCode.DIFFERS, **at, **values)

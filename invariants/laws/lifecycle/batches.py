@@ -33,7 +33,7 @@ def passes_compute_each_request_once(change: Transition) -> Evidence:
         subject = Ref("launch", event.launch)
         ids = [request for request, _, _ in event.entries]
         if len(set(ids)) != len(ids):
-            twice = tuple(request_ref(one) for one in sorted({one for one in ids if ids.count(one) > 1}))
+            twice = tuple(request_ref(id) for id in sorted({id for id in ids if ids.count(id) > 1}))
             yield found(subject, BatchCode.REQUEST_TWICE, requests=twice)
         if len(ids) > most:
             yield found(subject, BatchCode.TOO_MANY_REQUESTS, count=len(ids), most=most)
@@ -46,10 +46,10 @@ def passes_compute_each_request_once(change: Transition) -> Evidence:
 def passes_compute_unfinished_requests(change: Transition) -> Evidence:
     """A pass computes no request that has ended before the step, whether the client waited for it or aborted it."""
     finished = {event.request_id for event in change.events_of(seen.Finished)}
-    known = finished.union(change.before.request_by_id, change.after.request_by_id)
+    present = finished.union(change.before.request_by_id, change.after.request_by_id)
     for event in change.events_of(seen.Launched):
         for request, start, end in event.entries:
-            if request not in known:
+            if request not in present:
                 yield found(request_ref(request), BatchCode.HAS_ENDED, launch=event.launch, start=start, end=end)
 
 

@@ -83,7 +83,7 @@ def outputs_end_as_asked(change: Transition) -> Evidence:
     tokens may come later, unless it has waited.
     """
     reasons = {event.request_id: event.reason for event in change.events_of(Finished)}
-    news, names_aborts = reasons.keys() | {one.id for one, _ in change.grown}, change.after.limits.names_aborts
+    news, names_aborts = reasons.keys() | {request.id for request, _ in change.grown}, change.after.limits.names_aborts
     for request in change.before.requests or ():
         is_due = request.id in news and (change.when == When.STEP or request.place == Place.WAITING)
         expected = change.reference.expectations.get(request.id) if is_due else None

@@ -155,7 +155,7 @@ def _permitted_owners(snapshot: Snapshot, view: LaunchView, entry: int) -> set[s
         return {seen.Owner(seen.REQUEST_KIND, request)}
     if not session:
         return {seen.Owner(seen.HANDOVER_KIND, request)} if snapshot.limits.role == BOTH else set()
-    turns = [seen.Owner(seen.REQUEST_KIND, one.id) for one in snapshot.requests or () if one.session == session]
+    turns = [seen.Owner(seen.REQUEST_KIND, turn.id) for turn in snapshot.requests or () if turn.session == session]
     return {seen.Owner(seen.SESSION_KIND, session), *turns}
 
 

@@ -54,9 +54,9 @@ def missing_pages(snapshot: Snapshot, event: seen.Reserved) -> dict[str, int]:
 def pages_taken_for(change: Transition, request_id: int) -> dict[str, int]:
     """By pool, the number of pages taken for the transfer of a request."""
     taken = {component.pool: 0 for component in change.after.components}
-    for one in change.events_of(seen.Taken):
-        if one.owner == (seen.HANDOVER_KIND, request_id) and one.pool in taken:
-            taken[one.pool] += len(one.units)
+    for event in change.events_of(seen.Taken):
+        if event.owner == (seen.HANDOVER_KIND, request_id) and event.pool in taken:
+            taken[event.pool] += len(event.units)
     return taken
 
 

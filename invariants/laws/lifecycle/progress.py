@@ -34,7 +34,7 @@ def is_expected_to_compute(change: Transition) -> bool:
     Known ends are those of a pause, of a copy, of units taken from outside the engine, and of an idle session's KV if
     sessions are closed in time.
     """
-    copies = [one.is_loading or one.copy_jobs for one in (change.before, change.after)]  # one may just have ended
+    copies = [state.is_loading or state.copy_jobs for state in (change.before, change.after)]  # one may just have ended
     return change.steps_without_forward < MOST_IDLE_STEPS or not (
         change.before.is_paused
         or any(copies)

@@ -31,7 +31,7 @@ def is_further_rank(change: Transition) -> bool:
 @invariant(When.OP, needs=("launches",), given=is_further_rank)
 def ranks_compute_equal_batches(change: Transition) -> Evidence:
     """All ranks of an engine have the same passes in flight."""
-    own, first = [[one.entries for one in state.launches or ()] for state in _both(change)]
+    own, first = [[view.entries for view in state.launches or ()] for state in _both(change)]
     if own != first:
         yield found(Ref(RANK), RankCode.OTHER_PASSES, own=own, first=first)
 
@@ -39,7 +39,7 @@ def ranks_compute_equal_batches(change: Transition) -> Evidence:
 @invariant(When.OP, needs=("requests", "records"), given=is_further_rank)
 def ranks_have_equal_requests(change: Transition) -> Evidence:
     """Each request has the same place and the same lengths on all ranks of an engine."""
-    places = [{one.id: (one.place, one.num_outputs) for one in state.requests or ()} for state in _both(change)]
+    places = [{view.id: (view.place, view.num_outputs) for view in state.requests or ()} for state in _both(change)]
     yield from _differing(RankCode.OTHER_REQUEST, *places)
     lengths = [
         {id: (one.protected_len, one.launched_len, one.allocated_len) for id, one in state.record_by_request.items()}

@@ -76,7 +76,7 @@ def reset_leaves_nothing(change: Transition) -> Evidence:
     after = change.after
     if not any(event.is_done for event in change.events_of(CacheReset)):
         return
-    for pool in [one for one in after.pools if not one.outlasts_drains]:
+    for pool in [pool for pool in after.pools if not pool.outlasts_drains]:
         if len(pool.free) + pool.num_absent != pool.capacity:
             counts = {"free": len(pool.free), "capacity": pool.capacity - pool.num_absent}
             yield found(pool_ref(pool.name), ResetCode.UNITS_LEFT, **counts)
@@ -100,7 +100,7 @@ def flush_drops_what_is_idle(change: Transition) -> Evidence:
     for index, component in enumerate(after.components):
         locked = set(chain.from_iterable([receipt.covers[index] for receipt in after.receipts or ()]))
         if component.window is None:
-            locked.update([node.id for one in [*locked] for node in after.path(one)])
+            locked.update([node.id for leaf in [*locked] for node in after.path(leaf)])
         for node in after.nodes or ():
             if node.live[index] and node.id not in locked:
                 yield found(node_ref(node.id), ResetCode.IDLE_UNITS_LEFT, pool=component.pool)

@@ -24,8 +24,8 @@ def timed_out_requests_are_old_enough(change: Transition) -> Evidence:
     limit = change.after.limits.request_timeout_ms
     assert limit is not None, "timeout_ms is needed"
     for event in change.events_of(Finished):
-        known = change.before.request_by_id.get(event.request_id)
-        if event.reason == FinishReason.TIMEOUT and known is not None and known.age_ms is not None:
-            age_ms = known.age_ms + change.after.limits.ms_per_step
+        request = change.before.request_by_id.get(event.request_id)
+        if event.reason == FinishReason.TIMEOUT and request is not None and request.age_ms is not None:
+            age_ms = request.age_ms + change.after.limits.ms_per_step
             if age_ms < limit:
                 yield found(request_ref(event.request_id), TimeoutCode.EARLY, age_ms=age_ms, timeout_ms=limit)

@@ -44,7 +44,7 @@ def cursors_are_ordered(change: Transition) -> Evidence:
                 launched_len=record.launched_len,
                 allocated_len=record.allocated_len,
             )
-        for frontier in sorted({one for one in record.frontiers if not 0 <= one <= record.allocated_len}):
+        for frontier in sorted({place for place in record.frontiers if not 0 <= place <= record.allocated_len}):
             lens = {"frontier": frontier, "allocated_len": record.allocated_len}
             yield found(owner_ref(record.owner), CursorCode.FRONTIER_OUT_OF_RANGE, **lens)
 

@@ -55,11 +55,11 @@ def cached_units_were_inserted(change: Transition) -> Evidence:
     stored: list[Stored] = []
     for event in change.in_order(Stored, Inserted):
         if isinstance(event, Inserted):
-            stored = [one for one in stored if not _belongs_to(one, event, change)]
+            stored = [gain for gain in stored if not _belongs_to(gain, event, change)]
         elif isinstance(event, Stored) and not event.on_host:
             stored.append(event)
-    for one in stored:
-        yield found(node_ref(one.node), EventCode.NOT_INSERTED, component=one.component)
+    for gain in stored:
+        yield found(node_ref(gain.node), EventCode.NOT_INSERTED, component=gain.component)
     for node, component in _gained_by_tombstones(change):
         if (node, component) not in recovered:
             yield found(node_ref(node), EventCode.NOT_RECOVERED, component=component)
@@ -70,19 +70,19 @@ def _belongs_to(stored: Stored, inserted: Inserted, change: Transition) -> bool:
     expected, end = change.reference.expectations.get(inserted.request_id), stored.start + len(stored.key)
     if expected is None or end > inserted.end:
         return end <= inserted.end
-    known = expected.tokens[stored.start : end]
-    return stored.namespace == expected.namespace and list(stored.key[: len(known)]) == known
+    tokens = expected.tokens[stored.start : end]
+    return stored.namespace == expected.namespace and list(stored.key[: len(tokens)]) == tokens
 
 
 def _gained_by_tombstones(change: Transition) -> Iterator[tuple[int, str]]:
     """The nodes that had units on the device during the whole step, each with a component whose units it gained."""
-    names = [component.pool for component in change.before.components]
+    pools = [component.pool for component in change.before.components]
     live: dict[int, set[str]] = {}  # by node, the components of its units on the device
 
     def live_of(node: int) -> set[str]:
         if node not in live:
             view = change.before.node_by_id.get(node)
-            live[node] = set(compress(names, view.live)) if view is not None else set()
+            live[node] = set(compress(pools, view.live)) if view is not None else set()
         return live[node]
 
     for event in change.in_order(Stored, Dropped, Split):

@@ -122,7 +122,7 @@ def receipts_match_records(change: Transition) -> Evidence:
     records = [record for record in after.records or () if record.receipt or record.protected_len]
     kept = {record.receipt: record.owner for record in records}
     holders = {record.owner for record in records}  # a copy owns the record of a request that has ended before it
-    returnable = [one for one in after.receipts or () if one.holder.kind in RECORD_KINDS or one.holder in holders]
+    returnable = [lock for lock in after.receipts or () if lock.holder.kind in RECORD_KINDS or lock.holder in holders]
     out = {receipt.id: receipt for receipt in returnable}
     if len(kept) != len(records) or kept != {receipt.id: receipt.holder for receipt in out.values()}:
         first: dict[int, RecordView] = {}

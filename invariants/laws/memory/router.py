@@ -27,13 +27,13 @@ def router_view_matches_cache(change: Transition) -> Evidence:
 
     With a wrong view the router sends requests to engines that do not have their prefix, or past engines that have it.
     """
-    for one in change.after.cached_blocks or ():
-        if one.cached == one.reported:
+    for blocks in change.after.cached_blocks or ():
+        if blocks.cached == blocks.reported:
             continue
-        at = {"group": one.group, "tier": "on the host" if one.on_host else "on the device"}
+        at = {"group": blocks.group, "tier": "on the host" if blocks.on_host else "on the device"}
         for code, wrong in (
-            (RouterCode.CACHED_NOT_REPORTED, one.cached - one.reported - one.moving),
-            (RouterCode.REPORTED_NOT_CACHED, one.reported - one.cached - one.moving),
+            (RouterCode.CACHED_NOT_REPORTED, blocks.cached - blocks.reported - blocks.moving),
+            (RouterCode.REPORTED_NOT_CACHED, blocks.reported - blocks.cached - blocks.moving),
         ):
             if wrong:
                 yield found(Ref(BLOCK, min(wrong)), code, **at, more=len(wrong) - 1)
@@ -45,11 +45,11 @@ def stored_blocks_have_known_parents(change: Transition) -> Evidence:
 
     A router hangs the block below its parent.  A group with a window does not cache the blocks below the window.
     """
-    for event, known in _stored(change):
+    for event, at_router in _stored(change):
         if (
             event.parent is not None
             and change.after.components[event.group].window is None
-            and event.parent not in known
+            and event.parent not in at_router
         ):
             subject = Ref(BLOCK, event.hashes[0])
             yield found(subject, RouterCode.UNKNOWN_PARENT, group=event.group, parent=event.parent)

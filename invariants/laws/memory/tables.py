@@ -102,7 +102,7 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
     A component of states may lack any page; a ring has all pages, because it shares and frees none.
     """
     after = change.after
-    columns = [(index, one) for index, one in enumerate(after.components) if not one.has_states]
+    columns = [(index, component) for index, component in enumerate(after.components) if not component.has_states]
     for record in change.changes.records:
         for index, component in columns:
             pool, window = component.pool, component.window
@@ -162,7 +162,7 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
 def _are_apart(columns: Sequence[Column], of_tree: frozenset[int]) -> bool:
     """Has each unit one component, one page index, and one private column at most, which is not `of_tree`?"""
     borders = [max(0, column.num_shared - column.first) for column in columns]
-    split = [(one.units[:border], one.units[border:]) for one, border in zip(columns, borders, strict=True)]
+    split = [(column.units[:border], column.units[border:]) for column, border in zip(columns, borders, strict=True)]
     parts, private = [shared for shared, _ in split], [*filter(None, chain.from_iterable([own for _, own in split]))]
     units = set(chain.from_iterable(parts))
     if of_tree or not units.isdisjoint(private):  # else the only places of a private unit are in `private`

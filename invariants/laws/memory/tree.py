@@ -79,14 +79,14 @@ def _has_twins(snapshot: Snapshot, parents: set[int]) -> bool:
     """Do two children of one of these nodes start with the same page?"""
     page_size = snapshot.limits.page_size
     children = [node for node in snapshot.nodes or () if node.parent in parents]
-    return len({(one.parent, one.namespace, *one.key[:page_size]) for one in children}) != len(children)
+    return len({(child.parent, child.namespace, *child.key[:page_size]) for child in children}) != len(children)
 
 
 def _has_pages_if_live(node: NodeView, components: Sequence[ComponentView]) -> bool:
     ends = zip(components, node.copies, node.units, strict=False)
-    return not any(_is_partial(one, copies, units) for one, copies, units in ends) and all(
-        _has_pages(one, units) if live else (one.window is not None or _is_copied(node, index)) and not any(units)
-        for index, (units, live, one) in enumerate(zip(node.units, node.live, components, strict=True))
+    return not any(_is_partial(part, copies, units) for part, copies, units in ends) and all(
+        _has_pages(part, units) if live else (part.window is not None or _is_copied(node, index)) and not any(units)
+        for index, (units, live, part) in enumerate(zip(node.units, node.live, components, strict=True))
     )
 
 

@@ -55,15 +55,15 @@ class CopiedContent:
     def set_aside(self, event: events.SetAside) -> None:
         """Compare the pages of a request that was swapped out, which it still has."""
         owner = request_owner(event.request_id)
-        for record in [one for one in self._custody.records if one.owner == owner]:
+        for record in [record for record in self._custody.records if record.owner == owner]:
             for pool in self._memory.pools:
                 pages = self._memory.ledgers.pages_of(pool.name, record.handles)
                 self._tables.compare_pages(pool.name, [page for page in pages if page])
 
     def filled(self, event: events.Filled) -> None:
         table = self._tables.by_pool[event.pool]
-        [request] = [one for one in self._custody.other_side.requests if one.id == event.request_id]
-        [component] = [one for one in self._memory.pools if one.name == event.pool]
+        [request] = [request for request in self._custody.other_side.requests if request.id == event.request_id]
+        [component] = [spec for spec in self._memory.pools if spec.name == event.pool]
         tags = self._prefixes.filled(request, event.places, component)
         slots = table.slots_of(event.pages)
         table.record(slots, tags)

@@ -43,7 +43,7 @@ class PassContent:
 
     def launched(self, event: events.Launched) -> None:
         flight = self._pipeline.flights[-1]
-        in_flight = {entry.record.row: entry.start for one in self._passes.values() for entry in one.entries}
+        in_flight = {entry.record.row: entry.start for flight in self._passes.values() for entry in flight.entries}
         ends = np.array([min(entry.start, in_flight.get(entry.record.row, entry.start)) for entry in flight.entries])
         tags = [self._prefixes.tags(entry) for entry in flight.entries]
         written = _written(flight, range(len(flight.entries)))
@@ -56,7 +56,7 @@ class PassContent:
     def completed(self, event: events.Completed) -> None:
         """Record the slots that were written; those of discarded results, and of a failed pass, stay unknown."""
         flight = self._passes.pop(event.launch)
-        kept = [index for index, one in enumerate(flight.entries) if self._custody.holds(one.request, one.record)]
+        kept = [index for index, entry in enumerate(flight.entries) if self._custody.holds(entry.request, entry.record)]
         if event.launch in self._failed or not kept:
             self._failed.discard(event.launch)
             return
@@ -159,7 +159,7 @@ class StatePlaces:
 
     def read(self, starts: Ints, ends: Ints, _turns: Ints, _period: int) -> tuple[Positions, Ints]:
         index = ((starts > 0) & (ends == starts)).nonzero()[0]
-        return Positions(index, starts[index] - 1), np.array([one.read for one in self._states], np.int64)[index]
+        return Positions(index, starts[index] - 1), np.array([state.read for state in self._states], np.int64)[index]
 
     def written(self, computed: Positions) -> StoredSlots:
         among: list[int] = []

@@ -53,7 +53,7 @@ class Prefixes:
 
     def holders(self, tag: int) -> tuple[int, ...]:
         """The requests with a prefix of this tag."""
-        return tuple(request_id for request_id, one in self._expected.items() if tag in one.tags)
+        return tuple(request_id for request_id, expected in self._expected.items() if tag in expected.tags)
 
     def _known(self, request: Request) -> Expectation:
         """All tokens of a live request so far."""

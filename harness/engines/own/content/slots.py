@@ -56,14 +56,14 @@ class SlotTable:
 
     def altered(self, slots: Ints) -> list[tuple[int, int]]:
         """The page and offset of each slot whose bytes are not those recorded; each change is found once."""
-        known = slots[self.tags[slots] != 0]
-        if not len(known):
+        written = slots[self.tags[slots] != 0]
+        if not len(written):
             return []
-        index = self._index(known)
+        index = self._index(written)
         sums = slot_sums(self._slots, self._dim, index)
         differing = (sums != self._sums[index]).nonzero().flatten()
         self._sums[index[differing]] = sums[differing]
-        pages, offsets = np.divmod(np.unique(known[differing.cpu().numpy()]), self.page_size)
+        pages, offsets = np.divmod(np.unique(written[differing.cpu().numpy()]), self.page_size)
         return list(zip(pages.tolist(), offsets.tolist(), strict=True))
 
     def next_swept(self, count: int) -> Ints:

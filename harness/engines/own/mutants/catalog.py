@@ -15,8 +15,8 @@ from swarden.harness.search.mutants.unplanted import Bug, DetectedByTest, Exclud
 
 def collected() -> tuple[Bug, ...]:
     """The bugs of all modules of this package: published bugs (B), then our own (S), by number."""
-    names = [module.name for module in iter_modules([str(Path(__file__).parent)], f"{__package__}.")]
-    values = [value for name in names if name != __name__ for value in vars(import_module(name)).values()]
+    modules = [module.name for module in iter_modules([str(Path(__file__).parent)], f"{__package__}.")]
+    values = [value for name in modules if name != __name__ for value in vars(import_module(name)).values()]
     values += [mutant for value in values if isinstance(value, Mutants) for mutant in value.all]
     bugs: dict[str, Bug] = {}
     for bug in values:
