@@ -109,21 +109,17 @@ class Child:
 
 
 class SideProcess:
-    """A child process with an engine, which can be restarted.  `arrived` is set when the process has sent something.
-
-    `failure` says why the process is of no use any more: it has died, it hangs, or it has no engine, with the `error`.
-    `num_failed_starts` counts the last processes, in a row, that did not start.
-    """
+    """A child process with an engine, which can be restarted.  `arrived` is set when the process has sent something."""
 
     def __init__(
         self, context: Context, spec: EngineSpec, end: socket.socket | Address, secret: bytes, arrived: Event
     ) -> None:
         self.role = spec.config.role
         self.state: State | None = None  # of the last report
-        self.failure: str | None = None
-        self.error: EngineError | None = None
+        self.failure: str | None = None  # why the process is of no use: it has died, it hangs, or it has no engine
+        self.error: EngineError | None = None  # why it has none
         self.is_started = False
-        self.num_failed_starts = 0
+        self.num_failed_starts = 0  # of the last processes, in a row
         self._timeout_ms = spec.config.link_timeout_ms
         self._arguments = context, spec, end, secret, arrived
         self._start()

@@ -8,19 +8,15 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)  # interrupt a command
 
 
 class ExitCode(IntEnum):
-    """The exit codes in the order of precedence.
+    """The exit codes in the order of precedence."""
 
-    FAULT is an internal error.  STUCK: a drain did not finish in time.  INTERRUPTED: the command was ended before it
-    had a verdict.  RED: the minimum coverage was not reached, a mutant was not found, or a crash did not repeat.
-    """
-
-    FAULT = 70
+    FAULT = 70  # an internal error
     MISUSE = 2
     NONDETERMINISTIC = 4
     VIOLATED = 1
-    STUCK = 3
-    INTERRUPTED = 130
-    RED = 5
+    STUCK = 3  # a drain did not finish in time
+    INTERRUPTED = 130  # the command was ended before it had a verdict
+    RED = 5  # the minimum coverage was not reached, a mutant was not found, or a crash did not repeat
     CLEAN = 0
 
 

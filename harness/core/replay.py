@@ -31,17 +31,13 @@ class TruncatedLog(UsageError):
 
 
 class Verdict(Enum):
-    """The result of a replay. FIXED: no failure. FLAKY: the runs of the log differ, in digests or in their failures.
+    """The result of a replay."""
 
-    FAILED: a failure with the fingerprint that the log expects, or any failure if it expects none.  CHANGED: another
-    failure.  ERROR: the log cannot be run.
-    """
-
-    FIXED = "FIXED"
-    FAILED = "FAILED"
-    CHANGED = "CHANGED"
-    FLAKY = "FLAKY"
-    ERROR = "ERROR"
+    FIXED = "FIXED"  # no failure
+    FAILED = "FAILED"  # with the fingerprint that the log expects, or with any if it expects none
+    CHANGED = "CHANGED"  # another failure
+    FLAKY = "FLAKY"  # the runs of the log differ, in digests or in their failures
+    ERROR = "ERROR"  # the log cannot be run
 
 
 def verdict_on(fingerprints: Sequence[str], expected: Sequence[str], *, by_law: bool = False) -> Verdict:

@@ -59,19 +59,17 @@ class System(Protocol):
 class EngineSystem:
     """A whole engine as its clients see it: live requests, their submissions and their outputs.
 
-    `submitted` are the ids of all requests in order; `streamed` are the outputs of the last step, `last_events` the
-    events that were taken last.  Without `keep_finished` the expected output of a request is dropped one step after its
-    end, and no prompt can continue it.  The prompts that are not dropped have at most MAX_TOKENS tokens: a further one
-    raises RunTooLarge.
+    Without `keep_finished` the expected output of a request is dropped one step after its end, and no prompt can
+    continue it.  The prompts that are not dropped have at most MAX_TOKENS tokens: a further one raises RunTooLarge.
     """
 
     def __init__(self, port: EnginePort, *, keep_finished: bool = True) -> None:
         self.port = port
         self.reference = port.reference()
         self._idle_steps = IdleSteps()
-        self.submitted: list[int] = []
-        self.streamed: Sequence[Streamed] = ()
-        self.last_events: Sequence[NamedTuple] = ()
+        self.submitted: list[int] = []  # the ids of all requests, in order
+        self.streamed: Sequence[Streamed] = ()  # the outputs of the last step
+        self.last_events: Sequence[NamedTuple] = ()  # that were taken last
         self._keep_finished = keep_finished
         self._num_tokens = 0  # of the prompts that are not dropped
         self._live = LiveRequests()

@@ -25,7 +25,9 @@ SEEN_TODAY = (Status.NEW, Status.RECURRING, Status.REOPENED, Status.FLAKY)
 
 def settle_findings(night: Coordinator) -> str:
     """Confirm the failures of this night; returns the text of the phase's line."""
-    findings = [*_found_by_traffic(night), *_found_by_replays(night)]
+    shards = night.journal.shards(night.record.errors)
+    by_traffic = _smallest(finding for shard in shards for finding in shard.findings)
+    findings = [*by_traffic, *_found_by_replays(night)]
     earlier = _found_by_dead_nights(night, findings)
     times: Counter[tuple[str, str]] = Counter()
     for record in night.record.shards:
@@ -51,11 +53,6 @@ def _jobs(night: Coordinator, findings: list[Finding]) -> Iterator[Job]:
         published = night.finding(finding.engine, finding.name)
         if published is None or published.sighting.status not in SEEN_TODAY:
             yield Job(finding, settle, (finding, finding.engine, night.limits))
-
-
-def _found_by_traffic(night: Coordinator) -> list[Finding]:
-    shards = night.journal.shards(night.record.errors)
-    return _smallest(finding for shard in shards for finding in shard.findings)
 
 
 def _found_by_dead_nights(night: Coordinator, findings: Iterable[Finding]) -> list[Finding]:

@@ -19,14 +19,13 @@ from swarden.harness.search.result import Finding
 class Outcome(Enum):
     """The result for a finding on the next release.
 
-    FOUND: its log passes with equal settings, and SEEDS searches no longer meet its fingerprint.  MOVED: its log passes
-    for another reason, or fails in another way.  STILL: it fails as before.  NOT_JUDGED: its log cannot be run there,
-    or the searches there are too short, or the adapter has ended some of their runs, as it did not before.
+    It is not judged if its log cannot be run there, if the searches there are too short, or if the adapter has ended
+    some of their runs, as it did not before.
     """
 
-    FOUND = "found before its fix"
-    MOVED = "moved"
-    STILL = "still there"
+    FOUND = "found before its fix"  # its log passes with equal settings, and SEEDS searches do not meet its fingerprint
+    MOVED = "moved"  # its log passes for another reason, or fails in another way
+    STILL = "still there"  # it fails as before
     NOT_JUDGED = "not judged"
 
 

@@ -221,19 +221,14 @@ def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) 
 
 
 def _error_lines(failure: Failure, error: Exception, scene: Scene) -> Iterator[StoryLine]:
-    """An error of the engine and its frames; the histories of what its message names; the pools.
-
-    After a stuck drain, the lines show why the remaining requests were not scheduled.
-
-    A message of several lines is the story of a strict check: it has its own history and equations.
-    """
+    """An error of the engine and its frames; the histories of what its message names; the pools."""
     first, *rest = text_of(error).splitlines() or [""]
     yield StoryLine(StoryPart.CLAIM, f"engine error: {type(error).__name__}: {_cut(first)}".removesuffix(": "))
     frames = failure.frames
     if len(frames) > MAX_FRAMES:
         yield StoryLine(StoryPart.EVIDENCE, f"… {len(frames) - MAX_FRAMES} outer", 2)
     yield from (StoryLine(StoryPart.EVIDENCE, frame, 2) for frame in frames[-MAX_FRAMES:])
-    if rest:
+    if rest:  # the story of a strict check, with its own history and equations
         yield from map(_line_of, rest)
         return
     if isinstance(error, DrainStuck):

@@ -72,11 +72,7 @@ Level = Callable[[Live], Sequence[Check]]  # the parts of a level; the first one
 
 
 class StrictChecker:
-    """One level of the strict memory check, with the flight recorder beside it.
-
-    A violation raises the error of the engine.  With `reports`, the first violation of each fingerprint is logged
-    instead, and the engine continues.  The `reporter` has their counts, and the op-log of the first failure.
-    """
+    """One level of the strict memory check, with the flight recorder beside it, and the Reporter of violations."""
 
     recorder: FlightRecorder
     reporter: Reporter

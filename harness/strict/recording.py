@@ -80,16 +80,14 @@ Entry = RecordedSubmit | RecordedTurn | RecordedAbort | RecordedOpen | RecordedC
 class Recording:
     """Keeps the newest entries: at most `max_ops`, and at most MAX_TOKENS tokens of prompts.
 
-    Depending on `mode`, the tokens are renumbered in the file, or nothing is kept and written.  `step` is
-    the newest step, kept apart until `begin`.  `lost` counts, by name, the calls and faults that no op can replay;
-    `num_dropped` counts the entries that were dropped.
+    Depending on `mode`, the tokens are renumbered in the file, or nothing is kept and written.
     """
 
     def __init__(self, header: Callable[[], Header], *, max_ops: int, mode: str) -> None:
         self.entries: deque[Entry] = deque()
-        self.step: Steps | None = None
-        self.lost: Counter[str] = Counter()
-        self.num_dropped = 0
+        self.step: Steps | None = None  # the newest one, kept apart until `begin`
+        self.lost: Counter[str] = Counter()  # by name, the calls and faults that no op can replay
+        self.num_dropped = 0  # entries
         self._header, self._max_ops, self.mode = header, max_ops, mode
         self._num_tokens = 0
 

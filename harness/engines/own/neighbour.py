@@ -22,11 +22,6 @@ class Neighbour:
         self._held[ledger.name] = ledger.take_checked(min(pages, ledger.num_free), owner=PRESSURE)
         return bool(released or self._held[ledger.name])
 
-    def release_all(self) -> None:
-        """Release the held pages of every pool."""
-        for pool in range(len(self._ledgers)):
-            self.hold(pool, 0)
-
     def held(self, pool: str) -> tuple[int, ...]:
         return tuple(self._held[pool])
 

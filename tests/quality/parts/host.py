@@ -190,7 +190,8 @@ class HostPart(RuleBasedStateMachine):
     def drain(self) -> None:
         """Faults end, copies finish, every reader unlocks, and then a flush leaves nothing."""
         self.faults.heal()
-        self.neighbour.release_all()
+        for pool in range(len(self.memory.ledgers.ledgers)):
+            self.neighbour.hold(pool, 0)
         for _ in range(DRAIN_POLLS):
             self.tier.poll()
         expect("copies in flight", (), tuple(self.tier.under_way))

@@ -136,7 +136,8 @@ class TreePart(RuleBasedStateMachine):
     @rule()
     def drain(self) -> None:
         """The neighbour leaves, every reader unlocks, the cache is flushed, and then nothing is cached."""
-        self.neighbour.release_all()
+        for pool in range(len(self.memory.ledgers.ledgers)):
+            self.neighbour.hold(pool, 0)
         while self.readers:
             self.close(self.readers.pop())
         self.flush()
