@@ -37,11 +37,7 @@ class Invariant:
 
 
 def invariant(
-    when: When,
-    *,
-    needs: tuple[str, ...] = (),
-    on: tuple[type, ...] = (),
-    given: Given | None = None,
+    when: When, *, needs: tuple[str, ...] = (), on: tuple[type, ...] = (), given: Given | None = None
 ) -> Callable[[Callable[[Transition], Evidence]], Invariant]:
     """Make an Invariant of a generator; its name is the function's, its claim the docstring's first line."""
 

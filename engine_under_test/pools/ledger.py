@@ -17,13 +17,7 @@ class Ledger:
     """
 
     def __init__(
-        self,
-        name: str,
-        capacity: int,
-        *,
-        reuse: str,
-        observer: Observer | None = None,
-        backing: Backing | None = None,
+        self, name: str, capacity: int, *, reuse: str, observer: Observer | None = None, backing: Backing | None = None
     ) -> None:
         self.name = name
         self.capacity = capacity  # usable units, so ids run from 1 to capacity

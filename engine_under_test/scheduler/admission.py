@@ -56,13 +56,7 @@ class Wish:
 class Admission:
     """Plans one step's prefill: makes records, locks and reservations; takes pages only for loads."""
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        storage: Storage,
-        sessions: Sessions,
-        observer: Observer | None,
-    ) -> None:
+    def __init__(self, config: EngineConfig, storage: Storage, sessions: Sessions, observer: Observer | None) -> None:
         self._config = config
         self._memory, self._cache, self._host = storage
         self._sessions = sessions

@@ -23,11 +23,7 @@ class Custody:
     """
 
     def __init__(
-        self,
-        config: EngineConfig,
-        storage: Storage,
-        observer: Observer | None,
-        other_side: OtherSide,
+        self, config: EngineConfig, storage: Storage, observer: Observer | None, other_side: OtherSide
     ) -> None:
         self._memory, self._cache, self._host = storage
         self._observer = observer

@@ -299,8 +299,8 @@ def install_command(target: Target, version: str) -> str:
     """The command that installs this version of the engine; "" if swarden cannot install it."""
     is_checkout = LINKED.fullmatch(version) is not None
     can_install = target.releases is not None and (is_checkout or target.releases.has_name(version))
-    command = f"swarden engines install {target.name}=={version}"
-    return f"{command}{' --from DIR' * is_checkout}" if can_install else ""
+    source = " --from DIR" if is_checkout else ""
+    return f"swarden engines install {target.name}=={version}{source}" if can_install else ""
 
 
 def decode_all(target: Target, mappings: Sequence[Mapping[str, Any]]) -> Sequence[Any]:

@@ -14,7 +14,7 @@ def validation_text(raw: dict[str, Any], error: msgspec.ValidationError) -> str:
     """The error with the invalid value, such as "count is 9, want int <= 8"."""
     message, _, place = str(error).replace("`", "").partition(" - at ")
     place = place.replace("$.", "").removeprefix("$")
-    name = f"{place}." * bool(place) + message.rpartition(" field ")[2]
+    name = (f"{place}." if place else "") + message.rpartition(" field ")[2]
     if message.startswith("Object contains unknown field "):
         return f"unknown argument {name}"
     if message.startswith("Object missing required field "):

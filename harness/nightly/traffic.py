@@ -105,10 +105,7 @@ def _corpus(night: Coordinator, engine: str) -> list[CorpusLog]:
 
 
 def _jobs(
-    night: Coordinator,
-    campaigns: Mapping[str, Plan],
-    corpora: Mapping[str, list[CorpusLog]],
-    done: Sequence[ShardFile],
+    night: Coordinator, campaigns: Mapping[str, Plan], corpora: Mapping[str, list[CorpusLog]], done: Sequence[ShardFile]
 ) -> Iterator[Job]:
     """A job for each shard that is not done yet, engine by engine in turn, until the time is used up."""
     ended = {ShardKey(shard.record.engine, shard.record.ordinal) for shard in done}

@@ -160,7 +160,7 @@ class Planner:
         spare_len = self.pager.up(record.allocated_len) * page_size - record.allocated_len
         pages = [(component, self.available(component.pool)) for component in self.before.components]
         most = min(
-            self.pager.capacity(pool, count - RESERVE_PAGES * bool(pool.window), spare_len) for pool, count in pages
+            self.pager.capacity(pool, count - (RESERVE_PAGES if pool.window else 0), spare_len) for pool, count in pages
         )
         if most <= 0 and self.is_alone:
             most = min(self.pager.capacity(component, count, spare_len) for component, count in pages)

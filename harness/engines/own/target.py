@@ -96,7 +96,7 @@ class OwnTarget(Target):
             config.lookahead_tokens,
             unused=[*unused, *(() if self.role(config) else BETWEEN_ENGINES)],
             uses_before_backup=uses,
-            tiers=[HOST] * bool(uses),
+            tiers=[HOST] if uses else [],
             serves_prompts_alone=True,
         )
 

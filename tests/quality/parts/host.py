@@ -44,10 +44,7 @@ long_paths = st.lists(st.integers(0, 1), min_size=3, max_size=5).map(tuple)
 
 
 class HostPart(RuleBasedStateMachine):
-    """Pools, a PrefixCache and a HostTier: an insertion writes tags into its pages, and a reader compares them.
-
-    A reader has a row and a lock on its matched prefix, and no private page.
-    """
+    """Pools, a PrefixCache and a HostTier: insertions write tags; readers, each with a row and a lock, compare them."""
 
     @initialize(config=CONFIGURATIONS, first=st.lists(recipes(), min_size=1, max_size=4))
     def begin(self, config: EngineConfig, first: list[Recipe]) -> None:
