@@ -65,10 +65,7 @@ def setting_of(environment: Mapping[str, str]) -> Setting | None:
 
 
 def checker_of(setting: Setting) -> Checker[Any]:
-    """The checker of a setting, for any engine.
-
-    Raises ConfigError if no package offers one, if more than one does, and if the checker cannot be made.
-    """
+    """The checker of a setting; raises ConfigError if not exactly one package offers it, or if it cannot be made."""
     offered = sorted(entry_points(group=GROUP, name=setting.level), key=_package)
     if not offered:
         raise ConfigError(

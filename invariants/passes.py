@@ -106,10 +106,7 @@ class KVHolders:
         self.ids = [holder for holder in self.ids if holder != request_id]
 
     def _add_outputs(self, landing: Landing) -> None:
-        """Count the output tokens of a result.
-
-        A pass that computes the last known token samples one token, and one after each accepted draft.
-        """
+        """Count the output tokens of a result: one behind the last known token, and one behind each accepted draft."""
         request = self.requests.get(landing.request_id)
         if request is not None and landing.end - landing.accepted >= request.prompt_len + self.outputs[request.id]:
             self.outputs[request.id] += 1 + landing.accepted

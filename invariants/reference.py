@@ -77,10 +77,7 @@ class Expectation:
             self.sums.append(total)
 
     def tags_of(self, start: int, end: int, drafts: Sequence[int] = ()) -> "array[int]":
-        """The tags of [start, end), where the last tokens are `drafts` instead of the output's tokens.
-
-        The tags behind the last known token are left out.
-        """
+        """The tags of [start, end), with `drafts` in place of the last output tokens, as far as tokens are known."""
         border = max(0, end - len(drafts))
         if not drafts or border > len(self.tags):
             return self.tags[start:end]

@@ -26,10 +26,7 @@ def why_pages_are_wrong(message: PageData | PageAck, due: Mapping[str, range]) -
 
 
 def why_content_is_wrong(message: PageData, memory: KVMemory) -> str | None:
-    """The content must have the dtype and the shape of the storage; the pool and the number of pages are right.
-
-    There is a checksum of each page, or none.
-    """
+    """The content must have the dtype and the shape of the storage, and a checksum of each page, or none."""
     dtype, shape = memory.store.kv(message.pool).dtype, shape_of(memory, message.pool, message.num_pages)
     if (message.pages.dtype, message.pages.shape) != (dtype, shape):
         return f"{message.pages.dtype} {list(message.pages.shape)}; want {dtype} {list(shape)}"

@@ -127,10 +127,7 @@ def rotation_table(rope: RopeSpec, head_dim: int, context_len: int, dtype: torch
 
 
 def rotate(x: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
-    """Rotate each pair of neighbours of x, (n, heads, head_dim), by `rotations`, complex (n, 1, head_dim / 2).
-
-    The dimensions of a head are contiguous in memory.
-    """
+    """Rotate each pair of neighbours of x, (n, heads, contiguous head_dim), by complex (n, 1, head_dim / 2)."""
     tokens, heads, head_dim = x.shape
     pairs = x.to(rotations.dtype.to_real()).view(tokens, heads, head_dim // 2, 2)
     return torch.view_as_real(torch.view_as_complex(pairs) * rotations).view(tokens, heads, head_dim).to(x.dtype)

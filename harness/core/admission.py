@@ -109,10 +109,7 @@ def load_for_here(path: Path, *, inside: Path | None = None) -> OpLog:
 
 
 def check_version(path: Path, header: Header, *, or_else: str = "") -> None:
-    """Raise UsageError for a log of another engine version, because on this version it would be another run.
-
-    `or_else` is another remedy than to install that version.
-    """
+    """Raise UsageError for a log of another engine version, which would be another run; the remedy may be `or_else`."""
     here = target_for(header).version()
     if header.version in ("", here):
         return

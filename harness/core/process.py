@@ -105,10 +105,7 @@ class Process:
     def __init__(
         self, running: Path | None = None, limits: ProcessLimits = NO_LIMITS, interpreter: Interpreter | None = None
     ) -> None:
-        """`running` is the path of the log that tasks write ahead.
-
-        If the parent dies, the process removes the log, or its folder if that is temporary.
-        """
+        """`running` is the log that tasks write ahead; if the parent dies, it is removed, with a temporary folder."""
         self.running = running
         self.task: Task | None = None  # until its end is handled
         self.silent_s = 0.0

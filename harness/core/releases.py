@@ -224,10 +224,7 @@ class Releases:
             shutil.move(unfinished / "release", linked)
 
     def remove(self, version: str) -> None:
-        """Delete a release or the link of a checkout; with the last release also the shared packages.
-
-        Raises UsageError if it is not installed.
-        """
+        """Delete a release (with the last the shared packages) or a checkout's link; raises UsageError otherwise."""
         if version not in (*self.installed(), *self.linked()):
             here = ", ".join([*self.installed(), *self.linked()]) or "none"
             raise UsageError(f"{self.on_index_as}=={version} is not installed in {self.root}; installed are: {here}")

@@ -20,10 +20,7 @@ RUNS = "^runs$"  # the context of the lines that ran after the imports, as a pat
 
 
 def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> MeasuredCode:
-    """The lines that op-logs run within these CPU seconds; the engine must not have been imported in this process.
-
-    Raises UsageError for a log that cannot be read.
-    """
+    """The lines that op-logs run in these CPU seconds, in a process without the engine; UsageError for a bad log."""
     measure = coverage.Coverage(data_file=None, config_file=False)
     measure.start()
     target = target_of(engine)

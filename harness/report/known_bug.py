@@ -81,10 +81,7 @@ def document(bug: KnownBug, target: Target, folder: Path) -> str:
 
 
 def issue(bug: KnownBug, target: Target, program: str, main: str = "not checked") -> str:
-    """A bug as an issue for the engine, which its maintainer can judge in a minute; the program is folded.
-
-    `main` says what is known of the newest code of the engine.
-    """
+    """A bug as an issue that a maintainer can judge in a minute; `main` says what is known of the newest code."""
     about, home = bug.document, home_of(bug, target)
     if about is None:
         raise UsageError(f"{bug.name}: has no document, so it is no issue; its verdict is {bug.verdict}")

@@ -1,7 +1,4 @@
-"""Programs from sources: a typed module, its constants set, cut to what its calls reach.
-
-A value enters only as a literal, so no value of an op-log can become code.
-"""
+"""Programs from sources: a typed module, cut to what its calls reach, with values that enter only as literals."""
 
 import ast
 import subprocess

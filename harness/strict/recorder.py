@@ -15,10 +15,7 @@ LATE, FAILS = "forward.late", "forward.fails"
 
 
 class FlightRecorder:
-    """Records the newest `max_recorded_ops` ops (live.py), and clears them when the engine is empty.
-
-    The clock is recorded only if requests or sessions can time out.
-    """
+    """Records the newest `max_recorded_ops` ops until the engine is empty, and the clock if something can time out."""
 
     def __init__(self, live: Live, mode: str) -> None:
         self._live = live

@@ -61,10 +61,7 @@ class Queues(NamedTuple):
 
 
 class Shadow:
-    """The tree before a step, changed by the events of the step; it consists of views only.
-
-    Stale entries of a queue are dropped when they come first.
-    """
+    """The tree before a step, as views, changed by its events; stale entries of a queue are dropped at its head."""
 
     def __init__(self, before: Snapshot) -> None:
         self.nodes = dict(before.node_by_id)

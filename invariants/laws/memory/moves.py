@@ -173,10 +173,7 @@ def _may_be_part(event: object, refused: seen.Refused, snapshot: Snapshot) -> bo
 
 
 def _covers(before: Snapshot, receipt: ReceiptView, node: int, event: Departure, slid: set[int]) -> bool:
-    """Does a receipt cover the pages that a node loses: all of them, or those of one component?
-
-    If the engine does not report slides, each window may have slid.
-    """
+    """Does a receipt cover the pages that a node loses?  If slides are not reported, each window may have slid."""
     may_have_slid = "Slid" in before.unreported or (
         receipt.holder.kind == seen.REQUEST_KIND and receipt.holder.id in slid
     )
