@@ -74,8 +74,8 @@ class Changes(NamedTuple):
 
     def needless(self, target: Target) -> list[str]:
         """The fixes that do not fit the target's version because that version does not have their bugs."""
-        known, version = target.known_bugs(), target.version()
-        bugs = [known[name] for name in self.fixes if name in known]
+        every, version = target.known_bugs(), target.version()
+        bugs = [every[name] for name in self.fixes if name in every]
         return [bug.name for bug in bugs if not bug.has(version) and patch_of(target, bug) is None]
 
     @contextmanager

@@ -72,8 +72,8 @@ def check_mutant(target: Target, mutant: Mutant) -> None:
         machines = ", ".join(map(repr, target.machines))
         raise UsageError(f"mutant {mutant.id}: machine {mutant.machine!r} is not one of {machines}")
     if mutant.model not in ("", *spec.models):
-        machines = ", ".join(map(repr, ("", *spec.models)))
-        raise UsageError(f"mutant {mutant.id}: model {mutant.model!r} is not one of {machines}")
+        models = ", ".join(map(repr, ("", *spec.models)))
+        raise UsageError(f"mutant {mutant.id}: model {mutant.model!r} is not one of {models}")
     if not mutant.caught_by:
         raise UsageError(f"mutant {mutant.id}: caught_by is empty; name the laws that may detect it")
     laws = {invariant.name for invariant in ALL.invariants} | {STUCK.split("/")[0]} | _error_names(Exception)

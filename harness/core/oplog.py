@@ -225,11 +225,11 @@ def _json(line: NumberedLine, *, torn: bool) -> dict[str, Any]:
     return raw
 
 
-def _check_format(line: NumberedLine, found: object) -> None:
-    if found is None:
+def _check_format(line: NumberedLine, number: object) -> None:
+    if number is None:
         raise line.error("the header has no format", BEGIN)
-    if found != FORMAT:
-        raise line.error(f"format is {shortened(found)}, this build reads {FORMAT}", "use the build that wrote it")
+    if number != FORMAT:
+        raise line.error(f"format is {shortened(number)}, this build reads {FORMAT}", "use the build that wrote it")
 
 
 def _op(line: NumberedLine, raw: dict[str, Any], header: Header, refusal: Callable[[Op], str]) -> Op:
@@ -260,9 +260,9 @@ def _check_seal(lines: Sequence[NumberedLine], end: dict[str, Any] | None, num_o
     last = lines[-1]
     if end is None:
         raise last.error("truncated: the log is sealed, and its end line is missing", UNSEAL)
-    found = {"end": num_ops, "sha": _sha([line.text for line in lines[:-1]])}
-    if end != found:
-        what = f"changed after it was sealed: the end line is {_text(end).decode()}, want {_text(found).decode()}"
+    want = {"end": num_ops, "sha": _sha([line.text for line in lines[:-1]])}
+    if end != want:
+        what = f"changed after it was sealed: the end line is {_text(end).decode()}, want {_text(want).decode()}"
         raise last.error(what, UNSEAL)
 
 

@@ -245,7 +245,7 @@ def _unwrap(value: object) -> FunctionType:
 
 def fitting(patches: Iterable[Patch], folder: Path) -> list[Patch]:
     """The patches that fit the packages in a folder, each after those before it.  A file is read once in a process."""
-    found: list[Patch] = []
+    fits: list[Patch] = []
     patched: dict[str, str] = {}
     for patch in patches:
         with_patch = dict(patched)
@@ -258,9 +258,9 @@ def fitting(patches: Iterable[Patch], folder: Path) -> list[Patch]:
         else:
             changed = [(at, patched.get(at) or _source_in(folder, at), with_patch[at]) for at in patch.places]
             if not _missing_names(folder, changed):
-                found.append(patch)
+                fits.append(patch)
                 patched = with_patch
-    return found
+    return fits
 
 
 def _missing_names(folder: Path, changed: Iterable[tuple[str, str, str]]) -> set[str]:

@@ -66,13 +66,13 @@ def bugs_by_engine() -> dict[str, list[KnownBug]]:
 
     Our own engine has none, and is not imported: it needs torch.
     """
-    found: dict[str, list[KnownBug]] = {}
+    by_engine: dict[str, list[KnownBug]] = {}
     seen: set[tuple[str, str]] = set()
     for engine in sorted(installed().keys() - {OWN}, key=lambda name: (len(name), name)):
         try:
             bugs = target_of(engine).known_bugs().values()
         except UnknownEngine:  # 'swarden engines' says why it cannot be loaded
             continue
-        found[engine] = [bug for bug in bugs if (bug.folder, bug.name) not in seen]
+        by_engine[engine] = [bug for bug in bugs if (bug.folder, bug.name) not in seen]
         seen |= {(bug.folder, bug.name) for bug in bugs}
-    return dict(sorted(found.items()))
+    return dict(sorted(by_engine.items()))

@@ -55,8 +55,8 @@ class EngineTerms:
         if pool == self._rows.name:
             return Counter([record.owner for record in self._custody.with_row])
         counts = Counter[Owner]()
-        for one in self._pools:
-            if one.ledger.name == pool:
+        for kv_pool in self._pools:
+            if kv_pool.ledger.name == pool:
                 for record in self._records():
                     counts[record.owner] += len(record.handles) - _released_len([record], pool) // self._page_size
                 counts.update({held.owner: len(held.units) for held in self._outside.held()[pool]})

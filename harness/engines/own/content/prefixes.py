@@ -44,9 +44,9 @@ class Prefixes:
         tags = np.zeros((len(places), component.slots or page_size), np.int64)
         last = (len(request.tokens) - 1 if request.num_outputs else request.prompt_len) - 1
         for line, place in zip(tags, places, strict=True):
-            known = expected.tags[place * page_size : (place + 1) * page_size]
+            of_page = expected.tags[place * page_size : (place + 1) * page_size]
             if not component.slots:
-                line[: len(known)] = known
+                line[: len(of_page)] = of_page
             elif last // page_size == place:
                 line[last % component.slots] = expected.tags[last]
         return tags.reshape(-1)
