@@ -9,6 +9,7 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -16,7 +17,6 @@ from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import KVShape, kv_pool
 from swarden.harness.engines.sglang.options import DEVICE
 from swarden.harness.engines.sglang.pools import SglangMemory, sub_pools
-from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.checkpoints import MAX_CONTEXT_LEN, SIZES, as_read, logprobs_without_cache, written
 
 LAGUNA = "tiny-laguna"
@@ -58,7 +58,7 @@ class RealModel:
 
     def __init__(self, release: SglangRelease) -> None:
         self.torch, self._release = release.torch, release
-        on_cpu = replaced(importlib.import_module(ROTARY), "_is_cpu", True)  # while the model is made
+        on_cpu = mock.patch(f"{ROTARY}._is_cpu", True)  # while the model is made
         progress = redirect_stderr(StringIO())
         with on_cpu, progress, tempfile.TemporaryDirectory(prefix="swarden-") as folder:
             self._without_cache = write(MAX_CONTEXT_LEN, Path(folder))

@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm_cpu import kernels
 from swarden.harness.engines.vllm_cpu.checkpoint import MODELS, OF_WORKER, STATE, Layers, write
-from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.checkpoints import as_read, logprobs_without_cache
 
 ON_CPU = {
@@ -62,13 +62,12 @@ class RealModel:
         with ExitStack() as stack, warnings.catch_warnings():
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))
             for place, value in REPLACED.items():
-                module, _, name = place.rpartition(".")
-                stack.enter_context(replaced(importlib.import_module(module), name, value))
+                stack.enter_context(mock.patch(place, value))
             dispatcher = importlib.import_module(KERNELS)
             if not vars(dispatcher)["_registry"]:
                 _replace_kernels(self.torch)
             else:  # a release wraps them again for each model
-                stack.enter_context(replaced(dispatcher, "register_kernels", lambda *_: None))
+                stack.enter_context(mock.patch.object(dispatcher, "register_kernels", return_value=None))
             warnings.simplefilter("ignore")
             self._without_cache = write(model, layers, Path(folder))
             os.environ.update(ON_CPU, VLLM_CACHE_ROOT=folder)  # nothing is kept beyond this process
