@@ -21,10 +21,7 @@ ONE_RANK = {"pp_size": 1, "tp_size": 1, "dp_size": 1, "pp_rank": 0, "tp_rank": 0
 
 
 def attributes(
-    release: SglangRelease,
-    config: SglangConfig,
-    memory: SglangMemory,
-    on_message: Callable[..., None],
+    release: SglangRelease, config: SglangConfig, memory: SglangMemory, on_message: Callable[..., None]
 ) -> dict[str, Any]:
     sender, settings = SimpleNamespace(send_output=on_message), settings_of(release, config)
     runner = SimpleNamespace(

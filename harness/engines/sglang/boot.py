@@ -93,12 +93,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 }
 KERNEL_MODULES = ("mem_cache.allocator", "mem_cache.allocator.paged", "mem_cache.triton_ops.allocator")
 THREAD_MODULES = ("managers.cache_controller", "mem_cache.hybrid_cache.hybrid_cache_controller")
-STREAM_MODULES = (
-    *THREAD_MODULES,
-    "mem_cache.l2_transfer",
-    "mem_cache.memory_pool_host",
-    "mem_cache.pool_host.base",
-)
+STREAM_MODULES = (*THREAD_MODULES, "mem_cache.l2_transfer", "mem_cache.memory_pool_host", "mem_cache.pool_host.base")
 HASH_MODULES = ("mem_cache.cpp_utils.native_hash",)
 PINNING_MODULES = ("managers.schedule_batch",)
 NATIVE_COPIES = "SGLANG_NATIVE_MOVE_KV_CACHE"  # without a GPU kernel
@@ -116,13 +111,9 @@ FEATURES: Mapping[str, Feature] = {
         "a request may be as long as the full pool; before, as the smaller pool (ModelRunner.max_token_pool_size)",
         lambda release: release.version >= (0, 5, 11),
     ),
-    "token_arrays": Feature(
-        "token ids are array('q'); before, lists",
-        lambda release: release.version >= (0, 5, 13),
-    ),
+    "token_arrays": Feature("token ids are array('q'); before, lists", lambda release: release.version >= (0, 5, 13)),
     "first_row_is_padding": Feature(
-        "row 0 of the request table is never handed out",
-        lambda release: min(_small_table(release).free_slots) == 1,
+        "row 0 of the request table is never handed out", lambda release: min(_small_table(release).free_slots) == 1
     ),
     "host_tier": Feature(
         "a hierarchical cache for full attention with a window",

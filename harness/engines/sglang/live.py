@@ -22,14 +22,7 @@ from swarden.harness.engines.sglang.forward import entries_of
 from swarden.harness.engines.sglang.moves import AllocatorMove, with_owners
 from swarden.harness.engines.sglang.options import max_request_len
 from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held, is_rejected
-from swarden.harness.engines.sglang.running import (
-    LiveMemory,
-    built_of,
-    config_of,
-    differences,
-    reachable,
-    sessions_of,
-)
+from swarden.harness.engines.sglang.running import LiveMemory, built_of, config_of, differences, reachable, sessions_of
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import flat

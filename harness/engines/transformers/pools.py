@@ -35,12 +35,7 @@ class SectorPools:
     """
 
     def __init__(
-        self,
-        pool: Any,
-        prefix: str,
-        names: Sequence[str],
-        facts_of: Callable[[int], GroupFacts],
-        worker: Worker,
+        self, pool: Any, prefix: str, names: Sequence[str], facts_of: Callable[[int], GroupFacts], worker: Worker
     ) -> None:
         self._pool, self._facts_of, self._worker = pool, facts_of, worker
         self.names = [f"{prefix}{name}" for name in names]

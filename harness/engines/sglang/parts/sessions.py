@@ -27,13 +27,7 @@ from swarden.harness.engines.sglang.capability import (
     Terms,
 )
 from swarden.harness.engines.sglang.parts.pair import Side
-from swarden.harness.engines.sglang.requests import (
-    SPARE_TOKENS,
-    SglangRequest,
-    cause_of,
-    held,
-    is_rejected,
-)
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, cause_of, held, is_rejected
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.launch import Line, table

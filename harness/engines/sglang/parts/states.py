@@ -12,12 +12,7 @@ from typing import Annotated, Any
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import (
-    ONE_TREE,
-    SglangCapability,
-    Table,
-    Terms,
-)
+from swarden.harness.engines.sglang.capability import ONE_TREE, SglangCapability, Table, Terms
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.pools import MAX_PAGES
@@ -108,11 +103,7 @@ class States(SglangCapability, frozen=True):
 
     def terms(self, config: Any) -> Terms:
         args = {"mamba_radix_cache_strategy": self.state_strategy, "mamba_track_interval": self.state_interval}
-        return Terms(
-            server_args=args,
-            cache_params=self._buffers,
-            attributes={"is_hybrid_ssm": True},
-        )
+        return Terms(server_args=args, cache_params=self._buffers, attributes={"is_hybrid_ssm": True})
 
     @property
     def _buffers(self) -> Mapping[str, Any]:

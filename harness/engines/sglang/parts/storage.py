@@ -60,11 +60,7 @@ class Storage(SglangCapability, frozen=True):
     """
 
     storage_policy: Annotated[
-        str | None,
-        Drawn(POLICIES),
-        OneOf((None, *POLICIES)),
-        IfReleaseHas("storage"),
-        PartOf("host_ratio"),
+        str | None, Drawn(POLICIES), OneOf((None, *POLICIES)), IfReleaseHas("storage"), PartOf("host_ratio")
     ] = None
     prefetch_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((1, 8)), PartOf("host_ratio")] = 1
 
