@@ -32,7 +32,7 @@ def attributes(
         **dict.fromkeys(POOL_LENS, max_pool_len(release, config)),
     )
     beside = beside_the_scheduler(Stream, VOCABULARY)
-    ranks = {**ONE_RANK, **merged(one.parallel for one in config.terms)}
+    ranks = {**ONE_RANK, **merged(terms.parallel for terms in config.terms)}
     return {
         "req_to_token_pool": memory.rows,
         "token_to_kv_pool_allocator": memory.allocator,
@@ -46,7 +46,7 @@ def attributes(
         "swarden_runner": beside["model_worker"].war_fastpath_runner,
         "ps": SimpleNamespace(**ranks, dp_rank=0),
         "tp_worker": SimpleNamespace(is_hybrid_swa=config.has_window, model_runner=runner),
-        **merged(one.attributes for one in config.terms),
+        **merged(terms.attributes for terms in config.terms),
     }
 
 
