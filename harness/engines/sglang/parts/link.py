@@ -218,7 +218,7 @@ class SglangLink:
             for page, to_page in copies:
                 self.decode.tags[pool].put_unit(to_page, self.prefill.tags[pool].unit(page))
             places = tuple(range(first, first + len(copies)))
-            self.decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple([one for _, one in copies])))
+            self.decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple(to_pages[: len(copies)])))
         if not room.is_sent or room.chunks[-1] not in chunks:  # its first output comes with the last chunk
             return
         if room in self._metadata_due:

@@ -120,7 +120,7 @@ class TransferQueues:
         """Whether a request of a decode side has pages, but has not run on them."""
         if self._mode != DECODE:
             return False
-        arriving = (one.req for one in self._scheduler.disagg_decode_transfer_queue.queue)
+        arriving = (transfer.req for transfer in self._scheduler.disagg_decode_transfer_queue.queue)
         return _holds(arriving, req) or _holds(self._scheduler.waiting_queue, req)
 
     def frontier(self, freed: int, windowed: Sequence[int], page_size: int) -> int:
@@ -149,8 +149,9 @@ class TransferQueues:
         scheduler = self._scheduler
         if self._mode == PREFILL:
             return [*scheduler.disagg_prefill_bootstrap_queue.queue, *scheduler.disagg_prefill_inflight_queue]
-        return [one.req for one in scheduler.disagg_decode_prealloc_queue.queue] if self._mode == DECODE else ()
+        queue = scheduler.disagg_decode_prealloc_queue.queue if self._mode == DECODE else ()
+        return [transfer.req for transfer in queue]
 
 
 def _holds(queue: Iterable[Any], req: Any) -> bool:
-    return any(one is req for one in queue)
+    return any(other is req for other in queue)

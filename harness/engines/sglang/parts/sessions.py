@@ -60,10 +60,8 @@ class Sessions(SglangCapability, frozen=True):
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
         """A third has sessions, if the release serves any."""
-        return {
-            "streaming_sessions": has("streaming_sessions") and draw.one_of((False, False, True)),
-            **drawn(draw, cls),
-        }
+        has_sessions = has("streaming_sessions") and draw.one_of((False, False, True))
+        return {"streaming_sessions": has_sessions, **drawn(draw, cls)}
 
     def terms(self, config: Any) -> Terms:
         return Terms({"enable_streaming_session": True})
@@ -121,7 +119,8 @@ class OpenSessions(SglangPart):
         for name, session in self.controller.sessions.items():
             if session.streaming:
                 number = self.number_of(name)
-                turn, namespace = next(((one.id, one.namespace) for one in turns if one.session == number), (0, 0))
+                of_session = [(turn.id, turn.namespace) for turn in turns if turn.session == number]
+                turn, namespace = next(iter(of_session), (0, 0))
                 views.append(SessionView(number, namespace, turn, kept.get(number, 0), session.close_on_finish))
         return replace(snapshot, sessions=tuple(views))
 

@@ -65,8 +65,9 @@ class States(SglangCapability, frozen=True):
         unit, running = max(chunk, values["page_size"]), values["max_running_requests"]
         interval = -(-max(line.length("mamba-track-interval", 256), of_drafts) // unit) * unit
         slots = max((STATES_PER_RUNNING + 2) * running, line.number("max-mamba-cache-size", 0) // line.scale)
-        found = {"state_slots": slots, "state_chunk_len": chunk, "state_interval": interval, "state_strategy": strategy}
-        return found | ({"overlap": False} if strategy == NO_BUFFER else {})
+        lens = {"state_chunk_len": chunk, "state_interval": interval}
+        without_overlap = {"overlap": False} if strategy == NO_BUFFER else {}
+        return {"state_slots": slots, **lens, "state_strategy": strategy, **without_overlap}
 
     def least_slots(self, config: Any) -> int:
         """Three states for each running request, and those that it keeps: get_mamba_tracking_slots of the releases."""
@@ -75,12 +76,8 @@ class States(SglangCapability, frozen=True):
 
     def check(self, config: Any) -> None:
         """The checks of a server."""
-        strategy, chunk, interval, page = (
-            self.state_strategy,
-            self.state_chunk_len,
-            self.state_interval,
-            config.shape.page_size,
-        )
+        strategy, chunk = self.state_strategy, self.state_chunk_len
+        interval, page = self.state_interval, config.page_size
         if self.state_slots is None:
             if self.have_buffers:
                 raise InvalidConfig(f'state_strategy is "{strategy}" without state_slots, want "{NO_BUFFER}"')
@@ -88,11 +85,10 @@ class States(SglangCapability, frozen=True):
         if self.state_slots < (least := self.least_slots(config)):
             raise InvalidConfig(f"state_slots is {self.state_slots}, want at least {least} for these requests")
         wanted = {} if strategy == BUFFER else {"overlap": True} if self.have_buffers else WITHOUT_BUFFERS
-        for name, value, want in [(name, getattr(config, name), want) for name, want in wanted.items()]:
-            if value != want:
-                raise InvalidConfig(
-                    f"{name} is {shortened(value)} with state_strategy {strategy}, want {shortened(want)}"
-                )
+        for name, want in wanted.items():
+            if (value := getattr(config, name)) != want:
+                beside = f"{shortened(value)} with state_strategy {strategy}"
+                raise InvalidConfig(f"{name} is {beside}, want {shortened(want)}")
         if max(chunk, page) % min(chunk, page):
             raise InvalidConfig(f"state_chunk_len is {chunk}, want a multiple or divisor of page_size")
         if interval % page or interval < chunk:
