@@ -244,7 +244,7 @@ def is_rejected(req: Any) -> bool:
 def cause_of(req: Any) -> str:
     """The reason of a rejection; empty if no law knows it: the release's budget of KV memory, or a grammar."""
     message = str((req.finished_reason or req.to_finish).message)
-    return "" if any(one in message for one in ("exceeds the KV memory budget", "Failed to compile")) else message
+    return "" if "exceeds the KV memory budget" in message or "Failed to compile" in message else message
 
 
 def _extra_key(submission: Submission) -> str | None:

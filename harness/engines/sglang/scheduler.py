@@ -83,8 +83,8 @@ def build(
     scheduler.__dict__.update(
         attributes(release, config, memory, on_message), server_args=server_args, swarden_passes=passes
     )
-    for one in config.capabilities:
-        one.equip(release, scheduler)
+    for capability in config.capabilities:
+        capability.equip(release, scheduler)
     scheduler.batch_result_processor = _result_processor(release, scheduler)
     policy = release.code("SchedulePolicy")
     scheduler.policy = policy(**known({**vars(scheduler), "policy": scheduler.schedule_policy}, policy))

@@ -75,7 +75,7 @@ class RealModel:
         """Compute for an engine with this memory from now on; a run depends on no earlier one."""
         runner, window = self._runner, config.sliding_window
         kinds = KINDS if config.has_window else (FULL,) * len(KINDS)
-        self._layers = [[place for place, one in enumerate(kinds) if one == kind] for kind in (FULL, WINDOWED)]
+        self._layers = [[place for place, name in enumerate(kinds) if name == kind] for kind in (FULL, WINDOWED)]
         self.names = [[f"layers.{place}" for place in layers] for layers in self._layers]
         full, windowed = self._layers
         shape = KVShape(full, windowed, SIZES["num_key_value_heads"], SIZES["head_dim"])
@@ -138,9 +138,9 @@ def check(release: SglangRelease, config: SglangConfig) -> None:
     """Raise InvalidConfig for settings whose passes the model does not run, and for a release that runs none here."""
     if release.code("create_context") is None:
         raise InvalidConfig(f"model is {LAGUNA}, want the stand-in for {release.text}")
-    for one in config.capabilities:
-        name = type(one).__struct_fields__[0]
-        raise InvalidConfig(f"{name} is {getattr(one, name)!r}, want its default with model {LAGUNA}")
+    for capability in config.capabilities:
+        name = type(capability).__struct_fields__[0]
+        raise InvalidConfig(f"{name} is {getattr(capability, name)!r}, want its default with model {LAGUNA}")
     for name, most in MOST.items():
         if (value := getattr(config, name)) > most:
             raise InvalidConfig(f"{name} is {value}, want at most {most} with a model")
