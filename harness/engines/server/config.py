@@ -1,12 +1,12 @@
 """What is known of a server, and how a run drives it."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.server.apis import APIS
 from swarden.harness.kit.dialects import FLUSH, PAUSE
-from swarden.harness.kit.settings import Drawn, OneOf, PartOf, Settings, within
+from swarden.harness.kit.settings import Drawn, OneOf, PartOf, Settings, declared, default_of, within
 
 MOST_TOKENS = 1 << 20
 
@@ -49,11 +49,7 @@ class ServerConfig(Settings, frozen=True):
     stops_by_text: Annotated[bool, Drawn((False, False, True))] = False
     sleeps: Annotated[bool, Drawn((False, False, True))] = False
 
-    main: ClassVar = ("api", "model", "concurrent")
-    learned: ClassVar = (
-        *("api", "url", "launch", "header_names", "model", "release", "first_token", "last_token", "vocabulary"),
-        *("block_size", "window", "max_context_len", "capacity", "probe_len", "tolerance", "texts", "left_out"),
-    )
+    main = ("api", "model", "concurrent")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,3 +85,6 @@ class ServerConfig(Settings, frozen=True):
             options=("sequences",) if "n" in self.features else (),
             outputs=(self.window + 2 * self.block_size,) if self.window else (),
         )
+
+
+LEARNED = tuple([name for name in default_of(ServerConfig) if name not in declared(ServerConfig, Drawn)])
