@@ -89,7 +89,7 @@ class RealModel:
         self._num_drafts = layers.num_drafts
         self.runner = self._executor.driver_worker.worker.model_runner
         groups = self.runner.kv_cache_config.kv_cache_groups
-        self.groups = [[one for name in group.layer_names for one in self._memories(name)] for group in groups]
+        self.groups = [[memory for name in group.layer_names for memory in self._memories(name)] for group in groups]
 
     def restart(self) -> None:
         """Forget the requests of the engine before, and all KV: a run depends on no earlier one."""
