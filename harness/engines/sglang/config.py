@@ -76,12 +76,10 @@ OPTIONAL = (*OF_PARTS, *Sessions.ops, *Drafts.ops)  # faults and ops
 class SglangConfig(Settings, frozen=True):
     """One scheduler. Lengths are in tokens; `sliding_window` counts the earlier tokens that are read, as in SGLang.
 
-    The SWA pool is at most as large as the full pool: no release accepts a --swa-full-tokens-ratio above 1.
-    Without a `sliding_window` the model has full attention, perhaps with recurrent states, and no pool of `swa_pages`.
-
-    `tree` is the prefix tree: that of `memory.tree_of`, SWARadixCache ("swa"), UnifiedRadixCache ("unified"), or
-    "none", as with --disable-radix-cache.  `preemption_threshold` enables priority scheduling, which needs the waiting
-    order "fcfs".
+    The SWA pool is at most as large as the full pool: no release accepts a --swa-full-tokens-ratio above 1.  Without a
+    `sliding_window` the model has full attention, perhaps with recurrent states, and no pool of `swa_pages`.  `tree` is
+    the prefix tree: that of `memory.tree_of`, SWARadixCache ("swa"), UnifiedRadixCache ("unified"), or "none", as with
+    --disable-radix-cache.  `preemption_threshold` enables priority scheduling, which needs the waiting order "fcfs".
     `releases_early` and `splits_leaves` are the release's SGLANG_OPT_* switches for windowed locks and leaves.
     """
 

@@ -114,7 +114,7 @@ def kv_pool(release: SglangRelease, config: SglangConfig, shape: KVShape, states
         return kind(**known(of_pool, kind, also=("head_num", "head_dim", "dtype", "device")))
     of_pool |= {"enable_memory_saver": False}
     if states is None:
-        return release.code("FullKVPool")(**of_pool, layer_num=len(shape.full))
+        return release.code("MHATokenToKVPool")(**of_pool, layer_num=len(shape.full))
     return release.code("HybridLinearKVPool")(**of_pool, full_attention_layer_ids=[*shape.full], mamba_pool=states)
 
 

@@ -27,18 +27,15 @@ SPARE_TOKENS = 5  # a release rejects a prompt that leaves no more free position
 
 @dataclass
 class SglangRequest(ClientRequest):
-    """A request, and what the stand-in model knows of it.
+    """A request; `next_tokens` are, by position, the outputs of passes, of which the release may lack the last ones.
 
-    `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
-    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_retractions`
-    retractions or preemptions are reported.  `session` is not 0 for a turn.  A request that `is_hidden` is unknown to
-    clients.
+    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `session` is not 0 for a
+    turn.  A request that `is_hidden` is unknown to clients.
     """
 
     is_linked: bool = False
     next_tokens: dict[int, int] = field(default_factory=dict)
     awaits_kv: bool = False
-    num_retractions: int = 0
     session: int = 0
     is_hidden: bool = False
 
@@ -165,9 +162,8 @@ class SglangRequests(Clients[SglangRequest]):
             req = request.req
             outputs = list(req.output_ids)[: req.finished_len if req.finished() else None]
             if not request.is_hidden:
-                new = () if request.awaits_its_first_pass else request.new_of(outputs)
-                retractions = request.num_retractions
-                self.answer(request, new, cached_len=req.cached_tokens or 0, num_retractions=retractions)
+                request.cached_len = req.cached_tokens or 0
+                self.answer(request, () if request.awaits_its_first_pass else request.new_of(outputs))
             elif request.finish_reason is not None:
                 del self.live[request.id]
         self._aborted.clear()

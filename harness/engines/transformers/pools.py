@@ -61,15 +61,14 @@ class SectorPools:
             yield from owners.settle({unit: owner for unit, owner in now.items() if owner is not None})
 
     def views(self) -> Iterator[PoolView]:
-        sectors_of: dict[int, list[int]] = {}
+        holdings = list[Holding]()
         for group, name in enumerate(self.names):
             facts, free = self._unit_facts(group), self._free_units(group)
             cached = self.units(group, self._facts_of(group).cached)
             yield replace(pool_view(name, "block", facts, [*free, *cached]), free=free)
-            for sector in self._sectors_of(group):
-                sectors_of.setdefault(group, []).append(sector)
+            if sectors := self._sectors_of(group):
+                holdings.append(Holding(Owner(GROUP_KIND, group + 1), sectors, False))
         unassigned = [sector - self._first + 1 for sector in self._pool.free_sectors]
-        holdings = [Holding(Owner(GROUP_KIND, group + 1), sectors, False) for group, sectors in sectors_of.items()]
         yield PoolView(self._sectors.pool, "sector", self._pool.num_sectors, unassigned, (), holdings)
 
     def counted(self) -> dict[str, int]:

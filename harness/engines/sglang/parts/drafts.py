@@ -246,7 +246,7 @@ class SglangSpeculation(SglangPart):
         backend = SimpleNamespace(update_mamba_state_after_mtp_verify=lambda **named: steps.update(named))
         runner = SimpleNamespace(model_config=None, model=None, req_to_token_pool=memory.rows, attn_backend=backend)
         with self._scheduler._forward_isolation(batch, overlap=False):
-            self._release.code("prepare_track_for_verify")(batch)
+            self._release.code("prepare_mamba_track_for_verify")(batch)
             self._release.code("commit_states")(SimpleNamespace(model_runner=runner), batch, lens, index, self._count)
         return steps
 

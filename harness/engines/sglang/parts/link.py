@@ -73,10 +73,8 @@ class Chunk(NamedTuple):
 class Room:
     """One transfer.  `wanted` are the decode side's pages: those of the full pool, then those of the windowed pool.
 
-    The first `prefix_len` tokens, in whole pages, are not sent: the decode side has them in its prefix tree.
-
-    `request_id` is that of the decode side.  `acknowledge` reports to an aborted decode side that nothing more will be
-    written.
+    The decode side has the first `prefix_len` tokens in its prefix tree: these whole pages are not sent.  `request_id`
+    is that of the decode side.  `acknowledge` tells a decode side that has aborted that nothing more will be written.
     """
 
     request_id: int = 0

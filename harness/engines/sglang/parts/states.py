@@ -116,15 +116,15 @@ class States(SglangCapability, frozen=True):
 
         The states after drafts, which it keeps during a verification, are in `SglangSpeculation` instead.
         """
-        layers, of_shape = [STATE_LAYER if config.has_window else 0], release.code("StateShape")
+        layers, of_shape = [STATE_LAYER if config.has_window else 0], release.code("Mamba2StateShape")
         ones = ("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim")
         further = dict.fromkeys((*ones, "state_size", "conv_kernel", "num_k_heads_per_tp"), 1)
         shape = of_shape(conv=[(1, 1)], temporal=(1, 1, 1), **known(further, of_shape))
-        dtype = release.code("StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
+        dtype = release.code("Mamba2StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
         more = {
             "mamba_size": self.state_slots,
             "mamba_spec_state_size": server_args.max_running_requests,
-            "cache_params": release.code("StateParams")(shape=shape, dtype=dtype, layers=layers),
+            "cache_params": release.code("Mamba2CacheParams")(shape=shape, dtype=dtype, layers=layers),
             "mamba_layer_ids": layers,
             "enable_overlap_schedule": not server_args.disable_overlap_schedule,
             **self._buffers,
