@@ -40,28 +40,16 @@ def attributes(
         "send_to_tokenizer": sender,
         "ipc_channels": SimpleNamespace(send_to_tokenizer=sender),
         **settings,
-        **_initial_state(release),
+        "waiting_queue": [],
+        "running_batch": release.code("ScheduleBatch")(reqs=[], batch_is_full=False),
+        **dict.fromkeys(("last_batch", "cur_batch", "chunked_req")),
+        **dict.fromkeys(("forward_ct", "forward_ct_decode", "num_generated_tokens", "processed_tokens_counter"), 0),
+        **dict.fromkeys(("_chunked_req_scheduled_last_iter", "_engine_paused"), False),
+        "_pause_intervals": [],
         **ranks,
         **beside,
         "swarden_runner": beside["model_worker"].war_fastpath_runner,
         "ps": SimpleNamespace(**ranks, dp_rank=0),
         "tp_worker": SimpleNamespace(is_hybrid_swa=config.has_window, model_runner=runner),
         **merged(terms.attributes for terms in config.terms),
-    }
-
-
-def _initial_state(release: SglangRelease) -> dict[str, Any]:
-    return {
-        "waiting_queue": [],
-        "running_batch": release.code("ScheduleBatch")(reqs=[], batch_is_full=False),
-        "last_batch": None,
-        "cur_batch": None,
-        "chunked_req": None,
-        "forward_ct": 0,
-        "forward_ct_decode": 0,
-        "num_generated_tokens": 0,
-        "processed_tokens_counter": 0,
-        "_chunked_req_scheduled_last_iter": False,
-        "_engine_paused": False,
-        "_pause_intervals": [],
     }

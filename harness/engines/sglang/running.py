@@ -50,7 +50,7 @@ def built_of(release: SglangRelease, scheduler: Any) -> BuiltScheduler:
             raise UnknownScheduler(f"its {type(pool).__name__} is not known")
         if pool.available_size() != pool.size:
             raise UnknownScheduler("its pools are in use already")
-    return BuiltScheduler(scheduler, memory, set(), numbering())
+    return BuiltScheduler(scheduler, memory, numbering())
 
 
 REFUSALS: dict[str, Callable[[SglangRelease, Any], bool]] = {

@@ -90,7 +90,7 @@ def build(
     scheduler.policy = policy(**known({**vars(scheduler), "policy": scheduler.schedule_policy}, policy))
     scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on
     scheduler.result_queue = deque()  # the event loop makes it before it takes the first request, or a flush
-    return BuiltScheduler(scheduler, memory, scheduler.swarden_missing, number_of)
+    return BuiltScheduler(scheduler, memory, number_of)
 
 
 def turn(scheduler: Any) -> None:

@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ class RealModel:
             self._context = release.code("create_context")(args, role="scheduler", ranks=ranks)
             with release.code("use_context")(self._context):
                 self._worker = self._made(args)
+        self.logprobs_without_cache = partial(logprobs_without_cache, self._without_cache)
         self._runner = self._worker.model_runner
         layers = self._runner.model.model.layers
         self._windowed = [layers[place].self_attn.attn for place, kind in enumerate(KINDS) if kind == WINDOWED]
@@ -112,9 +113,6 @@ class RealModel:
         at = self.torch.tensor(slots)
         return [self.torch.cat([keys[at].flatten(1), values[at].flatten(1)], 1) for keys, values in buffers]
 
-    def logprobs_without_cache(self, prompt: Sequence[int], answer: Sequence[int]) -> Any:
-        return logprobs_without_cache(self._without_cache, prompt, answer)
-
     def _made(self, args: Any) -> Any:
         """The worker; it has the groups of one rank, and no pools that are used."""
         distributed = importlib.import_module("torch.distributed")
@@ -128,10 +126,7 @@ class RealModel:
         return worker
 
 
-@cache
-def real_model(release: SglangRelease) -> RealModel:
-    """The model of this process: it takes seconds."""
-    return RealModel(release)
+real_model = cache(RealModel)  # the model of this process: it takes seconds
 
 
 def check(release: SglangRelease, config: SglangConfig) -> None:

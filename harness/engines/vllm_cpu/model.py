@@ -6,9 +6,9 @@ import importlib
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -69,7 +69,7 @@ class RealModel:
             else:  # a release wraps them again for each model
                 stack.enter_context(mock.patch.object(dispatcher, "register_kernels", return_value=None))
             warnings.simplefilter("ignore")
-            self._without_cache = write(model, layers, Path(folder))
+            self.logprobs_without_cache = partial(logprobs_without_cache, write(model, layers, Path(folder)))
             os.environ.update(ON_CPU, VLLM_CACHE_ROOT=folder)  # nothing is kept beyond this process
             config = release.code("EngineArgs")(
                 model=folder,
@@ -135,9 +135,6 @@ class RealModel:
         batch = self.runner.input_batch
         return batch.block_table[group].get_numpy_array()[batch.req_id_to_index[rid]]
 
-    def logprobs_without_cache(self, prompt: Sequence[int], answer: Sequence[int]) -> Any:
-        return logprobs_without_cache(self._without_cache, prompt, answer)
-
     def _memories(self, name: str) -> list[LayerMemory]:
         kv = self._kv(name)
         if not isinstance(kv, self.torch.Tensor):
@@ -176,7 +173,4 @@ def _with_tokens(new: Any) -> Any:
     return dataclasses.replace(new, **changed)
 
 
-@cache
-def real_model(release: VllmRelease, model: str, layers: Layers) -> RealModel:
-    """The model of this process with such layers: the first takes seconds, the others less."""
-    return RealModel(release, model, layers)
+real_model = cache(RealModel)  # the models of this process: the first takes seconds, the others less

@@ -35,6 +35,7 @@ from swarden.invariants.grammar import allowed_tokens
 from swarden.invariants.reference import next_tag
 
 USUAL_STEPS = 3  # of EAGLE, for most models
+NUMS_ACCEPTED = ("accept_length", "num_accepted_drafts", "num_correct_drafts")  # the names in the releases
 SPARE = 4  # entries of a row beside those for the tokens of a pass
 
 
@@ -182,11 +183,8 @@ class SglangSpeculation(SglangPart):
         logits = self._release.torch.nn.functional.one_hot(samples.flatten(), VOCABULARY).float()
         batch.seq_lens_sum = int(batch.seq_lens_cpu.sum())  # from 0.5.13 on ForwardBatch sets it
         _, tokens, total = verify.verify(batch, Missing(next_token_logits=logits), self._page_size)[:3]
-        accepted = _first_of(verify, ("accept_length", "num_accepted_drafts", "num_correct_drafts")).tolist()
+        accepted = next(getattr(verify, name) for name in NUMS_ACCEPTED if hasattr(verify, name)).tolist()
         batch.output_ids = tokens
-        by_request = dict.fromkeys(
-            ("accept_length_per_req_cpu", "num_accepted_drafts_per_req_cpu", "num_correct_drafts_per_req_cpu"), accepted
-        )
         return Missing(
             next_token_ids=tokens,
             can_run_cuda_graph=False,
@@ -195,7 +193,7 @@ class SglangSpeculation(SglangPart):
             num_correct_drafts=total,
             logits_output=Missing(),
             swarden_accepted=accepted,
-            **by_request,
+            **{f"{name}_per_req_cpu": accepted for name in NUMS_ACCEPTED},
         )
 
     def _accepted(self, batch: Any, drafts: Any, samples: Any) -> Any:
@@ -296,11 +294,6 @@ class SglangSpeculation(SglangPart):
 def _num_right(drafts: Any, samples: Any) -> Any:
     """The number (n,) of drafts before the first that differs from the sampled token; both are (n, count)."""
     return drafts[:, 1:].eq(samples[:, :-1]).long().cumprod(1).sum(1)
-
-
-def _first_of(value: Any, names: tuple[str, ...]) -> Any:
-    """The attribute that the release has; the number of accepted drafts was renamed twice."""
-    return next(getattr(value, name) for name in names if hasattr(value, name))
 
 
 def _replace_kernels(release: SglangRelease) -> None:

@@ -51,7 +51,8 @@ class SglangRouter(SglangPart):
 
     def views(self, snapshot: Snapshot) -> Snapshot:
         """With the view of a router after the events so far, which are reported, beside what is cached."""
-        self._view.follow(events_of(self._tree.take_events(), self._is_on_host))
+        medium = self._release.code("StorageMedium")
+        self._view.follow(events_of(self._tree.take_events(), lambda event: event.medium == medium.CPU))
         nodes = list(self._nodes(self._tree.root_node, None))
 
         def hashes_of(is_meant: Callable[[Any], bool]) -> list[int]:
@@ -59,9 +60,6 @@ class SglangRouter(SglangPart):
 
         views = self._view.beside(lambda tier: hashes_of(partial(self._is_held, tier)), hashes_of(_is_copied))
         return replace(snapshot, cached_blocks=tuple(views))
-
-    def _is_on_host(self, event: Any) -> bool:
-        return bool(event.medium == self._release.code("StorageMedium").CPU)
 
     def _is_held(self, tier: Tier, node: Any) -> bool:
         if not hasattr(node, "component_data"):

@@ -91,10 +91,6 @@ class Room:
     acknowledge: Callable[[], None] | None = None
 
     @property
-    def num_sent(self) -> int:
-        return sum(len(chunk.parts[0].pages) for chunk in self.chunks)
-
-    @property
     def due(self) -> int:
         """The step of the decode side in which the last chunk can be written; 0: now."""
         return max([chunk.due for chunk in self.chunks], default=0)
@@ -130,7 +126,8 @@ class SglangLink:
         """Queue pages of the prefill side; `windowed` are those of the last chunk ([] without a window), else None."""
         assert room.wanted is not None, "a sender sends only after the decode side has named its pages"
         full, swa = room.wanted
-        sent, cached, faults = room.num_sent, room.prefix_len // self._page_size, self.prefill.faults
+        cached, faults = room.prefix_len // self._page_size, self.prefill.faults
+        sent = sum(len(chunk.parts[0].pages) for chunk in room.chunks)
         parts = [SentPages(0, cached + sent, pages, full[sent : sent + len(pages)])]
         if windowed:  # neither an earlier chunk (None) nor a model without a window ([])
             count = min(len(windowed), len(swa))
@@ -357,22 +354,19 @@ def _receiver(release: SglangRelease) -> type:
             self.ensure_abort_notified()
 
         def ensure_abort_notified(self, *, force_arm: bool = False) -> None:
+            """Let the prefill side acknowledge that it writes no more to the pages of an aborted transfer."""
+            manager, number = self.kv_mgr, self._number
             is_first, self.abort_notified = not self.abort_notified, True
-            if is_first and (force_arm or self._room.wanted is not None):
-                _await_acknowledgement(self.kv_mgr, self._room, self._number)
+            has_pages = force_arm or self._room.wanted is not None
+            if is_first and has_pages and manager.enable_deferred_decode_kv_release:
+                generation = manager.register_deferred_abort_room(number)
+                attempt = () if generation is None else (generation,)
+                manager.link.acknowledge(self._room, lambda: manager.note_abort_ack(number, RANK, *attempt))
 
         def clear(self) -> None:
             self.kv_mgr.link.forget_metadata(self._room)
 
     return Receiver
-
-
-def _await_acknowledgement(manager: Any, room: Room, number: int) -> None:
-    """Let the prefill side acknowledge that it writes no more to the pages of an aborted transfer."""
-    if manager.enable_deferred_decode_kv_release:
-        generation = manager.register_deferred_abort_room(number)
-        attempt = () if generation is None else (generation,)
-        manager.link.acknowledge(room, lambda: manager.note_abort_ack(number, RANK, *attempt))
 
 
 def numbers(indices: Any) -> list[int]:
