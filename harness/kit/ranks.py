@@ -84,10 +84,7 @@ class Ranks:
         return 0 if cls.current is None else cls.current.rank
 
     def run(self, acts: Sequence[Callable[[], ResultT]]) -> "list[Future[ResultT]]":
-        """Let each rank act; returns the outcomes.
-
-        If a rank raises an error of its own, the others cannot go on, and it is the error of all.
-        """
+        """Let each rank act; returns the outcomes.  The error of one rank is that of all: the others cannot go on."""
         self._errors.clear()
         outcomes = [Future[ResultT]() for _ in acts]
         before, Ranks.current, self._main = Ranks.current, self, getcurrent()

@@ -46,9 +46,7 @@ EntryReads = tuple[SglangEntry, Sequence[ReadTags]]
 
 
 class TagForward:
-    """Computes each pass when it is launched. Passes run in launch order on one stream, so no later call of the
-    scheduler can change what a pass reads.
-    """
+    """Computes each pass at its launch: passes run in order on one stream, so no later call changes what they read."""
 
     def __init__(
         self, release: SglangRelease, shape: Shape, components: Sequence[ComponentView], notice: Notice

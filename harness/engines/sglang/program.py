@@ -27,10 +27,7 @@ SINCE = (0, 5, 23)  # the release whose scheduler the program has
 
 
 def program_of(log: OpLog, release: SglangRelease) -> Program:
-    """The program that shows the failure of a log on a release.
-
-    Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
-    """
+    """The program that shows the failure of a log; raises NoProgram if none can, UsageError if the release passes."""
     header = log.header
     if len(header.configs) > 1:
         raise NoProgram("the op-log has a pair, and a program has one scheduler")

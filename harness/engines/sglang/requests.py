@@ -53,10 +53,7 @@ class SglangRequest(ClientRequest):
 
 
 class SglangRequests(Clients[SglangRequest]):
-    """The unfinished requests, and the outputs that the clients have not got yet.
-
-    `max_len` is Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have.
-    """
+    """The unfinished requests, and the outputs that no client has got yet; `max_len` is Scheduler.max_req_len."""
 
     def __init__(
         self, release: SglangRelease, notice: Callable[[NamedTuple], None], *, max_len: int, have_priorities: bool
@@ -128,10 +125,7 @@ class SglangRequests(Clients[SglangRequest]):
             self.abandon(about.swarden.id)
 
     def report_changes(self) -> None:
-        """Report the requests that ended, or were retracted or preempted, since the last call.
-
-        A release counts preemptions as retractions.
-        """
+        """Report the requests that ended or were retracted since the last call; preemptions count as retractions."""
         for number, request in self.live.items():
             if self.awaits_kv is not None:
                 self._report_arrival(request, awaits_kv=self.awaits_kv(request.req))

@@ -30,10 +30,7 @@ PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer
 
 
 class Side(SglangCapability, frozen=True):
-    """`role` is the disaggregation mode: a prefill side, a decode side, or both in one.
-
-    A decode side reserves `reserved_decode_tokens` per request.
-    """
+    """`role` is the disaggregation mode.  A decode side reserves `reserved_decode_tokens` per request."""
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
     reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
@@ -83,10 +80,7 @@ class Side(SglangCapability, frozen=True):
 
 
 class DecodeTree(SglangCapability, frozen=True):
-    """A decode side has a prefix tree only with `decode_tree`; then the pages that it has cached are not transferred.
-
-    It is --disaggregation-decode-enable-radix-cache.
-    """
+    """With `decode_tree` (--disaggregation-decode-enable-radix-cache) a decode side gets no page that it has cached."""
 
     decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False
 

@@ -97,10 +97,7 @@ class Client:
 
 
 class OpenSessions(SglangPart):
-    """The streaming sessions of a scheduler: their controller, the object with the KV that they keep, and their ids.
-
-    `number_of` returns the number of a session, by its name.
-    """
+    """The streaming sessions of a scheduler: their controller, the object with their KV, and their numbers by name."""
 
     def __init__(self, controller: Any, kept: Any, number_of: Callable[[str], int]) -> None:
         self.controller, self.kept, self.number_of = controller, kept, number_of
