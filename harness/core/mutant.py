@@ -49,6 +49,7 @@ class Mutants:
     machine: str = "engine"
     model: str = ""
     fixes: tuple[Hunk, ...] = ()
+    caught_by: tuple[str, ...] = ()
     all: list[Mutant] = field(default_factory=list)
 
     def bug(
@@ -59,7 +60,7 @@ class Mutants:
         at: str = "",
         healthy: str = "",
         broken: str = "",
-        caught_by: tuple[str, ...],
+        caught_by: tuple[str, ...] = (),
         machine: str = "",
         model: str = "",
         overlooks: Mutant | None = None,
@@ -68,7 +69,7 @@ class Mutants:
         """Add a mutant with these hunks; `at`, `healthy` and `broken` are its only hunk, or its last."""
         if at or not hunks:
             hunks += (Hunk(at, healthy, broken),)
-        machine, model = machine or self.machine, model or self.model
+        machine, model, caught_by = machine or self.machine, model or self.model, caught_by or self.caught_by
         mutant = Mutant(id, source, hunks, caught_by, machine, model, overlooks, self.fixes, is_canary)
         self.all.append(mutant)
         return mutant

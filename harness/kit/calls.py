@@ -1,7 +1,6 @@
 """Intercepts calls of methods, and records the calls to a release for a program that makes them again."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -44,27 +43,3 @@ class Calls:
 def intercept(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
     """Replace a method of an object by `wrapper`, which gets the method and its arguments."""
     setattr(owner, name, partial(wrapper, getattr(owner, name)))
-
-
-@contextmanager
-def all_replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Replace these attributes of an object, as far as it has them."""
-    with ExitStack() as stack:
-        for name, value in values.items():
-            if hasattr(owner, name):
-                stack.enter_context(replaced(owner, name, value))
-        yield
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of a class or a module while the body runs."""
-    original, is_own = getattr(owner, name), name in vars(owner)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if is_own:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)

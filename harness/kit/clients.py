@@ -123,21 +123,13 @@ class Clients(Generic[RequestT]):
         """Will the result of a pass in flight for this entry be used?"""
         return entry.request in self.live and self.run_of(entry.request) == entry.run
 
-    def answer(
-        self,
-        request: RequestT,
-        new: Sequence[int],
-        *,
-        cached_len: int | None = None,
-        num_retractions: int | None = None,
-    ) -> None:
+    def answer(self, request: RequestT, new: Sequence[int]) -> None:
         """Send new tokens to the client, and the finish reason of a request that has ended, which is forgotten."""
-        cached_len = request.cached_len if cached_len is None else cached_len
-        num_retractions = request.num_retractions if num_retractions is None else num_retractions
-        if request.finish_reason is not None:
+        reason, counts = request.finish_reason, (request.cached_len, request.num_retractions)
+        if reason is not None:
             del self.live[request.id]
-        if new or request.finish_reason is not None:
-            self._answers.append(Streamed(request.id, tuple(new), request.finish_reason, cached_len, num_retractions))
+        if new or reason is not None:
+            self._answers.append(Streamed(request.id, tuple(new), reason, *counts))
 
     def views(self) -> Iterable[RequestView]:
         """The requests in a snapshot, each where the queues of the engine have it."""

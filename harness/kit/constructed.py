@@ -9,9 +9,9 @@ from functools import wraps
 from inspect import isfunction, signature
 from types import NoneType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from swarden.harness.core.program import NoProgram, arguments, literal
-from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.stand_ins import Missing
 
 WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
@@ -36,7 +36,7 @@ class Constructions:
             for kind in kinds:
                 init = getattr(kind, "__init__", None)
                 if isinstance(kind, type) and isfunction(init):
-                    stack.enter_context(replaced(kind, "__init__", self._noting(kind, init)))
+                    stack.enter_context(mock.patch.object(kind, "__init__", self._noting(kind, init)))
             yield
 
     def _noting(self, kind: type, init: Callable[..., None]) -> Callable[..., None]:

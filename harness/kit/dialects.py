@@ -1,7 +1,4 @@
-"""The dialects of servers over HTTP: paths, bodies of requests, streams and names of metrics.
-
-The client and our engine as a server have them from here.
-"""
+"""The dialects of servers over HTTP, for the client and for our engine as a server: paths, bodies, streams, metrics."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Generic, NamedTuple, TypeVar

@@ -8,10 +8,7 @@ from swarden.invariants.grammar import allowed_tokens, has_ended
 
 GRAMMAR = "grammar"  # the option of a request
 FAILS, LATE = "grammar.fails", "grammar.late"
-FAULTS = {
-    FAILS: "a grammar cannot be compiled",
-    LATE: "a grammar that is compiled takes a step more",
-}
+FAULTS = {FAILS: "a grammar cannot be compiled", LATE: "a grammar that is compiled takes a step more"}
 
 
 class ClientGrammar:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from swarden.harness.core.target import Draw
-from swarden.harness.kit.settings import PartSettings, SettingsT, default_of, drawn, replaced
+from swarden.harness.kit.settings import IfReleaseHas, PartSettings, SettingsT, declared, default_of, drawn, replaced
 from swarden.invariants.view import Snapshot
 
 NONE: Mapping[str, Any] = {}
@@ -56,8 +56,9 @@ class Capability(PartSettings, frozen=True):
 
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
-        """Random settings in a configuration, for a release that `has` these features."""
-        return drawn(draw, cls)
+        """Random settings in a configuration; none if the release `has` not all features that they need."""
+        features = [feature for feature, *_ in declared(cls, IfReleaseHas).values()]
+        return drawn(draw, cls) if all(map(has, features)) else {}
 
     def check_release(self, config: Any, release: Any) -> None:
         """Raise InvalidConfig if the release cannot be built with these settings."""

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -22,8 +23,6 @@ from swarden.harness.kit.lockstep import LockstepThread
 from swarden.invariants.view import Snapshot
 
 ResultT = TypeVar("ResultT")
-
-
 CONSENSUS = "consensus"
 
 
@@ -84,18 +83,15 @@ class Ranks:
         """The rank that runs; 0 in an engine that has one."""
         return 0 if cls.current is None else cls.current.rank
 
-    def run(self, acts: Sequence[Callable[[], ResultT]]) -> list[Callable[[], ResultT]]:
-        """Let each rank act; returns what gives the result of each, or raises its error.
-
-        If a rank raises an error of its own, the others cannot go on, and it is the error of all.
-        """
+    def run(self, acts: Sequence[Callable[[], ResultT]]) -> "list[Future[ResultT]]":
+        """Let each rank act; returns the outcomes.  The error of one rank is that of all: the others cannot go on."""
         self._errors.clear()
-        outcomes: list[Callable[[], ResultT]] = [_nothing] * len(acts)
+        outcomes = [Future[ResultT]() for _ in acts]
         before, Ranks.current, self._main = Ranks.current, self, getcurrent()
         alone, LockstepThread.let_others_go_on = LockstepThread.let_others_go_on, self.let_others_go_on
-        running = {rank: greenlet(partial(self._act, outcomes, rank, act)) for rank, act in enumerate(acts)}
-        for rank, act in running.items():
-            act.gr_context = self._contexts[rank]
+        running = {rank: greenlet(partial(self._act, outcomes[rank], act)) for rank, act in enumerate(acts)}
+        for rank, acting in running.items():
+            acting.gr_context = self._contexts[rank]
         try:
             while running:
                 ready = [rank for rank in running if rank not in self._waits_in or self._waits_in[rank].is_complete]
@@ -109,7 +105,10 @@ class Ranks:
         own = [error for error in self._errors if not isinstance(error, CollectiveFailed)]
         if not self._errors and (unshared := [*self._meetings[CONSENSUS].values()]):
             own = [CollectiveFailed(f"{unshared[0]}; the others have ended their step")]
-        return [partial(_raise, own[0])] * len(acts) if own else outcomes
+        if own:
+            outcomes = [Future()] * len(acts)
+            outcomes[0].set_exception(own[0])
+        return outcomes
 
     def meet(self, group: str, name: str, form: str, data: Any) -> list[Any]:
         """Enter a collective of a group; returns the data of all ranks when all have entered it.
@@ -159,14 +158,12 @@ class Ranks:
         if len({call[:2] for call in meeting.calls.values()}) > 1:
             raise CollectiveFailed(f"the ranks of {group} differ: {meeting}")
 
-    def _act(self, outcomes: list[Callable[[], ResultT]], rank: int, act: Callable[[], ResultT]) -> None:
+    def _act(self, outcome: "Future[ResultT]", act: Callable[[], ResultT]) -> None:
         try:
-            result = act()
+            outcome.set_result(act())
         except Exception as error:
-            outcomes[rank] = partial(_raise, error)
+            outcome.set_exception(error)
             self._errors.append(error)
-        else:
-            outcomes[rank] = lambda: result
 
     def _switch(self, to: greenlet, rank: int, endless: Meeting | None) -> None:
         """Let a rank go on; one that waits in an `endless` meeting gets an error there."""
@@ -246,7 +243,7 @@ class RankSystem:
     def _together(self, act: Callable[[System], ResultT]) -> ResultT:
         if self._rank == 0:
             self._outcomes[:] = self._ranks.run([partial(act, system) for system in self._systems])
-        result: ResultT = self._outcomes[self._rank]()
+        result: ResultT = self._outcomes[self._rank].result()
         return result
 
 
@@ -283,14 +280,6 @@ def _place() -> str:
         if not module.startswith(("swarden.", "torch.")):
             return f"{module}:{line}"
     return "?"
-
-
-def _nothing() -> Any:
-    raise AssertionError("the rank has not run")
-
-
-def _raise(error: Exception) -> Any:
-    raise error
 
 
 class Group(NamedTuple):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import wraps
 from itertools import chain
 from typing import Any
+from unittest import mock
 
 from swarden.harness.core.target import Target
-from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.releases.definitions import Definitions
 from swarden.harness.releases.reads import definitions_of
@@ -84,7 +84,7 @@ def _defaults_of(release: Definitions, places: Sequence[str]) -> Mapping[str, ob
     return release.defaults.get(place.rpartition(":")[2], {})
 
 
-def _planted(kind: Any, fields: Mapping[str, object]) -> AbstractContextManager[None]:
+def _planted(kind: Any, fields: Mapping[str, object]) -> AbstractContextManager[Any]:
     original, signature = kind.__init__, inspect.signature(kind)
     older = {name: value for name, value in fields.items() if name in signature.parameters}
 
@@ -93,4 +93,4 @@ def _planted(kind: Any, fields: Mapping[str, object]) -> AbstractContextManager[
         given = signature.bind_partial(*args, **kwargs).arguments
         original(self, *args, **{name: value for name, value in older.items() if name not in given}, **kwargs)
 
-    return replaced(kind, "__init__", init)
+    return mock.patch.object(kind, "__init__", init)

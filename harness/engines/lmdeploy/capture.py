@@ -83,13 +83,9 @@ class LmdeployFacts(Adapted):
                 continue
             table = self.table(seq)
             shared = next((index for index, unit in enumerate(table) if owner_of.get(unit) != TREE), len(table))
-            lens = {
-                "computed_len": seq.num_history_ids,
-                "shared_len": shared * size,
-                "allocated_len": len(table) * size,
-            }
-            frontiers = (seq.num_ignored_history, 0)[: len(self.components)]
-            yield self.record(number, self.units_of(seq), **lens)._replace(frontiers=frontiers)
+            lens = {"shared_len": shared * size, "allocated_len": len(table) * size}
+            record = self.record(number, self.units_of(seq), computed_len=seq.num_history_ids, **lens)
+            yield record._replace(frontiers=(seq.num_ignored_history, 0)[: len(self.components)])
 
     @property
     def _nodes(self) -> Iterator[Any]:

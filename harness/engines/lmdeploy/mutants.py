@@ -1,7 +1,4 @@
-"""Bugs of the block managers, the trie, the checkpoints and the inputs of a pass, to be planted into a release.
-
-They fit 0.18.0; planting one into a release whose text differs raises StalePatch.
-"""
+"""Bugs of the block managers, the trie, the checkpoints and the inputs of a pass, to be planted into 0.18.0."""
 
 from swarden.harness.core.mutant import Mutants
 

@@ -55,8 +55,7 @@ class RoundRequest:
     @property
     def passed_stop(self) -> str:
         """The first of the stop texts behind which the answer goes on; "" if it does not."""
-        ends = ((stop, self.text.partition(stop)) for stop in self.wanted.stop_texts)
-        return next((stop for stop, (_, _, behind) in ends if behind), "")
+        return next((stop for stop in self.wanted.stop_texts if self.text.partition(stop)[2]), "")
 
     def parts(self, api: Api) -> "Iterator[RoundRequest]":
         """One for each sequence, with its tokens and its part of the reply."""
@@ -88,7 +87,7 @@ class ServerPort(EnginePort):
         self._config = config
         self._connection = connection
         self._round: list[RoundRequest | str] = []  # requests, and acts
-        self._known: dict[tuple[int, ...], list[int]] = {}  # by what the client knows: prompts with their answers
+        self._answered: dict[tuple[int, ...], list[int]] = {}  # prompts with their answers, as the client knows them
         self._before_round = ""  # an act that comes before the next round: PAUSE, which lasts for it, or SLEEP
         self._num_requests = self._steps = 0
         self._computed = 0  # pieces of answers, of all connections
@@ -161,7 +160,7 @@ class ServerPort(EnginePort):
             most, passed = part.wanted.max_new_tokens, part.passed_stop
             self._notice(Answered(part.id, part.reply.status, num_tokens, most, detail, passed_stop=passed))
             tokens = [token.id for token in part.tokens]
-            self._known[*part.asked, *tokens] = [*part.wanted.prompt, *tokens]
+            self._answered[*part.asked, *tokens] = [*part.wanted.prompt, *tokens]
         if begun.requests:
             self._rest(begun.requests[0].wanted)
         for part in answered:
@@ -202,12 +201,12 @@ class ServerPort(EnginePort):
         A token out of range is taken modulo the range, so prompts that differ only there may be equal.
         """
         low, high = self._config.first_token, self._config.last_token
-        begun = max((begin for begin in self._known if tokens[: len(begin)] == begin), key=len, default=())
+        begun = max((begin for begin in self._answered if tokens[: len(begin)] == begin), key=len, default=())
         new = [token if low <= token <= high else low + token % (high - low + 1) for token in tokens[len(begun) :]]
         wrong = [token for token in new if token >= self._config.vocabulary > 0]
         if wrong:
             self._connection.invalid = f"token {wrong[0]}, and the server has tokens to {self._config.vocabulary - 1}"
-        return self._known.get(begun, []) + new
+        return self._answered.get(begun, []) + new
 
     def _stop_texts(self, request_id: int, stop: Sequence[int]) -> tuple[str, ...]:
         """Up to two texts that end the answer in place of these tokens; none if the run has none."""
@@ -234,9 +233,8 @@ class ServerPort(EnginePort):
         self._steps += 1
         begin_round(self._connection)
         act, self._before_round = self._before_round, ""
-        is_paused = (
-            self._config.concurrent and (self._config.paused or act == PAUSE) and len(Round(self._round).requests) > 1
-        )
+        has_several = self._config.concurrent and len(Round(self._round).requests) > 1
+        is_paused = has_several and (self._config.paused or act == PAUSE)
         return Round(self._round, (SLEEP, WAKE) if act == SLEEP else (), is_paused)
 
     def _send(self, begun: Round) -> None:
@@ -330,9 +328,9 @@ class ServerPort(EnginePort):
                 break
             sleep(REST_S)
             nudge = small._replace(prompt=small.prompt[:1], max_new_tokens=1, sequences=1)
-            [answer] = self._watched(partial(self._connection.answers, self._api, self._config, [nudge]))
-            if answer.reply.status != OK:
-                self._notice(Answered(0, answer.reply.status, 0, 0, answer.reply.error))
+            [reply] = self._watched(partial(self._connection.replies, self._api, self._config, [nudge]))
+            if reply.status != OK:
+                self._notice(Answered(0, reply.status, 0, 0, reply.error))
                 break
         if any(figure is not None for figure in shown):
             self.log.notice(Rested(*shown))

@@ -1,12 +1,12 @@
 """What is known of a server, and how a run drives it."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.server.apis import APIS
 from swarden.harness.kit.dialects import FLUSH, PAUSE
-from swarden.harness.kit.settings import Drawn, OneOf, PartOf, Settings, within
+from swarden.harness.kit.settings import Drawn, OneOf, PartOf, Settings, declared, default_of, within
 
 MOST_TOKENS = 1 << 20
 
@@ -14,17 +14,16 @@ MOST_TOKENS = 1 << 20
 class ServerConfig(Settings, frozen=True):
     """A server, as `--url` names it and as it describes itself, and the way in which a run drives it.
 
-    `url`, `launch` (the command of --restart) and `header_names` only tell the reader of an op-log what was driven: a
-    replay takes them from its own command line.  `release` is that of the server, such as "vllm==0.33.0"; "": not
-    known.  A token of a prompt is in [`first_token`, `last_token`], and is not valid from `vocabulary` on; 0: not
-    known.  Prompts end near multiples of `block_size` and `window`.  Its KV memory holds `capacity` tokens; 0: not
-    known.  A new server answers a cold prompt of `probe_len` tokens without a preemption; 0: not known.  Its answers
-    have had the `texts`.  A run does without the features in `left_out`, such as seed: those of a known bug, or those
-    that a server lacks.
+    0 and "" stand for what is not known.  `url`, `launch` (the command of --restart) and `header_names` tell the reader
+    of an op-log what was driven; a replay takes them from its own command line.  `release` is that of the server, such
+    as "vllm==0.33.0".  A token of a prompt is in [`first_token`, `last_token`], and is not valid from `vocabulary` on.
+    Prompts end near multiples of `block_size` and `window`.  The KV memory holds `capacity` tokens.  A new server
+    answers a cold prompt of `probe_len` tokens without a preemption.  The `texts` have occurred in answers.  A run does
+    without the features in `left_out`, such as seed: those of a known bug, or those that the server lacks.
 
-    With `concurrent` the requests of a round are sent at the same time, else one after the other.  With `paused` they
-    are sent while the server is paused, and run together when it resumes.  With `stops_by_text` a request that has
-    stop tokens has some of the `texts` in their place.  With `sleeps` a pause sends the server to sleep before a round.
+    The requests of a round are sent at the same time if they are `concurrent`, and while the server is paused with
+    `paused`: then they run together when it resumes.  With `stops_by_text` some of the `texts` stand in the place of
+    stop tokens.  With `sleeps` a pause sends the server to sleep before a round.
     """
 
     api: Annotated[str, OneOf(tuple(APIS))] = "vllm"
@@ -49,11 +48,7 @@ class ServerConfig(Settings, frozen=True):
     stops_by_text: Annotated[bool, Drawn((False, False, True))] = False
     sleeps: Annotated[bool, Drawn((False, False, True))] = False
 
-    main: ClassVar = ("api", "model", "concurrent")
-    learned: ClassVar = (
-        *("api", "url", "launch", "header_names", "model", "release", "first_token", "last_token", "vocabulary"),
-        *("block_size", "window", "max_context_len", "capacity", "probe_len", "tolerance", "texts", "left_out"),
-    )
+    main = ("api", "model", "concurrent")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,3 +84,6 @@ class ServerConfig(Settings, frozen=True):
             options=("sequences",) if "n" in self.features else (),
             outputs=(self.window + 2 * self.block_size,) if self.window else (),
         )
+
+
+LEARNED = tuple([name for name in default_of(ServerConfig) if name not in declared(ServerConfig, Drawn)])

@@ -10,7 +10,7 @@ from swarden.harness.engines.server.answers import Model, Models, Tokenized
 from swarden.harness.engines.server.apis import OK, Api, Wanted, from_page, object_at, read
 from swarden.harness.engines.server.client import QUICK_S, Call, Reply
 from swarden.harness.engines.server.comparison import compared
-from swarden.harness.engines.server.config import MOST_TOKENS, ServerConfig
+from swarden.harness.engines.server.config import LEARNED, MOST_TOKENS, ServerConfig
 from swarden.harness.engines.server.process import MISSING, Connection
 from swarden.harness.kit.dialects import SLEEP, WAKE
 from swarden.harness.kit.settings import converted
@@ -81,7 +81,7 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
         left_out.add("sleep")
         missing.append(api.dialect.acts[SLEEP])
     settings["left_out"] = tuple(sorted(left_out))
-    described = {name: getattr(converted(settings, ServerConfig), name) for name in ServerConfig.learned}
+    described = {name: getattr(converted(settings, ServerConfig), name) for name in LEARNED}
     return Learned(described, noise, len(differences), missing)
 
 
@@ -119,8 +119,8 @@ def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
     No larger id is tried: a server need not survive a token that it does not have.
     """
     url = connection.address.shown
-    [exchange] = connection.answers(api, config, [Wanted([config.first_token], ANSWER_LEN)])
-    answer = read(api, exchange.reply)
+    [reply] = connection.replies(api, config, [Wanted([config.first_token], ANSWER_LEN)])
+    answer = read(api, reply)
     if answer.reply.status != OK:
         why = f"in the API of {api.name}: {answer.reply.error[:300]}; name another with --api"
         raise UsageError(f"{url} answers no request {why}")
@@ -142,12 +142,13 @@ def _differences(connection: Connection, api: Api, config: ServerConfig) -> tupl
         for _ in range(PROMPTS)
     ]
     differences, characters = list[float](), set[str]()
-    for exchange in [*connection.answers(api, config, wanted), *connection.answers(api, config, wanted, at_once=True)]:
-        answer, text, reply = read(api, exchange.reply)
+    replies = [*connection.replies(api, config, wanted), *connection.replies(api, config, wanted, at_once=True)]
+    for request, given in zip([*wanted, *wanted], replies, strict=True):
+        answer, text, reply = read(api, given)
         if reply.status != 200:
             raise UsageError(f"{connection.address.shown} does not answer a valid request: {reply.error[:300]}")
         characters |= {*text}
-        cold = connection.judge(api, config, exchange.wanted, [token.id for token in answer])
+        cold = connection.judge(api, config, request, [token.id for token in answer])
         if isinstance(cold, Reply):
             raise UsageError(f"{connection.address.shown} refuses to judge an answer: {cold.error[:300]}")
         differences += [

@@ -115,11 +115,9 @@ class ServerOptions:
         """The options that drive the server again, without secrets, and without what the server reports."""
         if self.url is None:
             return []
+        rate = None if self.max_rate is None else f"{self.max_rate:g}"
         options = {"--url": self.url, "--api": self.api, "--restart": masked(self.restart or "")}
-        options |= {
-            "--reference": self.reference,
-            "--max-rate": None if self.max_rate is None else f"{self.max_rate:g}",
-        }
+        options |= {"--reference": self.reference, "--max-rate": rate}
         words = [word for name, value in options.items() if value for word in (name, value)]
         words += [word for header in self.header or () for word in ("--header", header)]
         words += [word for setting in self.settings or () for word in ("--set", setting)]

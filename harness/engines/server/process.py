@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from shutil import copyfile
 from time import monotonic, sleep
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -92,11 +91,6 @@ def published() -> Server:
     if VARIABLE not in os.environ:
         raise UsageError("server: which one? give --url http://HOST:PORT, and --restart COMMAND if you can")
     return msgspec.json.decode(os.environ[VARIABLE].encode(), type=Server)
-
-
-class Exchange(NamedTuple):
-    wanted: Wanted
-    reply: Reply
 
 
 @dataclass
@@ -273,14 +267,14 @@ class Connection:
             raise TargetFault(f"--reference: {address.shown} does not judge: {cold.error}", "target/reference")
         return cold
 
-    def answers(
+    def replies(
         self, api: Api, config: ServerConfig, wanted: Sequence[Wanted], *, at_once: bool = False
-    ) -> list[Exchange]:
+    ) -> list[Reply]:
         """The replies to requests, sent one after the other or at the same time."""
 
-        def made(request: Wanted) -> Exchange:
+        def made(request: Wanted) -> Reply:
             body = api.body(request, config.model)
-            return Exchange(request, Call(self.address).made("POST", api.dialect.path, body, limit_s=ANSWER_S))
+            return Call(self.address).made("POST", api.dialect.path, body, limit_s=ANSWER_S)
 
         with ThreadPoolExecutor(max(1, len(wanted)) if at_once else 1) as threads:
             return list(threads.map(made, wanted))
@@ -290,10 +284,10 @@ class Connection:
         span, preemptions = config.last_valid - config.first_token + 1, api.dialect.metrics.preemptions
         prompt = [config.first_token + place * 7 % span for place in range(length)]
         before = figures(self).get(preemptions)
-        [answer] = self.answers(api, config, [Wanted(prompt, 1, is_cold=True)])
+        [reply] = self.replies(api, config, [Wanted(prompt, 1, is_cold=True)])
         after = figures(self).get(preemptions)
         grown = 0.0 if before is None or after is None else after - before
-        return Probed(length, answer.reply.status, max(0, int(grown)))
+        return Probed(length, reply.status, max(0, int(grown)))
 
 
 def figures(connection: Connection) -> dict[str, float]:

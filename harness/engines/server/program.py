@@ -10,8 +10,8 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_for
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.server.adapter import MOST_AT_ONCE, Round, RoundRequest, ServerPort
-from swarden.harness.engines.server.apis import api_of
+from swarden.harness.engines.server.adapter import MOST_AT_ONCE, Round, RoundRequest
+from swarden.harness.engines.server.apis import Api, api_of
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.kit.dialects import PAUSE, RESUME
 
@@ -28,16 +28,15 @@ def program_of(log: OpLog) -> Program:
     Raises UsageError if it does not fail, NoProgram for a failure that a client does not judge.
     """
     config: ServerConfig = target_for(log.header).decode(log.header.configs[0])
-    driver, rounds = driver_of(log.header), list[dict[str, Any]]()
-    port: ServerPort = driver.systems[0].port  # type: ignore[attr-defined]  # a system with one engine
-    port.on_round = lambda begun: rounds.append(_round(config, begun))
+    driver, rounds, api = driver_of(log.header), list[dict[str, Any]](), api_of(config.api)
+    system: Any = driver.systems[0]
+    system.port.on_round = lambda begun: rounds.append(_round(api, config.model, begun))
     for op in log.ops:
         driver.apply(op)
     if driver.failure is None:
         raise UsageError("the op-log does not fail on this server; nothing is written")
     if (name := driver.failure.fingerprint).startswith(NOT_JUDGED):
         raise NoProgram(f"a client does not judge {name}: replay the op-log on the server")
-    api = api_of(config.api)
     constants = {
         "FOUND_AT": config.url,
         "LAUNCH": config.launch or "as it was started",
@@ -51,23 +50,18 @@ def program_of(log: OpLog) -> Program:
     return Program(SOURCE, constants)
 
 
-def _round(config: ServerConfig, begun: Round) -> dict[str, Any]:
-    acts = api_of(config.api).dialect.acts
+def _round(api: Api, model: str, begun: Round) -> dict[str, Any]:
+    acts = api.dialect.acts
     return {
         "at_rest": [acts[act] for act in begun.at_rest],
         "paused": [acts[PAUSE], acts[RESUME]] if begun.is_paused else [],
-        "calls": [_item(config, item) for item in begun.items],
+        "calls": [{"path": acts[item]} if isinstance(item, str) else _call(api, model, item) for item in begun.items],
     }
 
 
-def _item(config: ServerConfig, item: RoundRequest | str) -> dict[str, Any]:
-    """A call of a round: the request, and the same without the cache (for a client that stays)."""
-    api = api_of(config.api)
-    if isinstance(item, str):
-        return {"path": api.dialect.acts[item]}
-    body, cold = [
-        msgspec.to_builtins(api.body(wanted, config.model))
-        for wanted in (item.wanted, item.wanted._replace(is_cold=True))
-    ]
+def _call(api: Api, model: str, item: RoundRequest) -> dict[str, Any]:
+    """A request of a round, and the same without the cache (for a client that stays)."""
+    both = (item.wanted, item.wanted._replace(is_cold=True))
+    body, cold = [msgspec.to_builtins(api.body(wanted, model)) for wanted in both]
     limits = {"most": item.wanted.max_new_tokens, "stop_texts": item.wanted.stop_texts}
     return {"body": body, "cold": cold, "cut_after": item.cut_after, **limits}

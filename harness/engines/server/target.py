@@ -15,7 +15,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.sources import version_of_package
 from swarden.harness.core.target import ENGINE, Configs, MachineSpec
 from swarden.harness.engines.server.adapter import ServerPort
-from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.config import LEARNED, ServerConfig
 from swarden.harness.engines.server.process import Connection, published
 from swarden.harness.engines.server.program import program_of
 from swarden.harness.kit.settings import ConfiguredTarget, drawn
@@ -40,7 +40,7 @@ class ServerTarget(ConfiguredTarget):
         )
     }
     config_type = ServerConfig
-    kept = ServerConfig.learned
+    kept = LEARNED
     is_repeatable = False
     calm: Mapping[str, Any] = {"concurrent": False, "paused": False}
 

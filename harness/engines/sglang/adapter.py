@@ -62,7 +62,7 @@ class SglangEngine(SglangFacts):
         max_len = max_request_len(release, config)
         self.requests = SglangRequests(release, self.log.notice, max_len=max_len, have_priorities=config.has_priorities)
         self._forks = SglangForks(self.requests)
-        self.forward = TagForward(release, config.shape, [one.pool for one in config.components], self.log.notice)
+        self.forward = TagForward(release, config.shape, config.components, self.log.notice)
         self.decode = self.forward.launch
         self.passes = self.forward.passes
         self.built = build(

@@ -21,10 +21,7 @@ ONE_RANK = {"pp_size": 1, "tp_size": 1, "dp_size": 1, "pp_rank": 0, "tp_rank": 0
 
 
 def attributes(
-    release: SglangRelease,
-    config: SglangConfig,
-    memory: SglangMemory,
-    on_message: Callable[..., None],
+    release: SglangRelease, config: SglangConfig, memory: SglangMemory, on_message: Callable[..., None]
 ) -> dict[str, Any]:
     sender, settings = SimpleNamespace(send_output=on_message), settings_of(release, config)
     runner = SimpleNamespace(
@@ -35,7 +32,7 @@ def attributes(
         **dict.fromkeys(POOL_LENS, max_pool_len(release, config)),
     )
     beside = beside_the_scheduler(Stream, VOCABULARY)
-    ranks = {**ONE_RANK, **merged(one.parallel for one in config.terms)}
+    ranks = {**ONE_RANK, **merged(terms.parallel for terms in config.terms)}
     return {
         "req_to_token_pool": memory.rows,
         "token_to_kv_pool_allocator": memory.allocator,
@@ -43,28 +40,16 @@ def attributes(
         "send_to_tokenizer": sender,
         "ipc_channels": SimpleNamespace(send_to_tokenizer=sender),
         **settings,
-        **_initial_state(release),
+        "waiting_queue": [],
+        "running_batch": release.code("ScheduleBatch")(reqs=[], batch_is_full=False),
+        **dict.fromkeys(("last_batch", "cur_batch", "chunked_req")),
+        **dict.fromkeys(("forward_ct", "forward_ct_decode", "num_generated_tokens", "processed_tokens_counter"), 0),
+        **dict.fromkeys(("_chunked_req_scheduled_last_iter", "_engine_paused"), False),
+        "_pause_intervals": [],
         **ranks,
         **beside,
         "swarden_runner": beside["model_worker"].war_fastpath_runner,
         "ps": SimpleNamespace(**ranks, dp_rank=0),
         "tp_worker": SimpleNamespace(is_hybrid_swa=config.has_window, model_runner=runner),
-        **merged(one.attributes for one in config.terms),
-    }
-
-
-def _initial_state(release: SglangRelease) -> dict[str, Any]:
-    return {
-        "waiting_queue": [],
-        "running_batch": release.code("ScheduleBatch")(reqs=[], batch_is_full=False),
-        "last_batch": None,
-        "cur_batch": None,
-        "chunked_req": None,
-        "forward_ct": 0,
-        "forward_ct_decode": 0,
-        "num_generated_tokens": 0,
-        "processed_tokens_counter": 0,
-        "_chunked_req_scheduled_last_iter": False,
-        "_engine_paused": False,
-        "_pause_intervals": [],
+        **merged(terms.attributes for terms in config.terms),
     }

@@ -55,9 +55,9 @@ class AuditedRecords:
         self._tables = [tables[pool] for pool in self._pools]
         # By page, the record that was the last to hold it, and the page's ordinal in it.
         self._places: list[dict[int, tuple[Owner, int]]] = [{} for _ in self._pools]
-        self._known: dict[Owner, AuditedRecord] = {}
+        self._records: dict[Owner, AuditedRecord] = {}
         self._freed: list[FreedPage] = []  # in this iteration
-        self._found: list[Violation] = []
+        self._violations: list[Violation] = []
 
     def named(self, events: Iterable[NamedTuple]) -> Iterator[NamedTuple]:
         """The events, with the moves of the allocators as takes and frees by the owners that are known by then."""
@@ -72,18 +72,18 @@ class AuditedRecords:
     def compare(self, _moved: Collection[Owner]) -> Sequence[Violation]:
         """No page in use is free, and none has two owners."""
         self._memory.latest = holders = self._memory.records()
-        for owner in self._known.keys() - holders.keys():
-            self._forget(self._known.pop(owner))
+        for owner in self._records.keys() - holders.keys():
+            self._forget(self._records.pop(owner))
         self._read(holders)
-        violations, self._found = [*self._found, *self._freed_in_use()], []
+        violations, self._violations = [*self._violations, *self._freed_in_use()], []
         return violations
 
     def _frees(self, units: Sequence[int], pool: int) -> list[seen.Freed]:
         table, by_owner = self._tables[pool], dict[Owner, list[int]]()
         for unit in units:
             holder, ordinal = self._places[pool].get(unit, (UNKNOWN, 0))
-            if unit and holder in self._known:
-                self._freed.append(FreedPage(pool, unit, ordinal, self._known[holder]))
+            if unit and holder in self._records:
+                self._freed.append(FreedPage(pool, unit, ordinal, self._records[holder]))
             owner = table.owners[unit] if 0 < unit <= table.capacity else UNKNOWN
             by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
         return [seen.Freed(table.name, tuple(freed), owner, "freed", 0) for owner, freed in by_owner.items()]
@@ -97,16 +97,15 @@ class AuditedRecords:
     def _read(self, holders: Mapping[Owner, LiveRecord]) -> None:
         """Read the new pages of all records at once; of a record with another prefix or row, all pages."""
         memory, table = self._memory.built.memory, self._memory.built.memory.rows.req_to_token
-        firsts: list[int] = []  # indices of the flattened table
+        firsts, page = list[int](), self._page  # indices of the flattened table
         spans: list[tuple[AuditedRecord, int]] = []
-        page = self._page
         for owner, (row, num_pages, protected, frontier) in holders.items():
-            record = self._known.get(owner)
+            record = self._records.get(owner)
             is_same = record is not None and (record.row, record.protected) == (row, protected)
             if record is None or not is_same or len(record.pages[FULL]) > num_pages:
                 if record is not None:
                     self._forget(record)
-                record = self._known[owner] = AuditedRecord(owner, row, protected, tuple([[] for _ in self._pools]))
+                record = self._records[owner] = AuditedRecord(owner, row, protected, tuple([[] for _ in self._pools]))
             record.live = (0, frontier)
             start = len(record.pages[FULL])
             if start < num_pages:
@@ -117,7 +116,7 @@ class AuditedRecords:
             return
         slots = table.take(table.new_tensor(firsts, dtype=self._memory.int64)).long()
         of_pools = [slots] if memory.mapping is None else [slots, memory.mapping[slots]]
-        units = [(one // page).tolist() for one in of_pools]
+        units = [(of_pool // page).tolist() for of_pool in of_pools]
         begin = 0
         for record, num_new in spans:
             for pool, of_pool in enumerate(units):
@@ -135,19 +134,19 @@ class AuditedRecords:
             by_owner = defaultdict[Owner, list[int]](list)
             for unit, before in zip(of_owner, map(table.owners.__getitem__, of_owner), strict=True):
                 by_owner[before].append(unit)
-            for before, of_one in by_owner.items():
-                if before == FREE or (owner != TREE and before in self._known and before != owner):
-                    self._found += [wrongly_owned_unit(table, unit, [before, owner]) for unit in of_one]
+            for before, moved in by_owner.items():
+                if before == FREE or (owner != TREE and before in self._records and before != owner):
+                    self._violations += [wrongly_owned_unit(table, unit, [before, owner]) for unit in moved]
                 elif before != PADDING:  # that of a windowed page that was freed, or never there
-                    table.move(of_one, before, owner)
+                    table.move(moved, before, owner)
 
     def _freed_in_use(self) -> list[Violation]:
         """The pages that were freed in this iteration although the record that held them still has them in use."""
         violations = []
         for pool, unit, ordinal, record in self._freed:
             pages = record.pages[pool]
-            is_known = self._known.get(record.owner) is record
-            if is_known and record.live[pool] <= ordinal < len(pages) and pages[ordinal] == unit:
+            is_held = self._records.get(record.owner) is record
+            if is_held and record.live[pool] <= ordinal < len(pages) and pages[ordinal] == unit:
                 owner = TREE if ordinal < record.protected else record.owner
                 table = self._tables[pool]
                 violations.append(wrongly_owned_unit(table, unit, [table.owners[unit], owner]))

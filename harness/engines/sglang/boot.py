@@ -39,7 +39,7 @@ MODULES: Mapping[str, str] = {
     "mem_cache.utils": "get_hash_str hash_str_to_int64",
     "disaggregation.kv_events": "namespaced_block_hash kv_event_namespace_seed StorageMedium",
     "mem_cache.cache_init_params": "CacheInitParams",
-    "mem_cache.memory_pool": "ReqToTokenPool HybridReqToTokenPool HybridLinearKVPool",
+    "mem_cache.memory_pool": "ReqToTokenPool HybridReqToTokenPool HybridLinearKVPool MHATokenToKVPool",
     "mem_cache.swa_memory_pool": "SWAKVPool",
     "mem_cache.mamba_radix_cache": "MambaRadixCache",
     "mem_cache.swa_radix_cache": "SWARadixCache",
@@ -53,7 +53,8 @@ MODULES: Mapping[str, str] = {
     "session.session_controller": "SessionController",
     "constrained.grammar_manager": "GrammarManager",
     "constrained.base_grammar_backend": "BaseGrammarBackend BaseGrammarObject",
-    "speculative.spec_utils": "GrammarTree build_grammar_vocab_mask",
+    "speculative.spec_utils": "GrammarTree build_grammar_vocab_mask prepare_mamba_track_for_verify",
+    "configs.mamba_utils": "Mamba2StateShape Mamba2StateDType Mamba2CacheParams",
     "session.streaming_session": "StreamingSession",
     "managers.scheduler_components.new_token_ratio_tracker": "NewTokenRatioTracker",
 }
@@ -62,21 +63,16 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     **{name: (f"{module}:{name}",) for module, names in MODULES.items() for name in names.split()},
     "publish_server_args": ("server_args:set_global_server_args_for_scheduler", "server_args:set_global_server_args"),
     "init_groups": ("distributed.bootstrap:_init_parallel_groups",),
-    "OffloadManager": ("disaggregation.decode_kvcache_offload_manager:DecodeKVCacheOffloadManager",),
-    "prepare_track_for_verify": ("speculative.spec_utils:prepare_mamba_track_for_verify",),
     "commit_states": ("speculative.spec_utils:commit_mamba_states_after_verify",),
+    "OffloadManager": ("disaggregation.decode_kvcache_offload_manager:DecodeKVCacheOffloadManager",),
     "assign_rows": (
         "mem_cache.allocation:assign_req_to_token_pool_func",
         "speculative.triton_ops.cache_locs:assign_req_to_token_pool_func",
     ),
-    "StateShape": ("configs.mamba_utils:Mamba2StateShape",),
-    "StateDType": ("configs.mamba_utils:Mamba2StateDType",),
-    "StateParams": ("configs.mamba_utils:Mamba2CacheParams",),
     "Allocator": (
         "mem_cache.allocator.swa:SWATokenToKVPoolAllocator",
         "mem_cache.swa_memory_pool:SWATokenToKVPoolAllocator",
     ),
-    "FullKVPool": ("mem_cache.memory_pool:MHATokenToKVPool",),
     "FullAllocator": ("mem_cache.allocator.token:TokenToKVPoolAllocator", "mem_cache.allocator:TokenToKVPoolAllocator"),
     "PagedAllocator": (
         "mem_cache.allocator.paged:PagedTokenToKVPoolAllocator",
@@ -93,12 +89,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 }
 KERNEL_MODULES = ("mem_cache.allocator", "mem_cache.allocator.paged", "mem_cache.triton_ops.allocator")
 THREAD_MODULES = ("managers.cache_controller", "mem_cache.hybrid_cache.hybrid_cache_controller")
-STREAM_MODULES = (
-    *THREAD_MODULES,
-    "mem_cache.l2_transfer",
-    "mem_cache.memory_pool_host",
-    "mem_cache.pool_host.base",
-)
+STREAM_MODULES = (*THREAD_MODULES, "mem_cache.l2_transfer", "mem_cache.memory_pool_host", "mem_cache.pool_host.base")
 HASH_MODULES = ("mem_cache.cpp_utils.native_hash",)
 PINNING_MODULES = ("managers.schedule_batch",)
 NATIVE_COPIES = "SGLANG_NATIVE_MOVE_KV_CACHE"  # without a GPU kernel
@@ -116,13 +107,9 @@ FEATURES: Mapping[str, Feature] = {
         "a request may be as long as the full pool; before, as the smaller pool (ModelRunner.max_token_pool_size)",
         lambda release: release.version >= (0, 5, 11),
     ),
-    "token_arrays": Feature(
-        "token ids are array('q'); before, lists",
-        lambda release: release.version >= (0, 5, 13),
-    ),
+    "token_arrays": Feature("token ids are array('q'); before, lists", lambda release: release.version >= (0, 5, 13)),
     "first_row_is_padding": Feature(
-        "row 0 of the request table is never handed out",
-        lambda release: min(_small_table(release).free_slots) == 1,
+        "row 0 of the request table is never handed out", lambda release: min(_small_table(release).free_slots) == 1
     ),
     "host_tier": Feature(
         "a hierarchical cache for full attention with a window",

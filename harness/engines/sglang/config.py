@@ -76,12 +76,10 @@ OPTIONAL = (*OF_PARTS, *Sessions.ops, *Drafts.ops)  # faults and ops
 class SglangConfig(Settings, frozen=True):
     """One scheduler. Lengths are in tokens; `sliding_window` counts the earlier tokens that are read, as in SGLang.
 
-    The SWA pool is at most as large as the full pool: no release accepts a --swa-full-tokens-ratio above 1.
-    Without a `sliding_window` the model has full attention, perhaps with recurrent states, and no pool of `swa_pages`.
-
-    `tree` is the prefix tree: that of `memory.tree_of`, SWARadixCache ("swa"), UnifiedRadixCache ("unified"), or
-    "none", as with --disable-radix-cache.  `preemption_threshold` enables priority scheduling, which needs the waiting
-    order "fcfs".
+    The SWA pool is at most as large as the full pool: no release accepts a --swa-full-tokens-ratio above 1.  Without a
+    `sliding_window` the model has full attention, perhaps with recurrent states, and no pool of `swa_pages`.  `tree` is
+    the prefix tree: that of `memory.tree_of`, SWARadixCache ("swa"), UnifiedRadixCache ("unified"), or "none", as with
+    --disable-radix-cache.  `preemption_threshold` enables priority scheduling, which needs the waiting order "fcfs".
     `releases_early` and `splits_leaves` are the release's SGLANG_OPT_* switches for windowed locks and leaves.
     """
 
@@ -176,21 +174,12 @@ class SglangConfig(Settings, frozen=True):
     def capabilities(self) -> Sequence[SglangCapability]:
         """The capabilities that are enabled.  Their parts begin a step, and end a drain, in this order."""
         of_memory = (self.host, self.storage, self.offload, self.side, self.connector, self.decode_tree)
-        every = (
-            self.sessions,
-            *of_memory,
-            self.states,
-            self.drafts,
-            self.grammars,
-            self.cores,
-            self.router,
-            self.group,
-        )
-        return [one for one in every if one.is_on]
+        of_passes = (self.states, self.drafts, self.grammars, self.cores, self.router, self.group)
+        return [capability for capability in (self.sessions, *of_memory, *of_passes) if capability.is_on]
 
     @property
     def terms(self) -> list[Terms]:
-        return [one.terms(self) for one in self.capabilities]
+        return [capability.terms(self) for capability in self.capabilities]
 
     @property
     def least_swa_pages(self) -> int:
@@ -223,7 +212,7 @@ class SglangConfig(Settings, frozen=True):
     @property
     def faults(self) -> Mapping[str, str]:
         """The faults that can happen to a scheduler of this configuration, each with its effect."""
-        return merged([CLIENT_FAULTS, *[one.faults(self) for one in self.capabilities]])
+        return merged([CLIENT_FAULTS, *[capability.faults(self) for capability in self.capabilities]])
 
     @property
     def components(self) -> tuple[ComponentView, ...]:
@@ -242,18 +231,16 @@ class SglangConfig(Settings, frozen=True):
         of_window = () if window is None else (Pool("swa", self.swa_pages, window + 1),)
         pools = (Pool("full", self.full_pages), *of_window)
         sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
-        used = {name for one in self.capabilities for name in one.uses(self)}
-        options = OPTIONS if window is None or self.swa_pages >= self.full_pages else (ADAPTERS,)
+        used = {name for capability in self.capabilities for name in capability.uses(self)}
+        options = [*OPTIONS] if window is None or self.swa_pages >= self.full_pages else [ADAPTERS]
+        options += [] if self.side.is_on else [SEQUENCES]
+        options += [grammars.GRAMMAR] * 4 if self.grammars.is_on else []
         return Shape(
             *sizes,
             sessions_rewind=False,
             unused=[name for name in OPTIONAL if name not in used],
-            options=[
-                *options,
-                *([] if self.side.is_on else [SEQUENCES]),
-                *[grammars.GRAMMAR] * (4 * self.grammars.is_on),
-            ],
-            **merged(one.shape(self) for one in self.capabilities),
+            options=options,
+            **merged(capability.shape(self) for capability in self.capabilities),
         )
 
 
@@ -292,7 +279,7 @@ def random_config(draw: Draw, load: str, has: Callable[[str], bool]) -> SglangCo
     config = suited
     if has("state_pool") and draw.one_of((False, False, False, True)):
         return with_states(draw, config, has=has)
-    needs_a_tree = any(isinstance(one, IN_A_TREE) for one in config.capabilities)
+    needs_a_tree = any(isinstance(capability, IN_A_TREE) for capability in config.capabilities)
     if not needs_a_tree and draw.one_of((False, False, False, True)):
         config = replaced(config, tree=NO_TREE)
         swa_pages = max(2, config.least_swa_pages) + spare_pages(draw, config.page_size)

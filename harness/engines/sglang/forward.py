@@ -14,6 +14,7 @@ from swarden.harness.kit.passes import Pass, Passes
 from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.harness.kit.tags import ALL_TOKENS, ReadTags, TagMemory, chain, token_after
 from swarden.invariants.reference import namespace_tag
+from swarden.invariants.view import ComponentView
 
 
 class SglangEntry(NamedTuple):
@@ -40,41 +41,39 @@ class SglangEntry(NamedTuple):
 
 
 SglangPass = Pass[SglangEntry]
+Notice = Callable[[NamedTuple], None]
 EntryReads = tuple[SglangEntry, Sequence[ReadTags]]
 
 
 class TagForward:
-    """Computes each pass when it is launched. Passes run in launch order on one stream, so no later call of the
-    scheduler can change what a pass reads.
-    """
+    """Computes each pass at its launch: passes run in order on one stream, so no later call changes what they read."""
 
     def __init__(
-        self, release: SglangRelease, shape: Shape, pool_names: Sequence[str], notice: Callable[[NamedTuple], None]
+        self, release: SglangRelease, shape: Shape, components: Sequence[ComponentView], notice: Notice
     ) -> None:
-        page, pools = shape.page_size, shape.pools
         self.release, self._notice = release, notice
-        self._page_size, self._pools = page, pools
-        self.tags = tuple([TagMemory(pool.units, page) for pool in pools])
-        self.pool_names = pool_names
+        self._page_size, self._pools = shape.page_size, shape.pools
+        self.tags = tuple([TagMemory(pool.units, shape.page_size) for pool in shape.pools])
+        self.pool_names = [component.pool for component in components]
         self.passes = Passes[SglangEntry]()
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:
         """Launch and compute a batch of the scheduler; returns its result, for the scheduler to process later."""
         entries = entries_of(batch, memory)
-        launched = self.passes.launch(entries)
-        self._notice(launched.launched())
+        flight = self.passes.launch(entries)
+        self._notice(flight.launched())
         states = states_of(memory.rows)
         if states is not None:
             states.prepare(batch)
-        written = [self._write(launched.launch, entry, states) for entry in entries]
+        written = [self._write(flight.launch, entry, states) for entry in entries]
         if states is not None:
-            tracked = [states.track(batch, *one) for one in enumerate(zip(entries, written, strict=True))]
-            entries = [
-                self._with_states(launched.launch, entry, states, of_state, slot)
+            of_batch = enumerate(zip(entries, written, strict=True))
+            tracked = [states.track(batch, index, computed) for index, computed in of_batch]
+            flight.entries = entries = [
+                self._with_states(flight.launch, entry, states, of_state, slot)
                 for entry, of_state, slot in zip(entries, written, tracked, strict=True)
             ]
-            launched.entries = entries
-        reads = [(entry, self._read(launched, entry, tags)) for entry, tags in zip(entries, written, strict=True)]
+        reads = [(entry, self._read(flight, entry, tags)) for entry, tags in zip(entries, written, strict=True)]
         result = Missing(
             can_run_cuda_graph=False,
             num_correct_drafts=0,
@@ -82,7 +81,7 @@ class TagForward:
             logits_output=Missing(),
             get_num_generated_tokens=lambda count: count,
             copy_done=Silent(),
-            swarden_pass=launched,
+            swarden_pass=flight,
         )
         self.sample(batch, result, reads, [ALL_TOKENS] * len(reads))
         return result
@@ -126,17 +125,16 @@ class TagForward:
             self._notice(seen.Written(launch, entry.request.id, STATE_POOL, start, start + count, *where))
         return entry._replace(states=tuple(counts))
 
-    def _read(self, one: SglangPass, entry: SglangEntry, of_state: "array[int] | None") -> list[ReadTags]:
-        """Read the tags of an entry in each pool."""
-        reads = self.read(one, entry, entry.end)
+    def _read(self, flight: SglangPass, entry: SglangEntry, of_state: "array[int] | None") -> list[ReadTags]:
+        reads = self.read(flight, entry, entry.end)
         if of_state is not None:
-            reads.append(self.read_state(one, entry, of_state))
+            reads.append(self.read_state(flight, entry, of_state))
         return reads
 
-    def read_state(self, one: SglangPass, entry: SglangEntry, of_state: "array[int]") -> ReadTags:
+    def read_state(self, flight: SglangPass, entry: SglangEntry, of_state: "array[int]") -> ReadTags:
         """Report the states of an entry so far with the result of the pass; returns what its positions read."""
-        first = ReadTags.first_of(STATE_WINDOW, entry.start)
-        one.reports.append(seen.Read(one.launch, entry.request.id, STATE_POOL, first, of_state[:], len(self._pools)))
+        request, first, index = entry.request.id, ReadTags.first_of(STATE_WINDOW, entry.start), len(self._pools)
+        flight.reports.append(seen.Read(flight.launch, request, STATE_POOL, first, of_state[:], index))
         return ReadTags(STATE_WINDOW, first, of_state)
 
     def before(self, entry: SglangEntry, states: SglangStates | None) -> tuple[int, "array[int] | None"]:
@@ -144,15 +142,12 @@ class TagForward:
 
         With states a pass computes from the state; a cleared one is of no token.
         """
-        if states is None:
-            return self.tag_before(entry), None
-        before = states.read([states.slot(entry.row)])
-        return before[0] or namespace_tag(entry.request.namespace), array("q", before if entry.start else [])
-
-    def tag_before(self, entry: SglangEntry) -> int:
-        """The tag of the prefix before an entry, as the pool of full attention has it."""
-        start, slots = entry.start, entry.slots[0]
-        return self.tags[0].read(slots[start - 1 : start])[0] if start else namespace_tag(entry.request.namespace)
+        start = entry.start
+        if states is not None:
+            before = states.read([states.slot(entry.row)])
+            return before[0] or namespace_tag(entry.request.namespace), array("q", before if start else [])
+        of_full = self.tags[0].read(entry.slots[0][start - 1 : start]) if start else ()
+        return of_full[0] if of_full else namespace_tag(entry.request.namespace), None
 
     def tags_read(self, entry: SglangEntry, component: int, end: int) -> ReadTags:
         """What the positions of an entry before `end` see in a pool."""
@@ -160,11 +155,11 @@ class TagForward:
         first = ReadTags.first_of(window, entry.start)
         return ReadTags(window, first, self.tags[component].read(entry.slots[component][first:end]))
 
-    def read(self, one: SglangPass, entry: SglangEntry, end: int) -> list[ReadTags]:
+    def read(self, flight: SglangPass, entry: SglangEntry, end: int) -> list[ReadTags]:
         """Read what an entry sees in each pool, up to position `end`; it is reported with the result of the pass."""
         reads = [self.tags_read(entry, component, end) for component in range(len(self._pools))]
         for component, (pool, (_, first, tags)) in enumerate(zip(self._pools, reads, strict=True)):
-            one.reports.append(seen.Read(one.launch, entry.request.id, pool.name, first, tags, component))
+            flight.reports.append(seen.Read(flight.launch, entry.request.id, pool.name, first, tags, component))
         return reads
 
     def notice_written(self, launch: int, entry: SglangEntry, end: int) -> None:

@@ -22,14 +22,7 @@ from swarden.harness.engines.sglang.forward import entries_of
 from swarden.harness.engines.sglang.moves import AllocatorMove, with_owners
 from swarden.harness.engines.sglang.options import max_request_len
 from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held, is_rejected
-from swarden.harness.engines.sglang.running import (
-    LiveMemory,
-    built_of,
-    config_of,
-    differences,
-    reachable,
-    sessions_of,
-)
+from swarden.harness.engines.sglang.running import LiveMemory, built_of, config_of, differences, reachable, sessions_of
 from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import flat
@@ -123,7 +116,7 @@ class SglangAttachment(Attachment):
             return
         self._is_busy = is_busy
         self._abandon_lost()
-        early = [one for one in self._requests.forget_ended() if one.finish_reason != FinishReason.LENGTH]
+        early = [ended for ended in self._requests.forget_ended() if ended.finish_reason != FinishReason.LENGTH]
         for request in early:
             is_aborted = self._recorder.is_aborted(request.id)
             if len(request.req.output_ids) < 2 and not is_aborted and not self._built.scheduler.enable_overlap:
@@ -229,14 +222,14 @@ def _pausing(mode: str) -> Op | str:
 
 
 CALLS: Mapping[str, Follow] = {
-    "process_input_requests": Follow(lambda one, _: one.iteration_ended(), lambda one, _: one.inputs_taken()),
-    "_add_request_to_queue": Follow(lambda one, arguments: one.added(arguments[0])),
-    "abort_request": Follow(lambda one, arguments: one.aborting(arguments[0])),
-    "run_batch": Follow(lambda one, arguments: one.launching(arguments[0])),
-    "process_batch_result": Follow(lambda one, _: one.completing()),
-    "pause_generation": Follow(lambda one, arguments: one.commanded(_pausing(arguments[0].mode))),
-    "continue_generation": Follow(lambda one, _: one.commanded(Resume())),
-    "flush_cache": Follow(after=lambda one, is_done: one.flushed(is_done)),
+    "process_input_requests": Follow(lambda check, _: check.iteration_ended(), lambda check, _: check.inputs_taken()),
+    "_add_request_to_queue": Follow(lambda check, arguments: check.added(arguments[0])),
+    "abort_request": Follow(lambda check, arguments: check.aborting(arguments[0])),
+    "run_batch": Follow(lambda check, arguments: check.launching(arguments[0])),
+    "process_batch_result": Follow(lambda check, _: check.completing()),
+    "pause_generation": Follow(lambda check, arguments: check.commanded(_pausing(arguments[0].mode))),
+    "continue_generation": Follow(lambda check, _: check.commanded(Resume())),
+    "flush_cache": Follow(after=lambda check, is_done: check.flushed(is_done)),
 }
 
 

@@ -45,7 +45,7 @@ def memory_of(
 
 
 def _rows(release: SglangRelease, config: SglangConfig, server_args: Any) -> Any:
-    tables = filter(None, [one.table(release, config, server_args) for one in config.capabilities])
+    tables = filter(None, [part.table(release, config, server_args) for part in config.capabilities])
     table = next(tables, Table("ReqToTokenPool"))
     kind = release.code(table.kind)
     sizes = {"size": server_args.max_running_requests, "max_context_len": row_len(config)}
@@ -71,12 +71,12 @@ def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
     else:
         names = {field.name for field in msgspec.structs.fields(kind)}
         args = kind(**{name: value for name, value in wanted.items() if name in names})
-    for one in config.capabilities:
-        one.prepare(release, args)
+    for capability in config.capabilities:
+        capability.prepare(release, args)
     if (parallel := release.code("get_parallel")) is not None:
         parallel()._overrides = {}  # those of the engine before this one
     release.code("publish_server_args")(args)
-    _set_ranks(release, merged(one.parallel for one in config.terms))
+    _set_ranks(release, merged(terms.parallel for terms in config.terms))
     return args
 
 
@@ -105,13 +105,8 @@ def _allocator(release: SglangRelease, config: SglangConfig, rows: Any) -> Any:
 def kv_pool(release: SglangRelease, config: SglangConfig, shape: KVShape, states: Any = None) -> Any:
     """The pool of KV of a model with such layers, and with a pool of recurrent `states` beside it if there is one."""
     page, dtype = config.page_size, release.torch.float32
-    of_pool: dict[str, Any] = {
-        "dtype": dtype,
-        "head_num": shape.num_heads,
-        "head_dim": shape.head_dim,
-        "device": DEVICE,
-    }
-    of_pool |= {"size": config.full_pages * page, "page_size": page}
+    of_pool: dict[str, Any] = {"size": config.full_pages * page, "page_size": page, "device": DEVICE, "dtype": dtype}
+    of_pool |= {"head_num": shape.num_heads, "head_dim": shape.head_dim}
     if config.has_window:
         of_pool |= {"size_swa": config.swa_pages * page, "swa_attention_layer_ids": [*shape.windowed]}
         of_pool |= {"full_attention_layer_ids": [*shape.full], "enable_kvcache_transpose": False}
@@ -119,7 +114,7 @@ def kv_pool(release: SglangRelease, config: SglangConfig, shape: KVShape, states
         return kind(**known(of_pool, kind, also=("head_num", "head_dim", "dtype", "device")))
     of_pool |= {"enable_memory_saver": False}
     if states is None:
-        return release.code("FullKVPool")(**of_pool, layer_num=len(shape.full))
+        return release.code("MHATokenToKVPool")(**of_pool, layer_num=len(shape.full))
     return release.code("HybridLinearKVPool")(**of_pool, full_attention_layer_ids=[*shape.full], mamba_pool=states)
 
 
@@ -130,7 +125,7 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     window alone, or states alone, have SWARadixCache or MambaRadixCache in each release that ships it (to 0.5.20); a
     server of 0.5.17 and later has UnifiedRadixCache for both (mem_cache/registry.py, default_radix_cache_factory).
     """
-    names = [one.tree for one in config.capabilities if one.tree]
+    names = [capability.tree for capability in config.capabilities if capability.tree]
     if config.has_window:
         names.append("SWARadixCache" if config.tree == SWA_TREE else release.trees[0])
     if not config.caches_prefixes:
@@ -156,12 +151,13 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         "sliding_window_size": config.sliding_window,
         "chunked_prefill_size": config.chunk_len,
         "tree_core_backend": "python",  # the Rust core alone shows no nodes
-        **merged(one.cache_params for one in config.terms),
+        **merged(terms.cache_params for terms in config.terms),
     }
     beside: dict[str, Any] = {}
     if name == "UnifiedRadixCache":
-        kinds = ["FULL", *["SWA"][: config.has_window], *[one.component for one in capabilities if one.component]]
-        both = {"tree_components": tuple([release.code("ComponentType")[one] for one in kinds])}
+        of_window = ["SWA"] if config.has_window else []
+        names = ["FULL", *of_window, *[part.component for part in capabilities if part.component]]
+        both = {"tree_components": tuple([release.code("ComponentType")[component] for component in names])}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
     if name == "HiRadixCache":
         of_cache.setdefault("tp_cache_group", Missing(size=lambda: 1))
@@ -169,6 +165,6 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
     params = init_params(**known(of_cache, init_params))
     tree = kind(params=params, **beside)
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
-    for one in reversed(capabilities):  # sessions around all else
-        tree = one.wrapped(release, tree, server_args, params)
+    for capability in reversed(capabilities):  # sessions around all else
+        tree = capability.wrapped(release, tree, server_args, params)
     return tree

@@ -76,7 +76,7 @@ def _free_lists(allocator: Any) -> tuple[Any, ...]:
     if not hasattr(allocator, "free_pages"):  # an allocator of recurrent states
         return (allocator.free_slots,)
     lists = (allocator.free_pages, allocator.release_pages)
-    return tuple([one for one in lists if one is not None])
+    return tuple([units for units in lists if units is not None])
 
 
 def _report(pool: str, before: tuple[Any, ...], after: tuple[Any, ...], notice: Callable[[NamedTuple], None]) -> None:
@@ -127,13 +127,13 @@ def with_owners(
     moved: Sequence[NamedTuple]
     for index, event in enumerate(listed):
         if isinstance(event, AllocatorMove):
-            known = owners[event.pool]
-            moved = known.take(event.units, partial(taker, event.pool)) if event.taken else known.free(event.units)
+            of_pool = owners[event.pool]
+            moved = of_pool.take(event.units, partial(taker, event.pool)) if event.taken else of_pool.free(event.units)
         elif isinstance(event, NodeLocks):
             moved = _numbered(event, before, after)
         else:
             moved = [*_handed_on(event, owners), event]
-        owned += [(index, one) for one in moved]
+        owned += [(index, move) for move in moved]
     settled = [given for pool in owners if pool != ROWS for given in owners[pool].settle(ends[pool])]
     return owned + [(max(0, len(listed) - 1), given) for given in settled]
 
@@ -157,7 +157,8 @@ def _handed_on(event: NamedTuple, owners: Mapping[str, Owners]) -> list[seen.Giv
     request = seen.Owner(seen.REQUEST_KIND, event.request_id)
     if isinstance(event, seen.TakenOver):
         transfer = seen.Owner(seen.HANDOVER_KIND, event.request_id)
-        return [given for known in owners.values() for given in known.give(transfer, request)]
+        return [given for of_pool in owners.values() for given in of_pool.give(transfer, request)]
     session = seen.Owner(seen.SESSION_KIND, event.session)
     giver, taker = (session, request) if isinstance(event, seen.Lent) else (request, session)
-    return [given for pool, known in owners.items() if pool != ROWS for given in known.give(giver, taker)]
+    of_kv = [of_pool for pool, of_pool in owners.items() if pool != ROWS]
+    return [given for of_pool in of_kv for given in of_pool.give(giver, taker)]

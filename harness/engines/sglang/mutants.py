@@ -1,7 +1,4 @@
-"""Bugs of older releases as data: the reverse of their fixes, to be planted into a release that has the fix.
-
-They fit 0.5.23; planting one into a release whose text differs raises StalePatch.
-"""
+"""Bugs of older releases as data: the reverse of their fixes, to be planted into 0.5.23, which has the fixes."""
 
 from swarden.harness.core.mutant import Mutants
 from swarden.harness.core.target import PAIR

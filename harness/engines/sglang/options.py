@@ -32,7 +32,7 @@ def wanted_args(config: SglangConfig) -> dict[str, Any]:
         "enable_priority_scheduling": config.has_priorities,
         "schedule_low_priority_values_first": False,
         "enable_mixed_chunk": config.mixed_batches,
-        **merged(one.server_args for one in config.terms),
+        **merged(terms.server_args for terms in config.terms),
     }
 
 
@@ -108,7 +108,7 @@ def max_request_len(release: SglangRelease, config: SglangConfig) -> int:
 
 def row_len(config: SglangConfig) -> int:
     """The length of a row of the request table."""
-    return config.max_context_len + sum([one.row_len for one in config.terms])
+    return config.max_context_len + sum([terms.row_len for terms in config.terms])
 
 
 def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
@@ -134,5 +134,5 @@ def limits_of(release: SglangRelease, config: SglangConfig) -> Limits:
         shares_prefixes=shares,
         evicts_longest_idle=shares and len(config.components) == 1 and config.host.write_policy != WRITE_BACK,
         replays=Replays(keeps) if shares and not config.states.is_on else None,
-        **merged(one.limits(config) for one in config.capabilities),
+        **merged(capability.limits(config) for capability in config.capabilities),
     )

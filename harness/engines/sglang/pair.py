@@ -58,12 +58,11 @@ class LinkedSglangEngine(SglangEngine):
         queue.kv_manager.link = link
 
     def snapshot(self) -> Snapshot:
-        """The snapshot, with the pages that each transfer still awaits, and the transfers to take over in this step.
+        """The snapshot, with the pages that each transfer awaits, and the transfers that this step must take over.
 
-        A page is awaited from when the release has named it to the prefill side until it has noted its arrival.
-
-        Each step polls the transfers and takes over those that have arrived (process_decode_queue), even if the batch
-        is full, but none while a retracted request waits for pages.
+        A page is awaited from when the release has named it to the prefill side until it has noted its arrival.  Each
+        step takes over the transfers that have arrived (process_decode_queue), also if the batch is full, but none
+        while a retracted request waits for pages.
         """
         snapshot, awaited, due = super().snapshot(), dict[int, tuple[Sequence[int], ...]](), set[int]()
         if not self.config.side.is_decode:

@@ -29,14 +29,10 @@ class SglangMemory(NamedTuple):
 
 
 class BuiltScheduler(NamedTuple):
-    """The scheduler and its memory; `missing` are the attributes that it read and that were never set.
-
-    `namespace_of` numbers the extra keys of its requests.
-    """
+    """The scheduler and its memory; `namespace_of` numbers the extra keys of its requests."""
 
     scheduler: Any
     memory: SglangMemory
-    missing: set[str]
     namespace_of: Callable[[str | None], int]
 
 

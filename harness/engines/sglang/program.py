@@ -27,15 +27,12 @@ SINCE = (0, 5, 23)  # the release whose scheduler the program has
 
 
 def program_of(log: OpLog, release: SglangRelease) -> Program:
-    """The program that shows the failure of a log on a release.
-
-    Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
-    """
+    """The program that shows the failure of a log; raises NoProgram if none can, UsageError if the release passes."""
     header = log.header
     if len(header.configs) > 1:
         raise NoProgram("the op-log has a pair, and a program has one scheduler")
     config: SglangConfig = target_for(header).decode(header.configs[0])
-    parts = {type(one).__module__.rpartition(".")[2] for one in config.capabilities} - PARTS
+    parts = {type(capability).__module__.rpartition(".")[2] for capability in config.capabilities} - PARTS
     if config.tree == SWA_TREE or parts:
         raise NoProgram(
             f"a program has one thread and UnifiedRadixCache in Python, without {', '.join(sorted(parts)) or SWA_TREE}"
@@ -48,12 +45,12 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     system: Any = driver.systems[0]
     scheduler = system.port.built.scheduler
     settings, made = _settings(scheduler, config, release), _made(scheduler, making, release)
-    unset = [name for name, one in vars(scheduler).items() if one is None]
-    recorder = _Recorder(system)
+    unset = [name for name, value in vars(scheduler).items() if value is None]
+    recorded = _recorded(system.port)
     failure = failure_of(log, driver)
     if fired := system.port.faults.fired:
         raise NoProgram(f"{', '.join(fired)} fired in the op-log, and a program has no faults: its copies end at once")
-    (checks, bug), calls = bug_of(failure), recorder.calls
+    (checks, bug), calls = bug_of(failure), recorded.in_order
     misplaced = _misplaced(system.port.requests.live.values()) if READ in checks else {}
     if RESET in checks:
         [call for call in calls if call["name"] == RESET][-1]["must"] = True
@@ -63,7 +60,7 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
         "COMPUTED": COMPUTED in checks,
         "CACHED": CACHED in checks,
         "HAS_EVENTS": EVENTS in checks,
-        "ANSWERS": {**recorder.answers, **misplaced},
+        "ANSWERS": {**_answers(system), **misplaced},
         "CHECKS": checks,
         "BUG": bug,
         "TOKENS": TOKENS in checks,
@@ -72,38 +69,31 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     return Program(SOURCE, constants, calls, made)
 
 
-class _Recorder:
-    """The calls that a scheduler gets from its clients, and the answers of the model."""
+def _recorded(port: Any) -> Calls:
+    """The calls that a scheduler gets from its clients from now on."""
+    scheduler, calls = port.built.scheduler, Calls()
+    for owner, method, noted in (
+        (port, "step", lambda: {"name": STEP}),
+        (port, "resume", lambda: {"name": "resume"}),
+        (port, "flush", lambda: {"name": "flush"}),
+        (scheduler, "pause_generation", lambda sent: {"name": "pause", "args": [sent.mode]}),
+        (port.resets, "_command", lambda _: {"name": RESET}),
+        (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
+        (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
+        (scheduler, "abort_request", _aborted),
+    ):
+        calls.record(owner, method, noted)
+    if port.sessions is not None:
+        for method, more in (("open", {"timeout": port.sessions.timeout_s}), ("close", {})):
+            calls.record(port.sessions.controller, method, partial(_of_session, {"name": f"{method}_session", **more}))
+    return calls
 
-    def __init__(self, system: Any) -> None:
-        port, self._reference, self._calls = system.port, system.reference, Calls()
-        scheduler = port.built.scheduler
-        for owner, method, noted in (
-            (port, "step", lambda: {"name": STEP}),
-            (port, "resume", lambda: {"name": "resume"}),
-            (port, "flush", lambda: {"name": "flush"}),
-            (scheduler, "pause_generation", lambda sent: {"name": "pause", "args": [sent.mode]}),
-            (port.resets, "_command", lambda _: {"name": RESET}),
-            (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
-            (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
-            (scheduler, "abort_request", _aborted),
-        ):
-            self._calls.record(owner, method, noted)
-        if port.sessions is not None:
-            for method, more in (("open", {"timeout": port.sessions.timeout_s}), ("close", {})):
-                noted = partial(_of_session, {"name": f"{method}_session", **more})
-                self._calls.record(port.sessions.controller, method, noted)
 
-    @property
-    def calls(self) -> list[Call]:
-        return self._calls.in_order
-
-    @property
-    def answers(self) -> dict[str, list[int]]:
-        """Those of the model, by the name of the request."""
-        expectations = self._reference.expectations
-        answers = {number: expected.tokens[expected.prompt_len :] for number, expected in expectations.items()}
-        return {f"request-{number:04d}": list(tokens) for number, tokens in answers.items() if tokens}
+def _answers(system: Any) -> dict[str, list[int]]:
+    """The answers of the model, by the name of the request."""
+    expectations = system.reference.expectations.items()
+    answers = {f"request-{number:04d}": expected.tokens[expected.prompt_len :] for number, expected in expectations}
+    return {name: list(tokens) for name, tokens in answers.items() if tokens}
 
 
 def _aborted(sent: Any) -> Call:
@@ -161,6 +151,6 @@ def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> M
 
 def _made(scheduler: Any, making: Constructions, release: SglangRelease) -> str:
     """What makes the attributes of a scheduler that the release's constructors make, and the parameters of its tree."""
-    names = [name for name, one in vars(scheduler).items() if making.has(one) or name in BESIDE]
+    names = [name for name, value in vars(scheduler).items() if making.has(value) or name in BESIDE]
     made = {name: getattr(scheduler, name) for name in names if name != "session_controller"}
     return making.text({**made, "params": making.of(release.code("CacheInitParams"))})

@@ -27,18 +27,15 @@ SPARE_TOKENS = 5  # a release rejects a prompt that leaves no more free position
 
 @dataclass
 class SglangRequest(ClientRequest):
-    """A request, and what the stand-in model knows of it.
+    """A request; `next_tokens` are, by position, the outputs of passes, of which the release may lack the last ones.
 
-    `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
-    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_retractions`
-    retractions or preemptions are reported.  `session` is not 0 for a turn.  A request that `is_hidden` is unknown to
-    clients.
+    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `session` is not 0 for a
+    turn.  A request that `is_hidden` is unknown to clients.
     """
 
     is_linked: bool = False
     next_tokens: dict[int, int] = field(default_factory=dict)
     awaits_kv: bool = False
-    num_retractions: int = 0
     session: int = 0
     is_hidden: bool = False
 
@@ -56,10 +53,7 @@ class SglangRequest(ClientRequest):
 
 
 class SglangRequests(Clients[SglangRequest]):
-    """The unfinished requests, and the outputs that the clients have not got yet.
-
-    `max_len` is Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have.
-    """
+    """The unfinished requests, and the outputs that no client has got yet; `max_len` is Scheduler.max_req_len."""
 
     def __init__(
         self, release: SglangRelease, notice: Callable[[NamedTuple], None], *, max_len: int, have_priorities: bool
@@ -131,10 +125,7 @@ class SglangRequests(Clients[SglangRequest]):
             self.abandon(about.swarden.id)
 
     def report_changes(self) -> None:
-        """Report the requests that ended, or were retracted or preempted, since the last call.
-
-        A release counts preemptions as retractions.
-        """
+        """Report the requests that ended or were retracted since the last call; preemptions count as retractions."""
         for number, request in self.live.items():
             if self.awaits_kv is not None:
                 self._report_arrival(request, awaits_kv=self.awaits_kv(request.req))
@@ -165,9 +156,8 @@ class SglangRequests(Clients[SglangRequest]):
             req = request.req
             outputs = list(req.output_ids)[: req.finished_len if req.finished() else None]
             if not request.is_hidden:
-                new = () if request.awaits_its_first_pass else request.new_of(outputs)
-                retractions = request.num_retractions
-                self.answer(request, new, cached_len=req.cached_tokens or 0, num_retractions=retractions)
+                request.cached_len = req.cached_tokens or 0
+                self.answer(request, () if request.awaits_its_first_pass else request.new_of(outputs))
             elif request.finish_reason is not None:
                 del self.live[request.id]
         self._aborted.clear()
@@ -244,7 +234,7 @@ def is_rejected(req: Any) -> bool:
 def cause_of(req: Any) -> str:
     """The reason of a rejection; empty if no law knows it: the release's budget of KV memory, or a grammar."""
     message = str((req.finished_reason or req.to_finish).message)
-    return "" if any(one in message for one in ("exceeds the KV memory budget", "Failed to compile")) else message
+    return "" if "exceeds the KV memory budget" in message or "Failed to compile" in message else message
 
 
 def _extra_key(submission: Submission) -> str | None:

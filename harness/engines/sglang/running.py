@@ -38,9 +38,9 @@ def built_of(release: SglangRelease, scheduler: Any) -> BuiltScheduler:
         if is_unknown(release, scheduler):
             raise UnknownScheduler(reason)
     of_one_pool = [release.code(name) for name in OF_ONE_POOL]
-    known = [release.code("ReqToTokenPool"), release.code("Allocator"), *of_one_pool]
+    kinds = [release.code("ReqToTokenPool"), release.code("Allocator"), *of_one_pool]
     for part in (memory.rows, memory.allocator):
-        if type(part) not in known:
+        if type(part) not in kinds:
             what = "full attention, alone or beside sliding windows, is checked"
             raise UnknownScheduler(f"its {type(part).__name__} is not known; {what}")
     if (name := type(inner_tree(memory.tree)).__name__) not in TREES:
@@ -50,7 +50,7 @@ def built_of(release: SglangRelease, scheduler: Any) -> BuiltScheduler:
             raise UnknownScheduler(f"its {type(pool).__name__} is not known")
         if pool.available_size() != pool.size:
             raise UnknownScheduler("its pools are in use already")
-    return BuiltScheduler(scheduler, memory, set(), numbering())
+    return BuiltScheduler(scheduler, memory, numbering())
 
 
 REFUSALS: dict[str, Callable[[SglangRelease, Any], bool]] = {
@@ -60,9 +60,7 @@ REFUSALS: dict[str, Callable[[SglangRelease, Any], bool]] = {
     ),
     "it has a hierarchical cache": lambda release, scheduler: bool(scheduler.enable_hierarchical_cache),
     "it decodes by diffusion": lambda release, scheduler: getattr(scheduler, "dllm_config", None) is not None,
-    "it has sparse attention with a host pool": lambda release, scheduler: bool(
-        getattr(scheduler, "enable_hisparse", False)
-    ),
+    "it has sparse attention with a host pool": lambda release, scheduler: getattr(scheduler, "enable_hisparse", False),
 }
 
 
@@ -76,8 +74,7 @@ def config_of(release: SglangRelease, built: BuiltScheduler) -> SglangConfig:
         if tracker is not None
         else (scheduler.init_new_token_ratio, scheduler.min_new_token_ratio, scheduler.new_token_ratio_decay)
     )
-    chunk = scheduler.chunked_prefill_size
-    has_priority = scheduler.enable_priority_scheduling
+    chunk, has_priority = scheduler.chunked_prefill_size, scheduler.enable_priority_scheduling
     try:
         return SglangConfig(
             page_size=page,
@@ -161,14 +158,14 @@ class LiveMemory:
         self._pools = [*zip(names, config.sizes, built.memory.allocators, strict=True)]
 
     def terms(self) -> Sequence[Terms]:
-        (rows, _, tree), found = self.built.memory, list[Terms]()
+        (rows, _, tree), terms = self.built.memory, list[Terms]()
         records, self.latest = self.latest or self.records(), None
         for pool, units, allocator in self._pools:
             counters = self.nodes.counters[pool]
             evictable, protected = counters.evictable_units(tree, self.page), counters.protected_units(tree, self.page)
-            own = sum([one.private(pool) for one in records.values()])
-            found.append(Terms(pool, units, FreePages(allocator, self.page).num_free, evictable, protected, own))
-        return *found, Terms("rows", rows.size, len(rows.free_slots), uncached=len(records))
+            own = sum([record.private(pool) for record in records.values()])
+            terms.append(Terms(pool, units, FreePages(allocator, self.page).num_free, evictable, protected, own))
+        return *terms, Terms("rows", rows.size, len(rows.free_slots), uncached=len(records))
 
     def records(self) -> dict[Owner, LiveRecord]:
         """The KV of the requests that the scheduler reaches, and of the sessions that keep it while no turn runs."""
@@ -179,7 +176,7 @@ class LiveMemory:
         if self._sessions is not None:
             rows = {record.row for record in records.values()}
             kept = {owner_named(SESSION_KIND, number): self._record(slot) for number, slot in self._sessions.slots}
-            records |= {owner: one for owner, one in kept.items() if one.row not in rows}
+            records |= {owner: record for owner, record in kept.items() if record.row not in rows}
         return records
 
     def uncached(self, pool: str) -> dict[Owner, int]:
@@ -188,7 +185,7 @@ class LiveMemory:
 
     def pools(self) -> Sequence[LivePool]:
         """The pools whose moves are watched."""
-        return [LivePool(pool, "page", units, FreePages(one, self.page)) for pool, units, one in self._pools]
+        return [LivePool(pool, "page", units, FreePages(of_pool, self.page)) for pool, units, of_pool in self._pools]
 
     def watch(self, notice: Callable[[NamedTuple], None], wrap: Wrap) -> None:
         """Report the moves of pages from now on."""

@@ -83,14 +83,14 @@ def build(
     scheduler.__dict__.update(
         attributes(release, config, memory, on_message), server_args=server_args, swarden_passes=passes
     )
-    for one in config.capabilities:
-        one.equip(release, scheduler)
+    for capability in config.capabilities:
+        capability.equip(release, scheduler)
     scheduler.batch_result_processor = _result_processor(release, scheduler)
     policy = release.code("SchedulePolicy")
     scheduler.policy = policy(**known({**vars(scheduler), "policy": scheduler.schedule_policy}, policy))
     scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on
     scheduler.result_queue = deque()  # the event loop makes it before it takes the first request, or a flush
-    return BuiltScheduler(scheduler, memory, scheduler.swarden_missing, number_of)
+    return BuiltScheduler(scheduler, memory, number_of)
 
 
 def turn(scheduler: Any) -> None:

@@ -60,10 +60,7 @@ def replace_devices(modules: Sequence[ModuleType], devices: Any) -> None:
 
 
 def unpin_memory(modules: Iterable[ModuleType]) -> None:
-    """Let pinned memory be plain memory: in these modules, and in `Tensor.pin_memory` of the whole process.
-
-    Only copies to a GPU need pinned memory.
-    """
+    """Let pinned memory, which only copies to a GPU need, be plain memory: here, and in `Tensor.pin_memory`."""
     for module in modules:
         torch = vars(module)["torch"]
         plain = ModuleType("torch")

@@ -67,8 +67,8 @@ class SglangStates:
         return written
 
     def read(self, slots: Sequence[int]) -> list[int]:
-        found: list[int] = self._tags[list(slots)].tolist()
-        return found
+        tags: list[int] = self._tags[list(slots)].tolist()
+        return tags
 
     def write(self, slots: Sequence[int], tags: Sequence[int]) -> None:
         for slot, tag in zip(slots, tags, strict=True):
@@ -87,10 +87,6 @@ class SglangStates:
     def free(self) -> list[int]:
         free: list[int] = self._rows.mamba_allocator.free_slots.tolist()
         return free
-
-    def num_available(self) -> int:
-        """The release's own count of the free slots."""
-        return int(self._rows.mamba_allocator.available_size())
 
 
 def slot_of(req: Any) -> int:

@@ -101,13 +101,11 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         return [without(config, Drafts, Sessions, dp_attention=True) if machine == DATA_RANKS else config]
 
     def shape(self, config: SglangConfig) -> Shape:
-        pools = [
-            Pool(one.pool, size, one.window, one.has_states)
-            for one, size in zip(config.components, config.sizes, strict=True)
-        ]
+        sized = zip(config.components, config.sizes, strict=True)
+        pools = [Pool(component.pool, size, component.window, component.has_states) for component, size in sized]
         return config.shape._replace(pools=pools)
 
-    def config_of(self, shape: Shape) -> SglangConfig:
+    def config_of(self, shape: Shape) -> Any:
         of_window: Mapping[str, Any] = {"sliding_window": None}
         match sorted(shape.pools, key=lambda pool: pool.window is not None):
             case [Pool(window=None, units=full_pages)]:
@@ -117,7 +115,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             case _:
                 raise InvalidConfig("want a full pool, alone or with one windowed pool")
         default_len = shape.page_size * ceil(SglangConfig().chunk_len / shape.page_size)
-        shaped: SglangConfig = self.decode(
+        return self.decode(
             {
                 "page_size": shape.page_size,
                 "full_pages": full_pages,
@@ -127,7 +125,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
                 **of_window,
             }
         )
-        return shaped
 
     def check_linked(self, configs: Sequence[Any]) -> None:
         for name in ("page_size", "sliding_window", "ranks", "dp_attention"):
@@ -149,12 +146,12 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         return ranks.systems(release, build) if ranks.is_on else build()
 
     def suited(self, config: SglangConfig, model: str) -> SglangConfig:
-        return replaced(config, **merged(default_of(type(one)) for one in config.capabilities))
+        return replaced(config, **merged(default_of(type(capability)) for capability in config.capabilities))
 
     def booted_for(self, config: Any) -> SglangRelease:
         release = super().booted_for(config)
-        for one in config.capabilities:
-            one.check_release(config, release)
+        for capability in config.capabilities:
+            capability.check_release(config, release)
         return release
 
     def build(self, config: Any) -> EnginePort:

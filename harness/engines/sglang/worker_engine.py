@@ -37,10 +37,10 @@ class RealPasses(SglangPart):
     def launched(self, batch: Any, result: Any) -> None:
         flight = result.swarden_pass
         self.last_launch = flight.launch
-        tokens = [token for one in flight.entries for token in one.request.tokens(one.start, one.end)]
+        tokens = [token for entry in flight.entries for token in entry.request.tokens(entry.start, entry.end)]
         sampled = self._model.compute(batch, tokens)
         for component, pool in enumerate(self._pools):
-            wrong = [one for entry in flight.entries for one in self._wrong(component, pool.window, entry)]
+            wrong = [kv for entry in flight.entries for kv in self._wrong(component, pool.window, entry)]
             flight.reports.append(seen.KVCompared(flight.launch, pool.name, TOLERANCE, wrong))
         for entry, token in zip(flight.entries, sampled, strict=True):
             entry.request.next_tokens[entry.end] = token

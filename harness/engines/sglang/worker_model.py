@@ -5,10 +5,11 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -16,7 +17,6 @@ from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import KVShape, kv_pool
 from swarden.harness.engines.sglang.options import DEVICE
 from swarden.harness.engines.sglang.pools import SglangMemory, sub_pools
-from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.checkpoints import MAX_CONTEXT_LEN, SIZES, as_read, logprobs_without_cache, written
 
 LAGUNA = "tiny-laguna"
@@ -58,7 +58,7 @@ class RealModel:
 
     def __init__(self, release: SglangRelease) -> None:
         self.torch, self._release = release.torch, release
-        on_cpu = replaced(importlib.import_module(ROTARY), "_is_cpu", True)  # while the model is made
+        on_cpu = mock.patch(f"{ROTARY}._is_cpu", True)  # while the model is made
         progress = redirect_stderr(StringIO())
         with on_cpu, progress, tempfile.TemporaryDirectory(prefix="swarden-") as folder:
             self._without_cache = write(MAX_CONTEXT_LEN, Path(folder))
@@ -67,6 +67,7 @@ class RealModel:
             self._context = release.code("create_context")(args, role="scheduler", ranks=ranks)
             with release.code("use_context")(self._context):
                 self._worker = self._made(args)
+        self.logprobs_without_cache = partial(logprobs_without_cache, self._without_cache)
         self._runner = self._worker.model_runner
         layers = self._runner.model.model.layers
         self._windowed = [layers[place].self_attn.attn for place, kind in enumerate(KINDS) if kind == WINDOWED]
@@ -75,7 +76,7 @@ class RealModel:
         """Compute for an engine with this memory from now on; a run depends on no earlier one."""
         runner, window = self._runner, config.sliding_window
         kinds = KINDS if config.has_window else (FULL,) * len(KINDS)
-        self._layers = [[place for place, one in enumerate(kinds) if one == kind] for kind in (FULL, WINDOWED)]
+        self._layers = [[place for place, name in enumerate(kinds) if name == kind] for kind in (FULL, WINDOWED)]
         self.names = [[f"layers.{place}" for place in layers] for layers in self._layers]
         full, windowed = self._layers
         shape = KVShape(full, windowed, SIZES["num_key_value_heads"], SIZES["head_dim"])
@@ -112,9 +113,6 @@ class RealModel:
         at = self.torch.tensor(slots)
         return [self.torch.cat([keys[at].flatten(1), values[at].flatten(1)], 1) for keys, values in buffers]
 
-    def logprobs_without_cache(self, prompt: Sequence[int], answer: Sequence[int]) -> Any:
-        return logprobs_without_cache(self._without_cache, prompt, answer)
-
     def _made(self, args: Any) -> Any:
         """The worker; it has the groups of one rank, and no pools that are used."""
         distributed = importlib.import_module("torch.distributed")
@@ -128,19 +126,16 @@ class RealModel:
         return worker
 
 
-@cache
-def real_model(release: SglangRelease) -> RealModel:
-    """The model of this process: it takes seconds."""
-    return RealModel(release)
+real_model = cache(RealModel)  # the model of this process: it takes seconds
 
 
 def check(release: SglangRelease, config: SglangConfig) -> None:
     """Raise InvalidConfig for settings whose passes the model does not run, and for a release that runs none here."""
     if release.code("create_context") is None:
         raise InvalidConfig(f"model is {LAGUNA}, want the stand-in for {release.text}")
-    for one in config.capabilities:
-        name = type(one).__struct_fields__[0]
-        raise InvalidConfig(f"{name} is {getattr(one, name)!r}, want its default with model {LAGUNA}")
+    for capability in config.capabilities:
+        name = type(capability).__struct_fields__[0]
+        raise InvalidConfig(f"{name} is {getattr(capability, name)!r}, want its default with model {LAGUNA}")
     for name, most in MOST.items():
         if (value := getattr(config, name)) > most:
             raise InvalidConfig(f"{name} is {value}, want at most {most} with a model")

@@ -10,13 +10,12 @@ from swarden.harness.core.mutant import Mutants
 from swarden.harness.engines.sglang.worker_model import LAGUNA
 
 OF_ATTENTION = read_bug(Path(__file__).parent / "findings/windowed-layers-read-by-full-slots.toml")
-MUTANTS = Mutants(model=LAGUNA, fixes=OF_ATTENTION.patches[0].hunks)
+OF_MEMORY, OF_ANSWERS = OF_BOTH = "kv_is_that_of_its_tokens", "outputs_match_uncached_model"
+MUTANTS = Mutants(model=LAGUNA, fixes=OF_ATTENTION.patches[0].hunks, caught_by=OF_BOTH)
 bug = MUTANTS.bug
 
 ATTENTION = "sglang.srt.layers.attention.torch_native_backend:TorchNativeAttnBackend"
 BATCH = "sglang.srt.model_executor.forward_batch_info"
-OF_MEMORY = "kv_is_that_of_its_tokens"
-OF_ANSWERS = "outputs_match_uncached_model"
 
 bug(
     "windowed-kv-written-to-full-slots",
@@ -37,7 +36,6 @@ bug(
     at=f"{ATTENTION}._make_sliding_window_mask",
     healthy="k_pos >= q_pos - sliding_window_size",
     broken="k_pos > q_pos - sliding_window_size",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -46,7 +44,6 @@ bug(
     at=f"{ATTENTION}._run_sdpa_forward_decode",
     healthy="query_offset=seq_len_kv - seq_len_q,",
     broken="query_offset=0,",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -64,7 +61,6 @@ bug(
     at=f"{ATTENTION}.forward_decode",
     healthy="if save_kv_cache and k is not None and v is not None:",
     broken="if save_kv_cache and k is not None and v is not None and len(k) > 1:",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -73,7 +69,6 @@ bug(
     at="sglang.srt.mem_cache.memory_pool:_set_kv_buffer_impl",
     healthy="        k_cache[indices] = k\n        v_cache[indices] = v",
     broken="        k_cache[indices[:-1]] = k[:-1]\n        v_cache[indices] = v",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -82,7 +77,6 @@ bug(
     at=f"{BATCH}:ForwardBatch.init_new",
     healthy="ret.positions = clamp_position(batch.seq_lens)",
     broken="ret.positions = clamp_position(batch.seq_lens + 1)",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -91,7 +85,6 @@ bug(
     at=f"{BATCH}:compute_position_torch",
     healthy="prefix_len, prefix_len + extend_len,",
     broken="0, extend_len,",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from swarden.harness.kit.released_code import BootedRelease, ReleasedCode, known, quiet_import
+from swarden.harness.kit.stand_ins import replace_present
 from swarden.harness.kit.streams import Stream, StreamEvent
 
 ROOT = "generation.continuous_batching"
@@ -57,16 +58,13 @@ def _load(version: str, folders: Sequence[Path]) -> TransformersRelease:
         modules = {name: importlib.import_module(f"transformers.{ROOT}.{name}") for name in names}
         release = TransformersRelease(version)
     stand_ins = {
-        "torch": TorchWithoutDevice(release.torch),
         "create_device_stream": lambda device: Stream(),
         "stream_context": lambda stream: nullcontext(),  # what is put on a stream is done at once, in order
         "get_device_and_memory_breakdown": lambda: MEMORY,
     }
-    for name, module in modules.items():
-        absent = {"torch"} if name not in ("input_outputs", "offloading_manager") else set()
-        vars(module).update(
-            {key: value for key, value in stand_ins.items() if hasattr(module, key) and key not in absent}
-        )
+    replace_present(modules.values(), stand_ins)
+    for name in ("input_outputs", "offloading_manager"):
+        vars(modules[name])["torch"] = TorchWithoutDevice(release.torch)
     release.code("AsyncIOs")._supported_device_types = ("cpu",)
     del release.code("Processor").__del__  # collects garbage, for each engine
     return release

@@ -57,12 +57,8 @@ class TransformersFacts(Adapted):
     def tables(self, rid: str) -> tuple[tuple[int, ...], ...]:
         """The units in the tables of a request, by group."""
         device = self.memories[0]
-        return tuple(
-            [
-                tuple(device.units(group, allocator.block_table.get(rid, ())))
-                for group, allocator in enumerate(self.core.allocators)
-            ]
-        )
+        blocks = enumerate([allocator.block_table.get(rid, ()) for allocator in self.core.allocators])
+        return tuple([tuple(device.units(group, of_group)) for group, of_group in blocks])
 
     def units_in_use(self, entry: TableEntry) -> tuple[Sequence[int], ...]:
         return tuple([self.units_from(group, table, 0, entry.end) for group, table in enumerate(entry.units)])
@@ -78,8 +74,8 @@ class TransformersFacts(Adapted):
                 held, window = len(tables[0]) * size, self.components[0].window or 0
                 lens = [max(held, launched) if held >= window else held]
             shared = min([self.memories[0].shared_len(group, tables[group]) * size for group in whole], default=0)
-            known = {"computed_len": launched, "shared_len": shared, "allocated_len": min(lens)}
-            yield self.record(number_of(rid), tables, **known)
+            number, allocated = number_of(rid), min(lens)
+            yield self.record(number, tables, computed_len=launched, shared_len=shared, allocated_len=allocated)
 
     def _device_facts(self, group: int) -> GroupFacts:
         allocator, holders = self.core.allocators[group], dict[int, list[Owner]]()

@@ -16,13 +16,12 @@ LEAST_PAGE = 4  # the releases accept no smaller blocks
 class TransformersConfig(Settings, frozen=True):
     """One batch processor and its cache. Lengths are in tokens; a window counts the token itself.
 
-    `num_blocks` are blocks of all layers, as in ContinuousBatchingConfig: the cache has so much memory, rounded up to
-    sectors.  With a `window` there are `sliding_layers`, whose cache is a ring.  `chunk_len` is max_batch_tokens,
-    `max_running_requests` is max_requests_per_batch, `decode_blocks` is max_blocks_per_request (0: no decode fast path
-    with block tables).  `cpu_blocks` is the memory of cpu_offload_space in blocks of all layers.  `safety_margin` None
-    is the default of the scheduler.  A request has at most `max_context_len` tokens, and with `checks_length` no more
-    than an empty cache holds: the releases have no such limits.  A `persistent_manager` serves several calls of
-    generate_batch: the next one begins with the first request after all others have ended.
+    `num_blocks` and `cpu_blocks` (cpu_offload_space) are blocks of all layers; the cache is rounded up to sectors.
+    `sliding_layers` have the `window`, and a ring as their cache.  `chunk_len` is max_batch_tokens, the number of
+    running requests max_requests_per_batch, `decode_blocks` max_blocks_per_request (0: no decode fast path with block
+    tables).  `safety_margin` None is the default of the scheduler.  A request has at most `max_context_len` tokens, and
+    with `checks_length` no more than an empty cache holds: the releases have no such limits.  A `persistent_manager`
+    serves several calls of generate_batch: the next call begins when all requests before it have ended.
     """
 
     page_size: Annotated[int, within(LEAST_PAGE, 256), Drawn((4, 4, 8))] = 4

@@ -43,9 +43,8 @@ class TagLayers:
         }
         self.config = SimpleNamespace(**settings)
         self.config.get_text_config = lambda: self.config
-        names = list(dict.fromkeys(config.layer_types))
-        self._layers = [[n for n, kind in enumerate(config.layer_types) if kind == name] for name in names]
-        self._names = names
+        self._names = list(dict.fromkeys(config.layer_types))
+        self._layers = [[n for n, kind in enumerate(config.layer_types) if kind == name] for name in self._names]
 
     def eval(self) -> "TagLayers":
         return self
@@ -68,8 +67,8 @@ class TagLayers:
             ends = kwargs["cu_seq_lens_k"][name].tolist()
             for place, index in enumerate(with_tokens):
                 end = positions[entries[index].stop - 1] + 1
-                known = seen[ends[index] : ends[index + 1]]
-                reads[index].append(ReadTags(self._windows[group], end - len(known), known))
+                of_entry = seen[ends[index] : ends[index + 1]]
+                reads[index].append(ReadTags(self._windows[group], end - len(of_entry), of_entry))
                 self._on_read(place, group, reads[index][-1])
         logits = self._torch.zeros((1, len(tokens), VOCABULARY))
         for index in with_tokens:

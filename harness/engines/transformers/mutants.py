@@ -1,7 +1,4 @@
-"""Bugs of the ledger, the sectors, the rings and the index tensors, to be planted into a release.
-
-They fit 5.24.0; planting one into a release whose text differs raises StalePatch.
-"""
+"""Bugs of the ledger, the sectors, the rings and the index tensors, to be planted into 5.24.0, whose text they fit."""
 
 from swarden.harness.core.mutant import Mutants
 

@@ -35,12 +35,7 @@ class SectorPools:
     """
 
     def __init__(
-        self,
-        pool: Any,
-        prefix: str,
-        names: Sequence[str],
-        facts_of: Callable[[int], GroupFacts],
-        worker: Worker,
+        self, pool: Any, prefix: str, names: Sequence[str], facts_of: Callable[[int], GroupFacts], worker: Worker
     ) -> None:
         self._pool, self._facts_of, self._worker = pool, facts_of, worker
         self.names = [f"{prefix}{name}" for name in names]
@@ -66,15 +61,14 @@ class SectorPools:
             yield from owners.settle({unit: owner for unit, owner in now.items() if owner is not None})
 
     def views(self) -> Iterator[PoolView]:
-        sectors_of: dict[int, list[int]] = {}
+        holdings = list[Holding]()
         for group, name in enumerate(self.names):
             facts, free = self._unit_facts(group), self._free_units(group)
             cached = self.units(group, self._facts_of(group).cached)
             yield replace(pool_view(name, "block", facts, [*free, *cached]), free=free)
-            for sector in self._sectors_of(group):
-                sectors_of.setdefault(group, []).append(sector)
+            if sectors := self._sectors_of(group):
+                holdings.append(Holding(Owner(GROUP_KIND, group + 1), sectors, False))
         unassigned = [sector - self._first + 1 for sector in self._pool.free_sectors]
-        holdings = [Holding(Owner(GROUP_KIND, group + 1), sectors, False) for group, sectors in sectors_of.items()]
         yield PoolView(self._sectors.pool, "sector", self._pool.num_sectors, unassigned, (), holdings)
 
     def counted(self) -> dict[str, int]:

@@ -18,10 +18,7 @@ SOURCE = Path(__file__).parent / "standalone/manager.py"
 
 
 def program_of(log: OpLog, release: TransformersRelease) -> Program:
-    """The program that shows the failure of a log on a release.
-
-    Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
-    """
+    """The program that shows the failure of a log; raises NoProgram if none can, UsageError if the release passes."""
     making, calls = Constructions(), Calls()
     with making.recording(release.parts):
         driver = driver_for(log)

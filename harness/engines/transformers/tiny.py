@@ -84,8 +84,7 @@ class TinyEngine(TransformersEngine):
     def step(self) -> Sequence[Streamed]:
         with self._torch.no_grad():
             streamed = super().step()
-            for compared in self._answers.compared(streamed, self.passes.last_launch):
-                self.log.notice(compared)
+            self.report(self._answers.compared(streamed, self.passes.last_launch))
         return streamed
 
     def _model(self, release: TransformersRelease, config: TransformersConfig) -> tuple[Any, int]:

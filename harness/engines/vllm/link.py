@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from swarden.harness.engines.vllm.boot import P2P, VllmRelease
 from swarden.harness.engines.vllm.connector import ReleasedSide
@@ -21,7 +22,6 @@ from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.transfers import BlockLoad
-from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Silent
 
@@ -274,7 +274,7 @@ def worker_of(release: VllmRelease, groups: Any, agent: Agent, other: str, *, pu
 
 def _prepare_pushes(worker: Any, part: Any, groups: Any) -> None:
     """Set the attributes of a worker that pushes, as its own start does; its thread makes a round when it is called."""
-    with replaced(part.__base__, "__init__", lambda *args: None):
+    with mock.patch.object(part.__base__, "__init__", return_value=None):
         part.__init__(worker, None, worker.engine_id, groups)
     vars(worker).update(_push_writer_stop=OneRound(), _push_writer_wake=Silent())
     sys.modules[part.__module__].logger.exception = _raise

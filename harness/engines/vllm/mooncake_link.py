@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm import link
@@ -21,7 +22,6 @@ from swarden.harness.engines.vllm.parts.mooncake import ONE_RANK, own_error
 from swarden.harness.engines.vllm.parts.part import VllmEngine
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.transfers import BlockLoad
-from swarden.harness.kit.calls import all_replaced, replaced
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Silent
 
@@ -243,8 +243,8 @@ class MooncakeSide(ReleasedSide):
             "should_launch_bootstrap_server": lambda config: False,
         }
         with (
-            replaced(release.torch.accelerator, "current_device_index", int),
-            all_replaced(module, names),
+            mock.patch.object(release.torch.accelerator, "current_device_index", int),
+            mock.patch.multiple(module, create=True, **names),
         ):
             return release.code("MooncakeConnector")(vllm_config, release.code("KVConnectorRole").WORKER, groups)
 

@@ -169,7 +169,8 @@ class VllmRequests(Clients[VllmRequest]):
         self._answer(self.live[number], tokens)
 
     def _answer(self, request: VllmRequest, new: Sequence[int]) -> None:
-        self.answer(request, new, cached_len=request.cached_len, num_retractions=request.req.num_preemptions)
+        request.num_retractions = request.req.num_preemptions
+        self.answer(request, new)
 
     def _sampling(self, submission: Submission) -> Any:
         seed = submission.seed

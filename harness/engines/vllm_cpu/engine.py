@@ -111,8 +111,7 @@ class RealEngine(VllmEngine):
 
     def step(self) -> Sequence[Streamed]:
         streamed = super().step()
-        for compared in self._answers.compared(streamed, self.runner.last_launch):
-            self.log.notice(compared)
+        self.report(self._answers.compared(streamed, self.runner.last_launch))
         return streamed
 
     def take(self, number: int, output: Any) -> None:

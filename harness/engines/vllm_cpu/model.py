@@ -6,16 +6,16 @@ import importlib
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm_cpu import kernels
 from swarden.harness.engines.vllm_cpu.checkpoint import MODELS, OF_WORKER, STATE, Layers, write
-from swarden.harness.kit.calls import replaced
 from swarden.harness.kit.checkpoints import as_read, logprobs_without_cache
 
 ON_CPU = {
@@ -62,15 +62,14 @@ class RealModel:
         with ExitStack() as stack, warnings.catch_warnings():
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))
             for place, value in REPLACED.items():
-                module, _, name = place.rpartition(".")
-                stack.enter_context(replaced(importlib.import_module(module), name, value))
+                stack.enter_context(mock.patch(place, value))
             dispatcher = importlib.import_module(KERNELS)
             if not vars(dispatcher)["_registry"]:
                 _replace_kernels(self.torch)
             else:  # a release wraps them again for each model
-                stack.enter_context(replaced(dispatcher, "register_kernels", lambda *_: None))
+                stack.enter_context(mock.patch.object(dispatcher, "register_kernels", return_value=None))
             warnings.simplefilter("ignore")
-            self._without_cache = write(model, layers, Path(folder))
+            self.logprobs_without_cache = partial(logprobs_without_cache, write(model, layers, Path(folder)))
             os.environ.update(ON_CPU, VLLM_CACHE_ROOT=folder)  # nothing is kept beyond this process
             config = release.code("EngineArgs")(
                 model=folder,
@@ -90,7 +89,7 @@ class RealModel:
         self._num_drafts = layers.num_drafts
         self.runner = self._executor.driver_worker.worker.model_runner
         groups = self.runner.kv_cache_config.kv_cache_groups
-        self.groups = [[one for name in group.layer_names for one in self._memories(name)] for group in groups]
+        self.groups = [[memory for name in group.layer_names for memory in self._memories(name)] for group in groups]
 
     def restart(self) -> None:
         """Forget the requests of the engine before, and all KV: a run depends on no earlier one."""
@@ -136,9 +135,6 @@ class RealModel:
         batch = self.runner.input_batch
         return batch.block_table[group].get_numpy_array()[batch.req_id_to_index[rid]]
 
-    def logprobs_without_cache(self, prompt: Sequence[int], answer: Sequence[int]) -> Any:
-        return logprobs_without_cache(self._without_cache, prompt, answer)
-
     def _memories(self, name: str) -> list[LayerMemory]:
         kv = self._kv(name)
         if not isinstance(kv, self.torch.Tensor):
@@ -177,7 +173,4 @@ def _with_tokens(new: Any) -> Any:
     return dataclasses.replace(new, **changed)
 
 
-@cache
-def real_model(release: VllmRelease, model: str, layers: Layers) -> RealModel:
-    """The model of this process with such layers: the first takes seconds, the others less."""
-    return RealModel(release, model, layers)
+real_model = cache(RealModel)  # the models of this process: the first takes seconds, the others less

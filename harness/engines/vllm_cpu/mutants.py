@@ -7,7 +7,8 @@ planted.  Sources are public reports of this class for vLLM and its workers on o
 from swarden.harness.core.mutant import Mutants
 from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GRANITE, LFM2
 
-MUTANTS = Mutants(model=GEMMA)
+OF_MEMORY, OF_ANSWERS = OF_BOTH = "kv_is_that_of_its_tokens", "outputs_match_uncached_model"
+MUTANTS = Mutants(model=GEMMA, caught_by=OF_BOTH)
 bug = MUTANTS.bug
 
 RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
@@ -16,8 +17,6 @@ TABLE = "vllm.v1.worker.block_table:BlockTable"
 TABLES = "vllm.v1.worker.block_table:MultiGroupBlockTable"
 STATES = "vllm.v1.worker.mamba_utils"
 KERNEL = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackendImpl"
-OF_MEMORY = "kv_is_that_of_its_tokens"
-OF_ANSWERS = "outputs_match_uncached_model"
 
 bug(
     "resumed-request-keeps-a-block",
@@ -26,7 +25,6 @@ bug(
     healthy="req_state.block_ids = new_block_ids",
     broken="req_state.block_ids = tuple([*old[:1], *new[len(old[:1]):]] "
     "for old, new in zip(req_state.block_ids, new_block_ids))",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
     is_canary=True,
 )
 
@@ -36,7 +34,6 @@ bug(
     at=f"{BATCH}.condense",
     healthy="self.block_table.move_row(last_req_index, empty_index)",
     broken="self.block_table.clear_row(last_req_index)",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -45,7 +42,6 @@ bug(
     at=f"{TABLE}.move_row",
     healthy="block_table_np[tgt, :num_blocks] = block_table_np[src, :num_blocks]",
     broken="block_table_np[tgt, : num_blocks - 1] = block_table_np[src, : num_blocks - 1]",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -69,7 +65,6 @@ bug(
     broken="self.token_ids_cpu[empty_index, : num_tokens - 1] = self.token_ids_cpu[\n"
     "            last_req_index, : num_tokens - 1\n"
     "        ]",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -79,7 +74,6 @@ bug(
     healthy="block_table.compute_slot_mapping(num_reqs, query_start_loc, positions)",
     broken="block_table.compute_slot_mapping(num_reqs, query_start_loc, positions)\n"
     "        self.block_tables[-1].slot_mapping.gpu.copy_(self.block_tables[0].slot_mapping.gpu)",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -88,7 +82,6 @@ bug(
     at=f"{RUNNER}._build_attention_metadata",
     healthy="cm.block_table_tensor = _get_block_table(kv_cache_gid)",
     broken="cm.block_table_tensor = _get_block_table(0)",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -97,7 +90,6 @@ bug(
     at=f"{TABLES}.append_row",
     healthy="for i, block_table in enumerate(self.block_tables):",
     broken="for i, block_table in enumerate(self.block_tables[:1]):",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -106,7 +98,6 @@ bug(
     at=f"{KERNEL}.forward",
     healthy="sliding_window=self.sliding_window,\n        block_table=",
     broken="sliding_window=self.sliding_window - (self.sliding_window > 0),\n        block_table=",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -115,7 +106,6 @@ bug(
     at=f"{BATCH}.add_request",
     healthy="self.token_ids_cpu[req_index, start_idx:end_idx] = request.output_token_ids",
     broken="self.token_ids_cpu[req_index, start_idx : max(start_idx, end_idx - 1)] = request.output_token_ids[:-1]",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 
 bug(
@@ -124,7 +114,6 @@ bug(
     at=f"{STATES}:preprocess_mamba",
     healthy="if prev_state_idx != -1 and prev_state_idx != curr_state_idx:",
     broken="if prev_state_idx != -1 and prev_state_idx > curr_state_idx:",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
     model=LFM2,
 )
 
@@ -147,7 +136,6 @@ bug(
     "            last_req_index\n"
     "        ]\n",
     broken="",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
     model=GRANITE,
 )
 
@@ -158,7 +146,6 @@ bug(
     at=f"{RUNNER}.execute_model",
     healthy="use_spec_decode = self.speculative_config is not None",
     broken="use_spec_decode = len(scheduler_output.scheduled_spec_decode_tokens) > 0",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
     model=GRANITE,
 )
 
@@ -169,7 +156,6 @@ bug(
     at="vllm.v1.attention.backends.mamba_attn:BaseMambaAttentionMetadataBuilder._compute_common_metadata",
     healthy="prefill_to_decode |= padded_prompt_tail_rows",
     broken="prefill_to_decode |= padded_prompt_tail_rows & False",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
     model=GRANITE,
 )
 
@@ -191,6 +177,5 @@ bug(
     at=f"{RUNNER}._build_attention_metadata",
     healthy="                ShortConvAttentionMetadataBuilder,\n",
     broken="",
-    caught_by=(OF_MEMORY, OF_ANSWERS),
     model=LFM2,
 )

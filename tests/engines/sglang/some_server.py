@@ -106,7 +106,7 @@ class Worker(Parts):
         common = {"dtype": release.torch.float32, "device": "cpu"}
         layers = {"swa_attention_layer_ids": [0], "full_attention_layer_ids": [1], "enable_kvcache_transpose": False}
         layers |= {"layer_num": 2, "enable_memory_saver": False}
-        pool = "FullKVPool" if options.full else "SWAKVPool"
+        pool = "MHATokenToKVPool" if options.full else "SWAKVPool"
         allocator = ("FullAllocator" if options.page_size == 1 else "PagedAllocator") if options.full else "Allocator"
         kind, of_slots = release.code(pool), release.code(allocator)
         kv = kind(**known(sizes | common | layers | {"head_num": 1, "head_dim": 2}, kind))

@@ -20,10 +20,10 @@ def clients(noticed):
 
 
 def test_cumulative_answer_reaches_the_client_token_by_token(clients):
-    request = clients.add(ClientRequest(clients.next_id(), object(), namespace=0))
+    request = clients.add(ClientRequest(clients.next_id(), object(), namespace=0, cached_len=2, num_retractions=1))
 
     for outputs in ([7], [7], [7, 8, 9]):
-        clients.answer(request, request.new_of(outputs), cached_len=2, num_retractions=1)
+        clients.answer(request, request.new_of(outputs))
 
     assert clients.streamed() == [Streamed(1, (7,), None, 2, 1), Streamed(1, (8, 9), None, 2, 1)]
     assert clients.streamed() == []
@@ -34,7 +34,7 @@ def test_client_of_a_request_that_ended_gets_one_last_answer(clients, noticed):
     clients.finish(request, FinishReason.ABORT)
     assert 1 in clients
 
-    clients.answer(request, (), cached_len=0, num_retractions=0)
+    clients.answer(request, ())
 
     assert (1 in clients, bool(clients)) == (False, True)
     assert clients.streamed() == [Streamed(1, (), FinishReason.ABORT, 0, 0)]

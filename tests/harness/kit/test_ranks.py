@@ -24,7 +24,7 @@ def distributed():
 
 def ended(outcome):
     try:
-        return outcome()
+        return outcome.result()
     except CollectiveFailed as error:
         return str(error)
 
@@ -96,7 +96,7 @@ def test_error_of_one_rank_is_not_hidden_by_those_that_wait_for_it(distributed):
 
     for outcome in Ranks(3, ()).run([partial(act, rank) for rank in range(3)]):
         with pytest.raises(KeyError, match="of rank 2"):
-            outcome()
+            outcome.result()
 
 
 def test_each_rank_has_its_own_globals(distributed):

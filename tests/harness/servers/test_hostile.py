@@ -87,8 +87,8 @@ def test_hostile_answers_are_refused_or_of_their_types(api):
                 accepted += converted(reported_by(connection, api), ServerConfig).block_size
                 connection.resume(api)
             assert all(abs(number) <= 1e308 for number in figures(connection).values())
-            [exchange] = connection.answers(api, config, [wanted])
-            (tokens, _, reply), cold = read(api, exchange.reply), connection.judge(api, config, wanted, [5, 6])
+            [given] = connection.replies(api, config, [wanted])
+            (tokens, _, reply), cold = read(api, given), connection.judge(api, config, wanted, [5, 6])
         for token in [*tokens, *([] if isinstance(cold, Reply) else cold)]:
             accepted += msgspec.convert(tuple(token), Token).id < 2**63
         assert reply.error.isprintable()

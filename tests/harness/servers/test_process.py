@@ -82,7 +82,7 @@ def test_new_server_is_flushed_if_its_api_can(connection, api, is_flushed):
     ours = connection(f"{sys.executable} -m swarden.harness.cli serve --model tiny-gemma3 --port PORT {fault}")
     ours.renew(api)
     crowd = [Wanted([number] * 60, 12) for number in range(3, 9)]
-    statuses = {exchange.reply.status for exchange in ours.answers(VLLM, ServerConfig(), crowd)}
+    statuses = {reply.status for reply in ours.replies(VLLM, ServerConfig(), crowd)}
 
     assert (statuses != {200}) == is_flushed
 
@@ -185,8 +185,8 @@ def test_checkpoint_judges_a_server(connection, tmp_path):
     same = connection(serve.restart, port=serve.url.rpartition(":")[2])
     same.renew(VLLM)
     wanted = Wanted([5, 6, 7], 8)
-    [one] = same.answers(VLLM, config, [wanted])
-    told, *_ = read(VLLM, one.reply)
+    [reply] = same.replies(VLLM, config, [wanted])
+    told, *_ = read(VLLM, reply)
 
     with closing(Connection(Server(serve.url, reference=str(tmp_path)))) as judged:
         cold = judged.judge(VLLM, config, wanted, [token.id for token in told])

@@ -23,15 +23,13 @@ HAS_IDS = False  # else tokens are characters
 TOLERANCE = 0.0  # of log-probabilities
 CALLS_AT_ONCE = 1
 EMPTY_AT_REST: list[str] = []  # metrics
-ROUNDS: list[
-    dict[str, Any]
-] = []  # of calls, behind acts at rest, perhaps while the server is paused; one ends with its last answer
+ROUNDS: list[dict[str, Any]] = []  # each: acts at rest, then calls, perhaps while the server is paused
 
 
 def post(path: str, body: Any, most: int | None = None) -> list[Any]:
     """The JSON objects of a stream; after `most` of them the client goes away."""
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    found: list[Any] = []
+    objects: list[Any] = []
     if most == 0:  # the client leaves before the first token
         with suppress(OSError):
             urllib.request.urlopen(request, timeout=0.1).close()
@@ -39,18 +37,18 @@ def post(path: str, body: Any, most: int | None = None) -> list[Any]:
     try:
         with urllib.request.urlopen(request, timeout=600) as answer:
             for line in answer:
-                if most is not None and len(found) >= most:
+                if most is not None and len(objects) >= most:
                     return []
                 line = line.removeprefix(b"data:").strip()
                 if line and line != b"[DONE]":
-                    found.append(json.loads(line))
+                    objects.append(json.loads(line))
     except urllib.error.HTTPError as error:
         if error.code not in (429, 503) and error.code >= 500:
             bug(f"status {error.code}: {error.read(300)!r}")
         return []
     except OSError as error:
         bug(f"no answer: {error}")
-    return found
+    return objects
 
 
 def bug(text: str) -> NoReturn:
@@ -60,19 +58,19 @@ def bug(text: str) -> NoReturn:
 
 def tokens(chunks: list[Any]) -> list[Any]:
     """The tokens of an answer, each with its log-probability."""
-    found: list[Any] = []
+    answer: list[Any] = []
     for chunk in chunks:
         if chunk.get("index"):  # only the first of several answers is judged
             continue
         if "meta_info" in chunk:  # each object has the whole answer so far
-            found = [(token, logprob) for logprob, token, _ in chunk["meta_info"].get("output_token_logprobs", [])]
-        for one in chunk.get("completion_probabilities") or []:
-            found.append((one["id"], one["logprob"]))
-        for choice in [one for one in chunk.get("choices") or [] if not one.get("index")]:
-            told = (choice.get("logprobs") or {}).get("token_logprobs")
+            answer = [(token, logprob) for logprob, token, _ in chunk["meta_info"].get("output_token_logprobs", [])]
+        for token in chunk.get("completion_probabilities") or []:
+            answer.append((token["id"], token["logprob"]))
+        for choice in [choice for choice in chunk.get("choices") or [] if not choice.get("index")]:
+            logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
             ids = choice.get("token_ids") or list(choice.get("text") or "")
-            found += zip(ids, told or [None] * len(ids))
-    return found
+            answer += zip(ids, logprobs or [None] * len(ids))
+    return answer
 
 
 def text_of(chunks: list[Any]) -> str:
@@ -119,10 +117,10 @@ for number, begun in enumerate(ROUNDS, 1):
         if not answer or call["cut_after"] is not None:
             continue
         for place, (mine, other) in enumerate(zip(answer, tokens(post(PATH, call["cold"])))):
-            known = mine[1] is not None and other[1] is not None
+            has_logprobs = mine[1] is not None and other[1] is not None
             if mine[0] != other[0] and "seed" in json.dumps(call["body"]):
                 break  # another draw
-            if (known and abs(mine[1] - other[1]) > TOLERANCE) or (not known and mine[0] != other[0]):
+            if abs(mine[1] - other[1]) > TOLERANCE if has_logprobs else mine[0] != other[0]:
                 bug(f"round {number}: token {place} is {mine}, without the prefix cache {other}")
             if mine[0] != other[0]:
                 break

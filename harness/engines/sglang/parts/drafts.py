@@ -29,12 +29,13 @@ from swarden.harness.kit.drafts import DraftScript
 from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import off
 from swarden.harness.kit.settings import Needs, within
-from swarden.harness.kit.stand_ins import Missing
+from swarden.harness.kit.stand_ins import Missing, replace_present
 from swarden.harness.kit.tags import ALL_TOKENS, VOCABULARY, ReadTags, token_after
 from swarden.invariants.grammar import allowed_tokens
 from swarden.invariants.reference import next_tag
 
 USUAL_STEPS = 3  # of EAGLE, for most models
+NUMS_ACCEPTED = ("accept_length", "num_accepted_drafts", "num_correct_drafts")  # the names in the releases
 SPARE = 4  # entries of a row beside those for the tokens of a pass
 
 
@@ -113,17 +114,14 @@ class SglangSpeculation(SglangPart):
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:
         """Decode with drafts, as NGRAMWorker.forward_batch_generation; returns the result of the pass."""
-        of_decode = batch.forward_mode
+        of_decode, rows = batch.forward_mode, batch.req_pool_indices.tolist()
         if self._verifies_in_launch:
             self._take_slots(batch)
         if self._futures is not None:
             self._futures.resolve_seq_lens_cpu(batch)
-        count = self._count
         entries = [
-            SglangEntry(req.swarden, start, start + 1, slots_of(memory, row, start + count), row)
-            for req, start, row in zip(
-                batch.reqs, batch.seq_lens.tolist(), batch.req_pool_indices.tolist(), strict=True
-            )
+            SglangEntry(req.swarden, start, start + 1, slots_of(memory, row, start + self._count), row)
+            for req, start, row in zip(batch.reqs, batch.seq_lens.tolist(), rows, strict=True)
         ]
         flight = self._forward.passes.launch(entries)
         self._notice(flight.launched())
@@ -132,25 +130,20 @@ class SglangSpeculation(SglangPart):
         ids, reads, of_states = zip(*computed, strict=True)
         flight.entries = [entry._replace(drafts=of_entry[1:]) for entry, of_entry in zip(entries, ids, strict=True)]
         drafts = self._release.torch.tensor(ids)
-        sampled = [
-            self._sample(*one) for one in zip(flight.entries, reads, self._forward.allowed(batch, drafts), strict=True)
-        ]
+        of_entries = zip(flight.entries, reads, self._forward.allowed(batch, drafts), strict=True)
+        sampled = [self._sample(entry, of_entry, allowed) for entry, of_entry, allowed in of_entries]
         if self._verifies_in_launch:  # it frees the slots of rejected drafts
             self._complete(flight)
         samples = self._release.torch.tensor(sampled)
         if states is not None:
             steps = self._steps(batch, memory, (_num_right(drafts, samples) + 1).to(self._release.torch.int32))
-            rows = batch.req_pool_indices.tolist()
             written = states.commit(rows, of_states, steps) if steps else [{} for _ in rows]  # as the release decides
             flight.entries = [
                 self._forward.notice_states(flight.launch, entry, counts)
                 for entry, counts in zip(flight.entries, written, strict=True)
             ]
-        result = (
-            self._verified(batch, drafts, samples)
-            if self._verifies_in_launch
-            else self._accepted(batch, drafts, samples)
-        )
+        verify = self._verified if self._verifies_in_launch else self._accepted
+        result = verify(batch, drafts, samples)
         result.swarden_verified = [
             seen.Verified(flight.launch, entry.request.id, accepted, tuple(of_entry))
             for entry, accepted, of_entry in zip(entries, result.swarden_accepted, sampled, strict=True)
@@ -185,16 +178,13 @@ class SglangSpeculation(SglangPart):
 
     def _verified(self, batch: Any, drafts: Any, samples: Any) -> Any:
         """The result of a pass whose drafts the release verifies here; it frees the slots of the rejected ones."""
-        batch.spec_info.draft_token.copy_(drafts.flatten())
-        logits = self._release.torch.nn.functional.one_hot(samples.flatten(), VOCABULARY).float()
         verify = batch.spec_info
+        verify.draft_token.copy_(drafts.flatten())
+        logits = self._release.torch.nn.functional.one_hot(samples.flatten(), VOCABULARY).float()
         batch.seq_lens_sum = int(batch.seq_lens_cpu.sum())  # from 0.5.13 on ForwardBatch sets it
         _, tokens, total = verify.verify(batch, Missing(next_token_logits=logits), self._page_size)[:3]
-        accepted = _first_of(verify, ("accept_length", "num_accepted_drafts", "num_correct_drafts")).tolist()
+        accepted = next(getattr(verify, name) for name in NUMS_ACCEPTED if hasattr(verify, name)).tolist()
         batch.output_ids = tokens
-        by_request = dict.fromkeys(
-            ("accept_length_per_req_cpu", "num_accepted_drafts_per_req_cpu", "num_correct_drafts_per_req_cpu"), accepted
-        )
         return Missing(
             next_token_ids=tokens,
             can_run_cuda_graph=False,
@@ -203,7 +193,7 @@ class SglangSpeculation(SglangPart):
             num_correct_drafts=total,
             logits_output=Missing(),
             swarden_accepted=accepted,
-            **by_request,
+            **{f"{name}_per_req_cpu": accepted for name in NUMS_ACCEPTED},
         )
 
     def _accepted(self, batch: Any, drafts: Any, samples: Any) -> Any:
@@ -254,7 +244,7 @@ class SglangSpeculation(SglangPart):
         backend = SimpleNamespace(update_mamba_state_after_mtp_verify=lambda **named: steps.update(named))
         runner = SimpleNamespace(model_config=None, model=None, req_to_token_pool=memory.rows, attn_backend=backend)
         with self._scheduler._forward_isolation(batch, overlap=False):
-            self._release.code("prepare_track_for_verify")(batch)
+            self._release.code("prepare_mamba_track_for_verify")(batch)
             self._release.code("commit_states")(SimpleNamespace(model_runner=runner), batch, lens, index, self._count)
         return steps
 
@@ -282,11 +272,11 @@ class SglangSpeculation(SglangPart):
                 reads.append(state_read)
             of_each.append(reads)
             allowed = allowed_tokens(length, outputs, VOCABULARY) if length else ALL_TOKENS
-            wrong = (
-                1 + (number - right) % 2 if length else 1
-            )  # of which a grammar refuses the first, the third and so on
-            outputs.append((token_after(reads, end, allowed) + (0 if number < right else wrong)) % VOCABULARY)
-            tokens.append(outputs[-1])
+            token = token_after(reads, end, allowed)
+            if number >= right:  # of the wrong drafts, a grammar refuses the first, the third and so on
+                token = (token + 1 + ((number - right) % 2 if length else 0)) % VOCABULARY
+            outputs.append(token)
+            tokens.append(token)
         self._notice(seen.Proposed(flight.launch, request.id, tuple(tokens[1 : self._count])))
         forward.notice_written(flight.launch, entry, start + self._count)
         forward.read(flight, entry, start + self._count)
@@ -295,7 +285,7 @@ class SglangSpeculation(SglangPart):
     def _sample(self, entry: SglangEntry, reads: Sequence[Any], allowed: Sequence[Sequence[int]]) -> list[int]:
         """Sample the token after each token of an entry."""
         ends = range(entry.end, entry.end + self._count)
-        samples = [token_after(*one) for one in zip(reads, ends, allowed, strict=True)]
+        samples = [token_after(read, end, tokens) for read, end, tokens in zip(reads, ends, allowed, strict=True)]
         right = next((index for index, draft in enumerate(entry.drafts) if draft != samples[index]), len(entry.drafts))
         entry.request.next_tokens.update(zip(ends[: right + 1], samples, strict=False))
         return samples
@@ -306,18 +296,11 @@ def _num_right(drafts: Any, samples: Any) -> Any:
     return drafts[:, 1:].eq(samples[:, :-1]).long().cumprod(1).sum(1)
 
 
-def _first_of(value: Any, names: tuple[str, ...]) -> Any:
-    """The attribute that the release has; the number of accepted drafts was renamed twice."""
-    return next(getattr(value, name) for name in names if hasattr(value, name))
-
-
 def _replace_kernels(release: SglangRelease) -> None:
     """Replace the GPU kernels of the verification; what decides which slots are kept and freed stays the release's."""
     if release.has("overlapped_drafts"):
-        loaded = [vars(one) for name, one in sys.modules.items() if name.startswith("sglang.srt")]
-        for names in loaded:
-            if "assign_req_to_token_pool_func" in names:  # of release.code("assign_rows"), and where it is imported
-                names["assign_req_to_token_pool_func"] = _assign
+        loaded = [module for name, module in sys.modules.items() if name.startswith("sglang.srt")]
+        replace_present(loaded, {"assign_req_to_token_pool_func": _assign})
         if release.has("states_after_drafts"):  # asked only for a model that has states
             vars(sys.modules[release.code("commit_states").__module__])["mambaish_config"] = lambda config: True
         return

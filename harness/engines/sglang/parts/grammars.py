@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Self
 
 import swarden.invariants.events as seen
-from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart
 from swarden.harness.engines.sglang.parts.pair import Side
@@ -26,7 +25,7 @@ from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.grammars import FAILS, FAULTS, LATE, ClientGrammar
 from swarden.harness.kit.part import off
-from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
 from swarden.harness.kit.tags import VOCABULARY
 from swarden.invariants.events import FinishReason
 from swarden.invariants.view import Snapshot
@@ -43,10 +42,6 @@ class Grammars(SglangCapability, frozen=True):
     needs = (Needs("grammars", off(Side, RankGroup)),)
     server_need = "structured output"
     events = (seen.GrammarRefused,)
-
-    @classmethod
-    def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
-        return drawn(draw, cls) if has("grammars") else {}
 
     def faults(self, config: Any) -> Mapping[str, str]:
         return FAULTS
@@ -107,8 +102,9 @@ class SglangGrammars(SglangPart):
     def __init__(self, engine: SglangEngine) -> None:
         release, self._engine, manager = engine.release, engine, engine.scheduler.grammar_manager
         self._tree, self._masked = release.code("GrammarTree"), release.code("build_grammar_vocab_mask")
-        allocate = {"allocate_vocab_mask": lambda _, vocab_size, batch_size, device: _ones(release.torch, batch_size)}
-        kind = type("ReleasedGrammar", (BackendGrammar, release.code("BaseGrammarObject")), allocate)
+        row = release.torch.full((1, VOCABULARY // WORD), -1, dtype=release.torch.int32)
+        methods = {"allocate_vocab_mask": lambda _, vocab_size, batch_size, device: row.repeat(batch_size, 1)}
+        kind = type("ReleasedGrammar", (BackendGrammar, release.code("BaseGrammarObject")), methods)
         self._compiling: list[tuple[Future[Any], Callable[[], Any]]] = []
         manager.grammar_backend = backend = release.code("BaseGrammarBackend")()
         backend.executor, backend.dispatch_ebnf = self, lambda length: kind(int(length), self._refused)
@@ -139,8 +135,8 @@ class SglangGrammars(SglangPart):
 
     def views(self, snapshot: Snapshot) -> Snapshot:
         """With the number of tokens that each grammar has accepted."""
-        accepted = {number: len(one.accepted) for number, one in self._grammars()}
-        requests = [one._replace(num_accepted=accepted.get(one.id)) for one in snapshot.requests or ()]
+        accepted = {number: len(grammar.accepted) for number, grammar in self._grammars()}
+        requests = [request._replace(num_accepted=accepted.get(request.id)) for request in snapshot.requests or ()]
         return replace(snapshot, requests=tuple(requests)) if accepted else snapshot
 
     def _grammars(self) -> Iterator[tuple[int, ClientGrammar]]:
@@ -149,7 +145,7 @@ class SglangGrammars(SglangPart):
                 yield number, request.req.grammar
 
     def _refused(self, grammar: ClientGrammar, token: int) -> None:
-        number = next(number for number, one in self._grammars() if one is grammar)
+        number = next(number for number, of_request in self._grammars() if of_request is grammar)
         self._engine.log.notice(seen.GrammarRefused(number, token, len(grammar.accepted)))
 
     def _ready(self, original: Callable[[], Sequence[Any]]) -> Sequence[Any]:
@@ -200,7 +196,3 @@ class SglangGrammars(SglangPart):
         if mask is not None:
             mask.apply(logits)
         return [row.isfinite().nonzero().flatten().tolist() for row in logits]
-
-
-def _ones(torch: Any, batch_size: int) -> Any:
-    return torch.full((batch_size, VOCABULARY // WORD), -1, dtype=torch.int32)

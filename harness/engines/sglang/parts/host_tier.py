@@ -319,17 +319,19 @@ class SglangHostTier(SglangPart):
         So has the verification of NGRAM from 0.5.18 on; before, the barrier waits for its whole pass.
         """
         self._engine.scheduler.forward_stream.behind = last = self._engine.forward.passes.last_launch
-        self._awaited += [(last, one, one.num_made) for one in self._streams.values() if one.num_made > one.num_done]
+        begun = [stream for stream in self._streams.values() if stream.num_made > stream.num_done]
+        self._awaited += [(last, stream, stream.num_made) for stream in begun]
         has_event = self._engine.release.has("verification_ends_its_reads") or not batch.spec_algorithm.is_ngram()
         if has_event and not batch.forward_mode.is_extend():
             vars(self._engine.scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
 
     def completed(self, result: Any) -> None:
         """The loads for which the pass waited have ended."""
+        last = result.swarden_pass.launch
         for launch, stream, count in self._awaited:
-            if launch <= result.swarden_pass.launch:
+            if launch <= last:
                 stream.make(count)
-        self._awaited = [one for one in self._awaited if one[0] > result.swarden_pass.launch]
+        self._awaited = [awaited for awaited in self._awaited if awaited[0] > last]
 
     def _replace_copies(self, index: int, pool: Any) -> None:
         """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""
@@ -362,8 +364,9 @@ class SglangHostTier(SglangPart):
 
     def _racing_slots(self, index: int) -> set[int]:
         """The slots of a pool that passes in flight write, of those for which the current stream does not wait."""
-        racing = [one for one in self._engine.forward.passes.in_flight if one.launch > Devices.current.behind]
-        return {slot for one in racing for entry in one.entries for slot in entry.written(index)}
+        passes = self._engine.forward.passes.in_flight
+        racing = [flight for flight in passes if flight.launch > Devices.current.behind]
+        return {slot for flight in racing for entry in flight.entries for slot in entry.written(index)}
 
     def _put(self, make: Callable[[], None]) -> None:
         self._streams[id(Devices.current)] = Devices.current

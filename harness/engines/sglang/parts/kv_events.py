@@ -5,11 +5,11 @@ Stand-in: the router.
 Shows: a router that holds an evicted page for cached.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
-from swarden.harness.core.target import Draw
 from swarden.harness.engines.sglang.capability import SglangCapability, SglangEngine, SglangPart, Terms
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
@@ -17,8 +17,8 @@ from swarden.harness.kit.launch import table
 from swarden.harness.kit.part import off
 from swarden.harness.kit.reported import OF_ROUTERS
 from swarden.harness.kit.router import RouterView, Tier, events_of
-from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
-from swarden.invariants.view import CachedBlocks, Snapshot
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
+from swarden.invariants.view import Snapshot
 
 COPIES = ("write_through_pending_id", "load_back_pending_id")  # fields of a node that is copied between the tiers
 FULL = 0  # the only component with KV events
@@ -33,10 +33,6 @@ class KvEvents(SglangCapability, frozen=True):
     server_need = "KV events"
     events = OF_ROUTERS
     launch_table = table(kv_events=lambda line: bool(line.mapping("kv-events-config")))
-
-    @classmethod
-    def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
-        return drawn(draw, cls) if has("kv_event_namespaces") else {}
 
     def terms(self, config: Any) -> Terms:
         return Terms(cache_params={"enable_kv_cache_events": True, "dynamo_kv_event_format": True})
@@ -54,23 +50,18 @@ class SglangRouter(SglangPart):
         self._view = RouterView([Tier(FULL), *host], engine.log.notice)
 
     def views(self, snapshot: Snapshot) -> Snapshot:
-        return replace(snapshot, cached_blocks=self._cached_blocks())
-
-    def _cached_blocks(self) -> tuple[CachedBlocks, ...]:
-        """The view of a router after the events so far, which are reported, beside what is cached."""
-        self._view.follow(events_of(self._tree.take_events(), self._is_on_host))
+        """With the view of a router after the events so far, which are reported, beside what is cached."""
+        medium = self._release.code("StorageMedium")
+        self._view.follow(events_of(self._tree.take_events(), lambda event: event.medium == medium.CPU))
         nodes = list(self._nodes(self._tree.root_node, None))
-        moving = [one for node, hashes in nodes if _is_copied(node) for one in hashes]
-        return tuple(
-            self._view.beside(
-                lambda tier: [one for node, hashes in nodes if self._is_held(node, tier) for one in hashes], moving
-            )
-        )
 
-    def _is_on_host(self, event: Any) -> bool:
-        return bool(event.medium == self._release.code("StorageMedium").CPU)
+        def hashes_of(is_meant: Callable[[Any], bool]) -> list[int]:
+            return [block for node, hashes in nodes if is_meant(node) for block in hashes]
 
-    def _is_held(self, node: Any, tier: Tier) -> bool:
+        views = self._view.beside(lambda tier: hashes_of(partial(self._is_held, tier)), hashes_of(_is_copied))
+        return replace(snapshot, cached_blocks=tuple(views))
+
+    def _is_held(self, tier: Tier, node: Any) -> bool:
         if not hasattr(node, "component_data"):
             return not tier.on_host  # of SWARadixCache, where each node has its full attention
         of_full = node.component_data[self._release.code("ComponentType").FULL]
@@ -85,7 +76,7 @@ class SglangRouter(SglangPart):
                 extra_key=node.key.extra_key, cache_salt=getattr(node.key, "cache_salt", None)
             )
             hashes = release.code("get_hash_str")(node.key, hash_above, page_size=self._tree.page_size)
-            yield node, [namespaced(to_int(one), namespace_seed=seed) for one in hashes]
+            yield node, [namespaced(to_int(text), namespace_seed=seed) for text in hashes]
             yield from self._nodes(node, hashes[-1])
 
 

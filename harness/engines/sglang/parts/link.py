@@ -73,10 +73,8 @@ class Chunk(NamedTuple):
 class Room:
     """One transfer.  `wanted` are the decode side's pages: those of the full pool, then those of the windowed pool.
 
-    The first `prefix_len` tokens, in whole pages, are not sent: the decode side has them in its prefix tree.
-
-    `request_id` is that of the decode side.  `acknowledge` reports to an aborted decode side that nothing more will be
-    written.
+    The decode side has the first `prefix_len` tokens in its prefix tree: these whole pages are not sent.  `request_id`
+    is that of the decode side.  `acknowledge` tells a decode side that has aborted that nothing more will be written.
     """
 
     request_id: int = 0
@@ -91,10 +89,6 @@ class Room:
     is_silent: bool = False
     has_failed: bool = False
     acknowledge: Callable[[], None] | None = None
-
-    @property
-    def num_sent(self) -> int:
-        return sum(len(chunk.parts[0].pages) for chunk in self.chunks)
 
     @property
     def due(self) -> int:
@@ -132,7 +126,8 @@ class SglangLink:
         """Queue pages of the prefill side; `windowed` are those of the last chunk ([] without a window), else None."""
         assert room.wanted is not None, "a sender sends only after the decode side has named its pages"
         full, swa = room.wanted
-        sent, cached, faults = room.num_sent, room.prefix_len // self._page_size, self.prefill.faults
+        cached, faults = room.prefix_len // self._page_size, self.prefill.faults
+        sent = sum(len(chunk.parts[0].pages) for chunk in room.chunks)
         parts = [SentPages(0, cached + sent, pages, full[sent : sent + len(pages)])]
         if windowed:  # neither an earlier chunk (None) nor a model without a window ([])
             count = min(len(windowed), len(swa))
@@ -218,7 +213,7 @@ class SglangLink:
             for page, to_page in copies:
                 self.decode.tags[pool].put_unit(to_page, self.prefill.tags[pool].unit(page))
             places = tuple(range(first, first + len(copies)))
-            self.decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple([one for _, one in copies])))
+            self.decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple(to_pages[: len(copies)])))
         if not room.is_sent or room.chunks[-1] not in chunks:  # its first output comes with the last chunk
             return
         if room in self._metadata_due:
@@ -359,22 +354,19 @@ def _receiver(release: SglangRelease) -> type:
             self.ensure_abort_notified()
 
         def ensure_abort_notified(self, *, force_arm: bool = False) -> None:
+            """Let the prefill side acknowledge that it writes no more to the pages of an aborted transfer."""
+            manager, number = self.kv_mgr, self._number
             is_first, self.abort_notified = not self.abort_notified, True
-            if is_first and (force_arm or self._room.wanted is not None):
-                _await_acknowledgement(self.kv_mgr, self._room, self._number)
+            has_pages = force_arm or self._room.wanted is not None
+            if is_first and has_pages and manager.enable_deferred_decode_kv_release:
+                generation = manager.register_deferred_abort_room(number)
+                attempt = () if generation is None else (generation,)
+                manager.link.acknowledge(self._room, lambda: manager.note_abort_ack(number, RANK, *attempt))
 
         def clear(self) -> None:
             self.kv_mgr.link.forget_metadata(self._room)
 
     return Receiver
-
-
-def _await_acknowledgement(manager: Any, room: Room, number: int) -> None:
-    """Let the prefill side acknowledge that it writes no more to the pages of an aborted transfer."""
-    if manager.enable_deferred_decode_kv_release:
-        generation = manager.register_deferred_abort_room(number)
-        attempt = () if generation is None else (generation,)
-        manager.link.acknowledge(room, lambda: manager.note_abort_ack(number, RANK, *attempt))
 
 
 def numbers(indices: Any) -> list[int]:

@@ -108,10 +108,10 @@ class MooncakeLink(SglangLink):
     def answer(self, url: str, json: Any = None, **_: Any) -> Any:
         """The answer of the bootstrap server to a request by HTTP: that it lives, or who has registered there."""
         is_down = "/health" in url and self.prefill.faults.fires(LINK_HEALTH)
-        self._registered = known = json or self._registered
+        self._registered = entry = json or self._registered
         if "prefill_dp_rank=-1" in url:
-            known = {**{name: known[name] for name in OF_SERVER}, "dp_size": 1, "follow_bootstrap_room": True}
-        return Missing(status_code=503 if is_down else 200, json=lambda: dict(known))
+            entry = {**{name: entry[name] for name in OF_SERVER}, "dp_size": 1, "follow_bootstrap_room": True}
+        return Missing(status_code=503 if is_down else 200, json=lambda: dict(entry))
 
     def engine(self) -> Any:
         """The transfer engine of the side that has listened last."""
@@ -142,8 +142,8 @@ class MooncakeLink(SglangLink):
                 for page, to_page in enumerate(pages, first):
                     self.decode.tags[pool].put_unit(to_page, self.prefill.tags[pool].unit(page))
                 end = room.prefix_len // self._page_size + len(full)
-                known = dict(zip(reversed(wanted[pool]), range(end - 1, -1, -1), strict=False))
-                places = tuple([known.get(page, -1) for page in pages])
+                place_of = dict(zip(reversed(wanted[pool]), range(end - 1, -1, -1), strict=False))
+                places = tuple([place_of.get(page, -1) for page in pages])
                 self.decode.notice(seen.Filled(room.request_id, link.POOLS[pool], places, tuple(pages)))
 
 

@@ -30,10 +30,7 @@ PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer
 
 
 class Side(SglangCapability, frozen=True):
-    """`role` is the disaggregation mode: a prefill side, a decode side, or both in one.
-
-    A decode side reserves `reserved_decode_tokens` per request.
-    """
+    """`role` is the disaggregation mode.  A decode side reserves `reserved_decode_tokens` per request."""
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
     reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
@@ -83,10 +80,7 @@ class Side(SglangCapability, frozen=True):
 
 
 class DecodeTree(SglangCapability, frozen=True):
-    """A decode side has a prefix tree only with `decode_tree`; then the pages that it has cached are not transferred.
-
-    It is --disaggregation-decode-enable-radix-cache.
-    """
+    """With `decode_tree` (--disaggregation-decode-enable-radix-cache) a decode side gets no page that it has cached."""
 
     decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False
 
@@ -120,7 +114,7 @@ class TransferQueues:
         """Whether a request of a decode side has pages, but has not run on them."""
         if self._mode != DECODE:
             return False
-        arriving = (one.req for one in self._scheduler.disagg_decode_transfer_queue.queue)
+        arriving = (transfer.req for transfer in self._scheduler.disagg_decode_transfer_queue.queue)
         return _holds(arriving, req) or _holds(self._scheduler.waiting_queue, req)
 
     def frontier(self, freed: int, windowed: Sequence[int], page_size: int) -> int:
@@ -149,8 +143,9 @@ class TransferQueues:
         scheduler = self._scheduler
         if self._mode == PREFILL:
             return [*scheduler.disagg_prefill_bootstrap_queue.queue, *scheduler.disagg_prefill_inflight_queue]
-        return [one.req for one in scheduler.disagg_decode_prealloc_queue.queue] if self._mode == DECODE else ()
+        queue = scheduler.disagg_decode_prealloc_queue.queue if self._mode == DECODE else ()
+        return [transfer.req for transfer in queue]
 
 
 def _holds(queue: Iterable[Any], req: Any) -> bool:
-    return any(one is req for one in queue)
+    return any(other is req for other in queue)

@@ -140,7 +140,7 @@ class RankGroup(SglangCapability, frozen=True):
         ranks = Ranks(self.ranks, held)
         parallel = vars(import_module("sglang.srt.distributed.parallel_state"))
         parallel["create_custom_parallel_group"] = lambda group_ranks, backend="gloo": ranks.new_group()
-        of_ranks = [engines() for engines in ranks.run([build] * self.ranks)]
+        of_ranks = [engines.result() for engines in ranks.run([build] * self.ranks)]
         kind = DispatchedSystem if self.dp_attention else RankSystem
         of_engines = [in_lockstep(ranks, of_engine, kind) for of_engine in zip(*of_ranks, strict=True)]
         return [system for of_rank in zip(*of_engines, strict=True) for system in of_rank]
@@ -161,9 +161,11 @@ def _counters() -> Iterator[tuple[Any, str]]:
     """Where the modules of a scheduler count nodes, operations and uses for the whole process, and read the time."""
     for name, module in sorted(sys.modules.items()):
         if name.startswith(OF_RANKS):
-            yield from ((module, one) for one in sorted(vars(module)) if _is_counter(module, one) or one == "time")
+            if "time" in vars(module):
+                yield module, "time"
             kinds = [kind for kind in vars(module).values() if isclass(kind) and kind.__module__ == name]
-            yield from ((kind, one) for kind in kinds for one in sorted(vars(kind)) if _is_counter(kind, one))
+            for owner in (module, *kinds):
+                yield from [(owner, counter) for counter in sorted(vars(owner)) if _is_counter(owner, counter)]
 
 
 def _is_counter(owner: Any, name: str) -> bool:

@@ -102,7 +102,8 @@ class SglangResets(SglangPart):
 
     def _updater_of(self, kind: Any) -> Any:
         """The release's object with the commands; in old releases the scheduler."""
-        saver = Silent(pause=self._lose_memory)
+        rows = self._engine.memory.rows
+        saver = Silent(pause=lambda tag: rows.req_to_token.zero_())  # lost, too; the reset that follows loses the KV
         if kind is None:
             vars(self._scheduler).update(memory_saver_adapter=saver, offload_tags=set())
             return self._scheduler
@@ -110,7 +111,3 @@ class SglangResets(SglangPart):
         beside: dict[str, Any] = {"draft_worker": None, "memory_saver_adapter": saver, "tp_cpu_group": None}
         beside |= {"flush_cache": self._flush, "is_fully_idle": self._scheduler.is_fully_idle}
         return alone(tp_worker=Silent(), scheduler=self._scheduler, **known(beside, kind))
-
-    def _lose_memory(self, tag: str) -> None:
-        """The request table is lost, too; the KV is lost in the reset that follows."""
-        self._engine.memory.rows.req_to_token.zero_()

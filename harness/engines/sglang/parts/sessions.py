@@ -27,13 +27,7 @@ from swarden.harness.engines.sglang.capability import (
     Terms,
 )
 from swarden.harness.engines.sglang.parts.pair import Side
-from swarden.harness.engines.sglang.requests import (
-    SPARE_TOKENS,
-    SglangRequest,
-    cause_of,
-    held,
-    is_rejected,
-)
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, cause_of, held, is_rejected
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.launch import Line, table
@@ -66,10 +60,8 @@ class Sessions(SglangCapability, frozen=True):
     @classmethod
     def drawn(cls, draw: Draw, config: Any, has: Callable[[str], bool]) -> Mapping[str, Any]:
         """A third has sessions, if the release serves any."""
-        return {
-            "streaming_sessions": has("streaming_sessions") and draw.one_of((False, False, True)),
-            **drawn(draw, cls),
-        }
+        has_sessions = has("streaming_sessions") and draw.one_of((False, False, True))
+        return {"streaming_sessions": has_sessions, **drawn(draw, cls)}
 
     def terms(self, config: Any) -> Terms:
         return Terms({"enable_streaming_session": True})
@@ -105,10 +97,7 @@ class Client:
 
 
 class OpenSessions(SglangPart):
-    """The streaming sessions of a scheduler: their controller, the object with the KV that they keep, and their ids.
-
-    `number_of` returns the number of a session, by its name.
-    """
+    """The streaming sessions of a scheduler: their controller, the object with their KV, and their numbers by name."""
 
     def __init__(self, controller: Any, kept: Any, number_of: Callable[[str], int]) -> None:
         self.controller, self.kept, self.number_of = controller, kept, number_of
@@ -127,7 +116,8 @@ class OpenSessions(SglangPart):
         for name, session in self.controller.sessions.items():
             if session.streaming:
                 number = self.number_of(name)
-                turn, namespace = next(((one.id, one.namespace) for one in turns if one.session == number), (0, 0))
+                of_session = [(turn.id, turn.namespace) for turn in turns if turn.session == number]
+                turn, namespace = next(iter(of_session), (0, 0))
                 views.append(SessionView(number, namespace, turn, kept.get(number, 0), session.close_on_finish))
         return replace(snapshot, sessions=tuple(views))
 

@@ -12,12 +12,7 @@ from typing import Annotated, Any
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.validation import shortened
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capability import (
-    ONE_TREE,
-    SglangCapability,
-    Table,
-    Terms,
-)
+from swarden.harness.engines.sglang.capability import ONE_TREE, SglangCapability, Table, Terms
 from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.parts.sessions import Sessions
 from swarden.harness.engines.sglang.pools import MAX_PAGES
@@ -70,8 +65,9 @@ class States(SglangCapability, frozen=True):
         unit, running = max(chunk, values["page_size"]), values["max_running_requests"]
         interval = -(-max(line.length("mamba-track-interval", 256), of_drafts) // unit) * unit
         slots = max((STATES_PER_RUNNING + 2) * running, line.number("max-mamba-cache-size", 0) // line.scale)
-        found = {"state_slots": slots, "state_chunk_len": chunk, "state_interval": interval, "state_strategy": strategy}
-        return found | ({"overlap": False} if strategy == NO_BUFFER else {})
+        lens = {"state_chunk_len": chunk, "state_interval": interval}
+        without_overlap = {"overlap": False} if strategy == NO_BUFFER else {}
+        return {"state_slots": slots, **lens, "state_strategy": strategy, **without_overlap}
 
     def least_slots(self, config: Any) -> int:
         """Three states for each running request, and those that it keeps: get_mamba_tracking_slots of the releases."""
@@ -80,12 +76,8 @@ class States(SglangCapability, frozen=True):
 
     def check(self, config: Any) -> None:
         """The checks of a server."""
-        strategy, chunk, interval, page = (
-            self.state_strategy,
-            self.state_chunk_len,
-            self.state_interval,
-            config.shape.page_size,
-        )
+        strategy, chunk = self.state_strategy, self.state_chunk_len
+        interval, page = self.state_interval, config.page_size
         if self.state_slots is None:
             if self.have_buffers:
                 raise InvalidConfig(f'state_strategy is "{strategy}" without state_slots, want "{NO_BUFFER}"')
@@ -93,11 +85,10 @@ class States(SglangCapability, frozen=True):
         if self.state_slots < (least := self.least_slots(config)):
             raise InvalidConfig(f"state_slots is {self.state_slots}, want at least {least} for these requests")
         wanted = {} if strategy == BUFFER else {"overlap": True} if self.have_buffers else WITHOUT_BUFFERS
-        for name, value, want in [(name, getattr(config, name), want) for name, want in wanted.items()]:
-            if value != want:
-                raise InvalidConfig(
-                    f"{name} is {shortened(value)} with state_strategy {strategy}, want {shortened(want)}"
-                )
+        for name, want in wanted.items():
+            if (value := getattr(config, name)) != want:
+                beside = f"{shortened(value)} with state_strategy {strategy}"
+                raise InvalidConfig(f"{name} is {beside}, want {shortened(want)}")
         if max(chunk, page) % min(chunk, page):
             raise InvalidConfig(f"state_chunk_len is {chunk}, want a multiple or divisor of page_size")
         if interval % page or interval < chunk:
@@ -108,11 +99,7 @@ class States(SglangCapability, frozen=True):
 
     def terms(self, config: Any) -> Terms:
         args = {"mamba_radix_cache_strategy": self.state_strategy, "mamba_track_interval": self.state_interval}
-        return Terms(
-            server_args=args,
-            cache_params=self._buffers,
-            attributes={"is_hybrid_ssm": True},
-        )
+        return Terms(server_args=args, cache_params=self._buffers, attributes={"is_hybrid_ssm": True})
 
     @property
     def _buffers(self) -> Mapping[str, Any]:
@@ -129,15 +116,15 @@ class States(SglangCapability, frozen=True):
 
         The states after drafts, which it keeps during a verification, are in `SglangSpeculation` instead.
         """
-        layers, of_shape = [STATE_LAYER if config.has_window else 0], release.code("StateShape")
+        layers, of_shape = [STATE_LAYER if config.has_window else 0], release.code("Mamba2StateShape")
         ones = ("intermediate_size", "conv_dim", "ssm_state_size", "num_heads", "head_dim")
         further = dict.fromkeys((*ones, "state_size", "conv_kernel", "num_k_heads_per_tp"), 1)
         shape = of_shape(conv=[(1, 1)], temporal=(1, 1, 1), **known(further, of_shape))
-        dtype = release.code("StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
+        dtype = release.code("Mamba2StateDType")(conv=release.torch.int64, temporal=release.torch.int64)
         more = {
             "mamba_size": self.state_slots,
             "mamba_spec_state_size": server_args.max_running_requests,
-            "cache_params": release.code("StateParams")(shape=shape, dtype=dtype, layers=layers),
+            "cache_params": release.code("Mamba2CacheParams")(shape=shape, dtype=dtype, layers=layers),
             "mamba_layer_ids": layers,
             "enable_overlap_schedule": not server_args.disable_overlap_schedule,
             **self._buffers,

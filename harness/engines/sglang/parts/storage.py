@@ -60,11 +60,7 @@ class Storage(SglangCapability, frozen=True):
     """
 
     storage_policy: Annotated[
-        str | None,
-        Drawn(POLICIES),
-        OneOf((None, *POLICIES)),
-        IfReleaseHas("storage"),
-        PartOf("host_ratio"),
+        str | None, Drawn(POLICIES), OneOf((None, *POLICIES)), IfReleaseHas("storage"), PartOf("host_ratio")
     ] = None
     prefetch_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((1, 8)), PartOf("host_ratio")] = 1
 
@@ -279,25 +275,21 @@ class SglangStorage:
 
         Of these so many at the front may be those of the tree already, or free: what is read in whole.
         """
-        found = dict[int, Any]()  # by identity
         ongoing = [part for info in self._tree.ongoing_prefetch.values() for part in info]
-        for item in (*ongoing, *[item for queue in self._queues for item in queue.items]):
-            operation = getattr(item, "operation", item)
-            if hasattr(operation, "request_id"):
-                found[id(operation)] = operation
-        for operation in found.values():
+        items = [*ongoing, *[item for queue in self._queues for item in queue.items]]
+        operations = [getattr(item, "operation", item) for item in items]
+        for operation in {id(operation): operation for operation in operations}.values():
+            if not hasattr(operation, "request_id"):
+                continue
             if not hasattr(operation, "swarden_id"):
                 self._last_operation = operation.swarden_id = self._last_operation + 1
             beside = getattr(operation, "pool_transfers", None) or ()
-            parts = [one.host_indices for one in beside if one.name == pool and one.indices_from_pool is None]
-            parts += [operation.host_indices] if pool == KV else []
+            of_pool = [part for part in beside if part.name == pool and part.indices_from_pool is None]
+            parts = [part.host_indices for part in of_pool] + ([operation.host_indices] if pool == KV else [])
             slots = [slot for part in parts if part is not None for slot in part.tolist()]
-            is_read = getattr(operation, "pool_transfers_done", True)
-            yield (
-                Owner(LOAD_KIND, operation.swarden_id),
-                slots,
-                operation.completed_tokens if pool == KV else (len(slots) if is_read else 0),
-            )
+            num_read = len(slots) if getattr(operation, "pool_transfers_done", True) else 0
+            num_read = operation.completed_tokens if pool == KV else num_read
+            yield Owner(LOAD_KIND, operation.swarden_id), slots, num_read
 
     def to_be_freed(self, pool: str) -> Any:
         """The slots of a host pool that the scheduler frees when it looks next."""

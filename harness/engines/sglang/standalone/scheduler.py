@@ -145,11 +145,11 @@ class Engine:
         get_parallel()._overrides.update(pp_rank=0, tp_rank=0, attn_tp_rank=0)
         if HAS_STATES:
             args._mamba_cache_chunk_size = STATE_GRID_LEN
-        one: Any = Scheduler(**SETTINGS, **made(), server_args=args)
-        self.scheduler, self.tree = one, one.tree_cache
+        self.scheduler: Any = Scheduler(**SETTINGS, **made(), server_args=args)
+        self.tree = self.scheduler.tree_cache
         if HAS_STATES:
-            one.states = States(one.req_to_token_pool)
-        allocator = one.token_to_kv_pool_allocator
+            self.scheduler.states = States(self.scheduler.req_to_token_pool)
+        allocator = self.scheduler.token_to_kv_pool_allocator
         if IS_HYBRID:
             self.pools = {"full ": allocator.full_attn_allocator, "SWA ": allocator.swa_attn_allocator}
         else:
@@ -157,30 +157,29 @@ class Engine:
         self.tokens = {name: pool.available_size() for name, pool in self.pools.items()}
         self.tree.pretty_print = silent
         if HAS_HOST:
-            self.tree.init_hicache(args, one.params)
+            self.tree.init_hicache(args, self.scheduler.params)
             self.tree.load_back_threshold = LOAD_BACK_THRESHOLD
             for entry in self.tree.host_pool_group.entries:
                 entry.host_pool.backup_from_device_all_layer = silent
                 entry.host_pool.load_to_device_per_layer = silent
-        self.sessions = one.session_controller = session_controller.SessionController(self.tree)
+        self.sessions = self.scheduler.session_controller = session_controller.SessionController(self.tree)
         self.ended: set[str] = set()
         self.on_host: set[int] = set()  # the hashes of the pages on the host, by the events
         self._set_up()
 
     def _set_up(self) -> None:
         """What the scheduler has beside its memory."""
-        one: Any = self.scheduler
-        sender = SimpleNamespace(send_output=self._note_abort)
-        vars(one).update(
+        sender, attributes = SimpleNamespace(send_output=self._note_abort), vars(self.scheduler)
+        attributes.update(
             **beside_the_scheduler(DEVICE.Stream, 1 << 30),
             send_to_tokenizer=sender,
             ipc_channels=SimpleNamespace(send_to_tokenizer=sender),
         )
         if HAS_STATES:
-            one.model_config.hf_text_config.mamba_chunk_size = STATE_CHUNK_LEN
-        fields = {field.name: vars(one).get(field.name) for field in dataclasses.fields(SchedulerBatchResultProcessor)}
+            self.scheduler.model_config.hf_text_config.mamba_chunk_size = STATE_CHUNK_LEN
+        fields = {field.name: attributes.get(field.name) for field in dataclasses.fields(SchedulerBatchResultProcessor)}
         fields |= {"enable_overlap_mlx": False, "metrics_collector": Silent(), "logprob_result_processor": Silent()}
-        one.batch_result_processor = SchedulerBatchResultProcessor(**fields)
+        self.scheduler.batch_result_processor = SchedulerBatchResultProcessor(**fields)
 
     def _note_abort(self, message: Any, req: Any = None) -> None:
         """Only a request that is aborted is sent like this."""
@@ -256,8 +255,8 @@ class Engine:
         """Abort a request, or all."""
         rid = "" if number is None else f"request-{number:04d}"
         if COMPUTED:  # and before any output
-            waits = [one.rid for one in self.scheduler.requests.values() if not one.output_ids]
-            self.scheduler.aborted.update(one for one in waits if number is None or one == rid)
+            waiting = [req.rid for req in self.scheduler.requests.values() if not req.output_ids]
+            self.scheduler.aborted.update(waiting if number is None else {rid}.intersection(waiting))
         self.scheduler.abort_request(Missing(rid=rid, abort_all=number is None))
 
     def open_session(self, session: str, timeout: float | None = None) -> None:

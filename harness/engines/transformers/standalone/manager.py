@@ -87,7 +87,7 @@ class Server:
         ios = io = self.processor.inputs_and_outputs
         if IS_ASYNCHRONOUS:
             io = ios.io_pairs[ios.current_pair].host_io
-        states = [one.state for one in io.requests_in_batch if one.has_new_token]
+        states = [scheduled.state for scheduled in io.requests_in_batch if scheduled.has_new_token]
         for row, state in enumerate(states):
             place = state.position_offset - self.prompt_lens[state.request_id]
             output_ids[0, row] = dict(enumerate(ANSWERS[state.request_id])).get(place, 0)

@@ -36,7 +36,6 @@ from swarden.harness.engines.vllm.parts.copies import Copier, OffloadingSide
 from swarden.harness.engines.vllm.parts.part import CACHED, Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.transfers import BlockLoad
 from swarden.harness.kit import settings
-from swarden.harness.kit.calls import all_replaced, replaced
 from swarden.harness.kit.launch import Line
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, PartOf, within
@@ -263,7 +262,8 @@ class Threads(Copier):
     def stand_ins(self, module: ModuleType) -> Iterator[None]:
         """Let the release build its worker's side here: one rank, no network, no thread."""
         plain = Missing(mode="embedded", enable_offload=False)
-        names = {
+        names: dict[str, Any] = {
+            **ONE_RANK,
             "rdma_utils": Silent(),
             "setup_mooncake_store": lambda *args: None,
             "MooncakeStoreConfig": SimpleNamespace(load_from_config=lambda: plain),
@@ -273,8 +273,8 @@ class Threads(Copier):
         package = SimpleNamespace(MooncakeDistributedStore=lambda: self._store, ReplicateConfig=Silent)
         with (
             mock.patch.dict(sys.modules, {"mooncake": package, "mooncake.store": package}),
-            replaced(module.KVTransferThread, "start", lambda thread: thread.ready_event.set()),
-            all_replaced(module, {**ONE_RANK, **names}),
+            mock.patch.object(module.KVTransferThread, "start", lambda thread: thread.ready_event.set()),
+            mock.patch.multiple(module, create=True, **names),
         ):
             yield
 
