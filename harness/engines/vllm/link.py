@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -230,8 +231,9 @@ def worker_of(release: VllmRelease, groups: Any, agent: Agent, other: str, *, pu
     methods read are set here.  A descriptor of memory is the number of a block.
     """
     part = release.code("NixlPushWorker" if pushes else "NixlWorker")
-    methods = {"__init__": lambda worker: None, "_compute_desc_ids": _descriptors, "shutdown": lambda worker: None}
-    worker = type("Worker", (part,), methods)()
+    nothing = dict.fromkeys(("__init__", "shutdown"), lambda worker: None)
+    descriptors = {"_compute_desc_ids": lambda worker, block_ids, *args, **kwargs: [*chain.from_iterable(block_ids)]}
+    worker = type("Worker", (part,), nothing | descriptors)()
     specs = [group.kv_cache_spec for group in groups.kv_cache_groups]
     of_attention = [spec for spec in specs if not isinstance(spec, release.code("MambaSpec"))]
     count, block_size = len(specs), max(spec.block_size for spec in of_attention)
@@ -315,7 +317,3 @@ def _state() -> dict[str, Any]:
         "consumer_notification_counts_by_req": defaultdict(int),
         "_handshake_lock": threading.RLock(),
     }
-
-
-def _descriptors(worker: Any, block_ids: Sequence[Sequence[int]], *args: Any, **kwargs: Any) -> list[int]:
-    return [block for group in block_ids for block in group]

@@ -36,8 +36,8 @@ TIMES = dict.fromkeys(("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT", "VLLM_MOONCAKE_CON
 
 async def wait(tasks: Sequence[Any], **options: Any) -> list[list[Any]]:
     """As asyncio.wait, whose sets have another order in each process."""
-    found = await asyncio.wait(tasks, **options)
-    return [[task for task in tasks if task in some] for some in found]
+    done_and_pending = await asyncio.wait(tasks, **options)
+    return [[task for task in tasks if task in some] for some in done_and_pending]
 
 
 class Loop(asyncio.BaseEventLoop):
@@ -141,7 +141,7 @@ class TransferEngine(link.Agent):
 
     def _blocks(self, first: int, size: int) -> Iterator[int]:
         """The blocks at an address."""
-        [cache] = [one for one in self.caches if 0 <= first - one.data_ptr() < one.nbytes]
+        [cache] = [cache for cache in self.caches if 0 <= first - cache.data_ptr() < cache.nbytes]
         offset, block_size = first - cache.data_ptr(), cache.nbytes // len(cache)
         yield from range(offset // block_size, -(-(offset + size) // block_size))
 
@@ -194,9 +194,10 @@ class MooncakeSide(ReleasedSide):
         self._engine.loop, groups = shared.loop, scheduler.kv_cache_config
         super().__init__(release, self._built(release, scheduler.vllm_config, groups, engine.faults))
         self._worker, kind = self._connector.connector_worker, release.torch.uint8
-        sizes = {name: one.kv_cache_spec.page_size_bytes for one in groups.kv_cache_groups for name in one.layer_names}
+        layers = [(name, group.kv_cache_spec) for group in groups.kv_cache_groups for name in group.layer_names]
         num_blocks = engine.config.num_blocks + 1
-        caches = {name: release.torch.empty((num_blocks, 1, 1, size), dtype=kind) for name, size in sizes.items()}
+        shapes = {name: (num_blocks, 1, 1, spec.page_size_bytes) for name, spec in layers}
+        caches = {name: release.torch.empty(shape, dtype=kind) for name, shape in shapes.items()}
         self._engine.caches = [*caches.values()]
         self._connector.register_kv_caches(caches)
         self._worker._remote_agents[other] = {0: {0: f"tcp://{other}"}}
@@ -242,10 +243,7 @@ class MooncakeSide(ReleasedSide):
             "get_kv_cache_layout": str,
             "should_launch_bootstrap_server": lambda config: False,
         }
-        with (
-            replaced(release.torch.accelerator, "current_device_index", int),
-            all_replaced(module, names),
-        ):
+        with replaced(release.torch.accelerator, "current_device_index", int), all_replaced(module, names):
             return release.code("MooncakeConnector")(vllm_config, release.code("KVConnectorRole").WORKER, groups)
 
     def __bool__(self) -> bool:
