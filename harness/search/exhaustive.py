@@ -116,15 +116,15 @@ class Exploration:
     def levels(self, depth: int) -> Iterator[ExploredLength]:
         """The levels up to `depth` ops; ends early where no state is new, or the time is over."""
         frontier: list[Ops] = [()]
-        known: set[str] = set()
+        fingerprints: set[str] = set()
         for length in range(1, depth + 1):
             level = ExploredLength(length)
             reached = self._extended(frontier, level)
             frontier = []
             for ops, key, steps, finding in reached:
                 level.steps += steps
-                if finding is not None and finding.fingerprint not in known:
-                    known.add(finding.fingerprint)
+                if finding is not None and finding.fingerprint not in fingerprints:
+                    fingerprints.add(finding.fingerprint)
                     level.findings.append(finding)
                 if not key:
                     continue
@@ -135,7 +135,7 @@ class Exploration:
                     frontier.append(ops)
             level.states = len(frontier)
             yield level
-            if not frontier or self.is_over or (self.stop_on_first and known):
+            if not frontier or self.is_over or (self.stop_on_first and fingerprints):
                 return
 
     def _extended(self, frontier: Sequence[Ops], level: ExploredLength) -> list[SequenceResult]:

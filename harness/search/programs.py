@@ -89,13 +89,13 @@ def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Fou
         target = target_for(log.header)
         return Found(path.stem, path, f"{target.name}=={target.version()}" if target.releases else target.name, None)
     names = [engine.partition("==")[0]] if engine is not None else sorted(installed())
-    known = {name: target_of(name).known_bugs() for name in names}
-    holders = [name for name in names if finding in known[name]]
+    bugs = {name: target_of(name).known_bugs() for name in names}
+    holders = [name for name in names if finding in bugs[name]]
     if not holders:
-        every = sorted({bug for of_engine in known.values() for bug in of_engine}) or ["none"]
+        every = sorted({bug for of_engine in bugs.values() for bug in of_engine}) or ["none"]
         raise UsageError(f"{finding}: no known bug; name one of {', '.join(every)}, or an op-log file (*{SUFFIX})")
     name = min(holders, key=len)  # that of the engine, not of another build of it
-    bug = known[name][finding]
+    bug = bugs[name][finding]
     path, span = next(iter(bug.oplogs.items()))
     releases = target_of(name).releases
     having = [version for version in (releases.installed() if releases is not None else []) if span.has(version)]

@@ -127,9 +127,9 @@ class Steering:
         """The finding of a failure that no fix cures, with its key, and a name of its own behind a first namesake."""
         fingerprint = finding.fingerprint
         for name in [name for name in self._without_key if name.partition(BEFORE_HASH)[0] == fingerprint]:
-            known = self._without_key.pop(name)
-            if (same := failure_like(known, fingerprint, heartbeat)) is not None:
-                self._keys[name] = key_of(known, same, heartbeat)
+            log = self._without_key.pop(name)
+            if (same := failure_like(log, fingerprint, heartbeat)) is not None:
+                self._keys[name] = key_of(log, same, heartbeat)
         key = key_of(finding.log, failure, heartbeat)
         namesakes = [name for name in self._keys if name.partition(BEFORE_HASH)[0] == fingerprint]
         name = next((namesake for namesake in namesakes if is_of(key, self._keys[namesake])), "")

@@ -300,7 +300,7 @@ class VllmConfig(Settings, frozen=True):
             tiers=[Tier(LOAD_LATE, fails, Flush() if self.offload.is_on else None)] * (LOAD_LATE in used),
             sessions_rewind=False,
             samples=self.seeds,
-            options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on]
+            options=[option for option in self.options if option != SEQUENCES or not self.pair.is_on]
             + [GRAMMAR] * (4 * self.grammars.is_on),
             **merged(part.shape(self) for part in self.parts),
         )

@@ -201,7 +201,7 @@ class WorkerSide(ReleasedSide):
     def __bool__(self) -> bool:
         return bool(self._connector._recving_metadata) or super().__bool__()
 
-    def received(self, one: VllmPass, output: Any) -> None:
+    def received(self, flight: VllmPass, output: Any) -> None:
         """As execute_model: reads begin and end without regard to the passes."""
         for rid, read in output.kv_connector_metadata.reqs_to_recv.items():
             if any(read.local_block_ids):
@@ -209,7 +209,7 @@ class WorkerSide(ReleasedSide):
                 self.loading[number_of(rid)] = BlockLoad(rid, 0, end, (), read.local_block_ids, is_late=True)
         self._connector.start_load_kv(output.kv_connector_metadata)
         self.write()
-        self._outputs[id(one)] = self.report()
+        self._outputs[id(flight)] = self.report()
 
     def write(self) -> None:
         """A round of the thread that pushes, if there is one: it looks for registrations also in an idle core."""

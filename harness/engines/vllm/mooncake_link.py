@@ -250,7 +250,7 @@ class MooncakeSide(ReleasedSide):
         """Whether this side waits for an answer, or for the scheduler to get it."""
         return (self.writes_blocks and self._shared.num_questions > 0) or super().__bool__()
 
-    def received(self, one: VllmPass, output: Any) -> None:
+    def received(self, flight: VllmPass, output: Any) -> None:
         """As execute_model: loads begin and end without regard to the passes."""
         metadata = output.kv_connector_metadata
         for pulls in metadata.reqs_to_recv.values():
@@ -264,7 +264,7 @@ class MooncakeSide(ReleasedSide):
         self._connector.start_load_kv(None)
         self._shared.loop.poll()
         self.write()
-        self._outputs[id(one)] = self.report(set())
+        self._outputs[id(flight)] = self.report(set())
 
     def write(self) -> None:
         """The other side has made a step."""

@@ -237,11 +237,7 @@ bug(
 bug(
     "save-keeps-no-block",
     "a save in the Mooncake store keeps no block, so a preemption frees what it reads (0.26.0, issue 52360)",
-    Hunk(
-        f"{MOONCAKE}._reference_save_blocks",
-        "pool.touch([pool.blocks[block_id] for block_id in block_ids])",
-        "pass",
-    ),
+    Hunk(f"{MOONCAKE}._reference_save_blocks", "pool.touch([pool.blocks[block_id] for block_id in block_ids])", "pass"),
     at=f"{MOONCAKE}.update_connector_output",
     healthy="pool.free_blocks(pool.blocks[bid] for bid in reversed(block_ids))",
     broken="pass",
