@@ -76,6 +76,24 @@ def cause_of(target, tmp_path):
     return cause_of
 
 
+@pytest.fixture
+def change(monkeypatch):
+    """Changes the fix of a known bug, or adds another bug with this fix."""
+
+    def change(target, name, *, copy_of=None, **changes):
+        bugs = dict(target.known_bugs())
+        bug = bugs[copy_of or name]
+        [fix] = bug.fixes
+        [hunk] = fix.hunks
+        of_hunk = {key: changes.pop(key) for key in ("before", "after") if key in changes}
+        new = msgspec.structs.replace(hunk, **of_hunk)
+        fix = msgspec.structs.replace(fix, hunks=(new,))
+        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,), **changes)
+        monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
+
+    return change
+
+
 @pytest.fixture(scope="module")
 def result():
     """The result of a few runs of random traffic."""
@@ -93,7 +111,13 @@ def result():
         pytest.param([WHOLE, LONG], (), id="new-behind-a-known-one"),
     ],
 )
-def test_known_bugs_of_a_failure_are_those_whose_fixes_its_log_needs(cause_of, requests, bugs):
+@pytest.mark.parametrize("fingerprint", [STUCK, "another/law"], ids=["its-name", "another-name"])
+def test_known_bugs_of_a_failure_are_those_whose_fixes_its_log_needs(
+    cause_of, target, change, requests, bugs, fingerprint
+):
+    for name in (OF_BLOCKS, OF_PROMPTS, USELESS):
+        change(target, name, fingerprints=(fingerprint,))
+
     assert cause_of(*requests).bugs == bugs
 
 
@@ -119,24 +143,6 @@ def test_fix_is_put_aside_after_it_killed_processes_with_two_logs(cause_of, tmp_
     cause = cause_of(WHOLE, trials=trials)
 
     assert (cause.bugs, cause.namesakes.get(OF_BLOCKS, "")) == (() if why else (OF_BLOCKS,), why)
-
-
-@pytest.fixture
-def change(monkeypatch):
-    """Changes the fix of a known bug, or adds another bug with this fix."""
-
-    def change(target, name, *, copy_of=None, **changes):
-        bugs = dict(target.known_bugs())
-        bug = bugs[copy_of or name]
-        [fix] = bug.fixes
-        [hunk] = fix.hunks
-        of_hunk = {key: changes.pop(key) for key in ("before", "after") if key in changes}
-        new = msgspec.structs.replace(hunk, **of_hunk)
-        fix = msgspec.structs.replace(fix, hunks=(new,))
-        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,), **changes)
-        monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
-
-    return change
 
 
 def verified_without_known(log):
@@ -305,21 +311,6 @@ def test_fix_fits_a_build_that_it_does_not_name(cause_of, target, change, monkey
     monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
 
     assert cause_of(WHOLE).bugs == (OF_BLOCKS,)
-
-
-@pytest.mark.parametrize(
-    ("requests", "bugs"),
-    [
-        pytest.param([WHOLE], (OF_BLOCKS,), id="one"),
-        pytest.param([WHOLE, ODD], (OF_BLOCKS, OF_PROMPTS), id="two-together"),
-        pytest.param([LONG], (), id="new"),
-    ],
-)
-def test_failure_is_known_by_the_fixes_that_cure_it_whatever_its_name_is(cause_of, target, change, requests, bugs):
-    for name in (OF_BLOCKS, OF_PROMPTS, USELESS):
-        change(target, name, fingerprints=("another/law",))
-
-    assert cause_of(*requests).bugs == bugs
 
 
 def test_broad_fix_makes_no_failure_known(cause_of, target, change):

@@ -62,7 +62,5 @@ def test_summary_names_the_survivors(path):
         "equivalent": 0,
         "killed_share": 0.667,
         "folders": {"shop": {"mutations": 3, "killed": 2, "survived": 1, "equivalent": 0, "killed_share": 0.667}},
-        "survivors": [
-            {"id": MUTATIONS[2].id, "place": "shop/shelf.py:2 room", "diff": ["-    a2", "+    not a2"]},
-        ],
+        "survivors": [{"id": MUTATIONS[2].id, "place": "shop/shelf.py:2 room", "diff": ["-    a2", "+    not a2"]}],
     }

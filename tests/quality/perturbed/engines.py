@@ -19,16 +19,7 @@ from swarden.harness.engines.own.target import side_systems
 from swarden.harness.strict.census import Census
 from swarden.invariants.events import CopyBegan, CopyEnded, Filled, Freed, Launched, Sent, StepBegan, StepEnded
 from swarden.invariants.violation import Violation
-from tests.quality.perturbed.changes import (
-    CHANGES,
-    COPIED,
-    SENT,
-    Blamed,
-    Crossing,
-    Slot,
-    perturb_arrival,
-    perturb_copy,
-)
+from tests.quality.perturbed.changes import CHANGES, COPIED, SENT, Blamed, Crossing, Slot, perturb_arrival, perturb_copy
 
 SWEPT_PAGES = 2  # so few that most slots are read before they are swept
 

@@ -26,13 +26,7 @@ from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
 from swarden.harness.search.traffic.draws import fault_sets, troubles
 from swarden.harness.search.traffic.loads import LOADS, OUTLASTING, RETURNING
-from swarden.harness.search.traffic.scenes import (
-    lacks,
-    meanwhiles,
-    outlasts,
-    pauses,
-    resets,
-)
+from swarden.harness.search.traffic.scenes import lacks, meanwhiles, outlasts, pauses, resets
 from swarden.harness.search.traffic.traffic import HypothesisDraw
 from tests.harness.driving import own_driver
 
