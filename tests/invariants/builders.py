@@ -207,7 +207,7 @@ def holding(name: str, owner: Owner, units: Sequence[int]) -> tuple[PoolView, ..
 
 def nodes(node: int, **changes: Any) -> tuple[NodeView, ...]:
     assert AFTER.nodes is not None
-    return tuple(one._replace(**changes) if one.id == node else one for one in AFTER.nodes)
+    return tuple(each._replace(**changes) if each.id == node else each for each in AFTER.nodes)
 
 
 def records(**changes: Any) -> tuple[RecordView, ...]:

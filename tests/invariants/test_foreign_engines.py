@@ -376,6 +376,6 @@ def test_laws_of_missing_parts_are_not_evaluated():
 
     missing = {"nodes", "records", "receipts", "launches"}
     assert tally["unit_has_one_owner"] == EvaluationCounts(evaluated=1)
-    counts = [tally.get(one.name, EvaluationCounts()) for one in ALL.invariants if one.needs & missing]
-    assert not any(one.evaluated for one in counts)
-    assert any(one.not_applicable for one in counts)
+    counts = [tally.get(law.name, EvaluationCounts()) for law in ALL.invariants if law.needs & missing]
+    assert not any(count.evaluated for count in counts)
+    assert any(count.not_applicable for count in counts)

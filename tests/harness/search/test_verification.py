@@ -188,7 +188,7 @@ def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(change):
 
     findings = Worker(plan, lambda _: None).work().findings
 
-    [revealed] = [one for one in findings.values() if one.fingerprint.startswith("AttributeError/")]
+    [revealed] = [finding for finding in findings.values() if finding.fingerprint.startswith("AttributeError/")]
     failure = run_log(revealed.log).failure
     assert OF_BLOCKS in revealed.log.header.fixes
     assert failure is not None
@@ -262,7 +262,7 @@ def test_campaign_says_what_is_new_first_and_then_what_is_known(result, tmp_path
     assert all(line.startswith("known: ") and line.endswith(" (blockserve pull 7)") for line in known)
     [found] = outcome.summary()["findings"]
     assert (found["runs"], set(found["not_verified"])) == (runs, {OF_BLOCKS, OF_PROMPTS, USELESS})
-    runs_of = {" + ".join(one["bugs"]): one["runs"] for one in outcome.summary()["known"]}
+    runs_of = {" + ".join(figures["bugs"]): figures["runs"] for figures in outcome.summary()["known"]}
     assert runs_of == dict(result.tallies.known)
 
 

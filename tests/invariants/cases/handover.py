@@ -50,8 +50,8 @@ def held_by(owner: seen.Owner) -> tuple[PoolView, ...]:
             free=(),
             holdings=[
                 *(
-                    one._replace(locks=1) if (pool.name, one.units) == ("full", (5, 6)) else one
-                    for one in pool.holdings
+                    holding._replace(locks=1) if (pool.name, holding.units) == ("full", (5, 6)) else holding
+                    for holding in pool.holdings
                 ),
                 Holding(owner, TAKEN[pool.name], cached=False),
             ],

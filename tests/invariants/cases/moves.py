@@ -31,7 +31,7 @@ from tests.invariants.builders import (
 WRITTEN = seen.Written(7, 1, "swa", 20, 21, (6,))
 SOME_REQUEST = seen.Owner("request")
 KEPT_BY_ITS_SESSION = (seen.Given("swa", (5, 6), R1, seen.Owner("session", 3)), WRITTEN, seen.Completed(7))
-AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in IN_FLIGHT_BEFORE.launches or ())
+AS_A_TURN = tuple(launch._replace(sessions=(3,)) for launch in IN_FLIGHT_BEFORE.launches or ())
 
 
 def written(unit, *earlier):

@@ -34,7 +34,7 @@ def evicted(unit, *, is_taken=True, left=(1, 2), since=(4, 6, 6)):
     """Units 1, 2 and 3 have had no reader since these transitions; one is evicted, the others are left."""
     events = [Freed("full", (unit,), TREE, "evicted", 0), *[Taken("full", (unit,), R1)] * is_taken]
     pool = PoolView("full", "page", 9, (), (), [Holding(TREE, left, True)])
-    pools = (pool, *[one for one in AFTER.pools if one.name != "full"])
+    pools = (pool, *[other for other in AFTER.pools if other.name != "full"])
     limits = AFTER.limits._replace(evicts_longest_idle=True)
     past = Past(idle=dict(zip((("full", 1), ("full", 2), ("full", 3)), since, strict=True)), moment=9)
     before = replace(AFTER, nodes=None)

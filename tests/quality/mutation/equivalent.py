@@ -277,4 +277,4 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
 def why_equivalent(mutation: Mutation) -> str | None:
     """The reason for which a mutation is equivalent, or None; line numbers are ignored."""
     place = f"{mutation.path} {mutation.place}"
-    return next((one.why for one in EQUIVALENTS if (one.place, one.changed) == (place, mutation.changed)), None)
+    return next((known.why for known in EQUIVALENTS if (known.place, known.changed) == (place, mutation.changed)), None)

@@ -66,7 +66,7 @@ ONE_BY_ONE = EngineConfig(page_size=4, chunk_len=7, overlap=True, poison_freed_p
         pytest.param(TOGETHER, lambda one: (one.draft_tokens > 0) != (one.lookahead_tokens > 0), id="together"),
         pytest.param(
             ONE_BY_ONE,
-            lambda one: one.overlap > (one.chunk_len == 7) or one.poison_freed_pages > one.overlap,
+            lambda config: config.overlap > (config.chunk_len == 7) or config.poison_freed_pages > config.overlap,
             id="one-by-one",
         ),
     ],
