@@ -44,7 +44,6 @@ MOST_PLACES = 3
 MOST_CPU_S = 600.0  # of a pair of releases in a backtest
 WIDTH = 100
 FIRST_SCREEN = ("# swarden", "**", "![", "python -m pip install .", "swarden demo", "make fuzz ", "make test ", "| ")
-LONG_LINE = 60  # characters of a line that can be a sentence
 PLACEHOLDERS = {"DIR": ".", "N": "3", "K": "2", "SEED": "7", "ID": "B46", "$MINUTES": "3", "[ID…]": "B46"}
 
 

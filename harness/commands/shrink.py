@@ -77,7 +77,7 @@ def shrink(
         "path": str(target),
     }
     if explanation is not None:
-        figures["explanation"] = msgspec.to_builtins(explanation._asdict())
+        figures["explanation"] = msgspec.to_builtins(explanation)
     if as_json:
         print_json(figures)
         return

@@ -16,10 +16,10 @@ FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # a link or a 
 class RunningLog:
     """A file that holds the ops of the current run, so that a process that dies leaves a log that replays.
 
-    A file that cannot be written (a full disk) stops the log of a run, not the run.
+    A file that cannot be written (a full disk) stops the log of a run, not the run.  Without a path there is no file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
         self._file: int | None = None
         self._is_torn = False
@@ -29,7 +29,7 @@ class RunningLog:
 
         The file is created by the first run alone, so it does not come back if it is removed while the process ends.
         """
-        if self._file is None:
+        if self._file is None and self.path is not None:
             with suppress(OSError):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self.path, FLAGS | os.O_APPEND, 0o644)

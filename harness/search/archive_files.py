@@ -80,7 +80,6 @@ def unreadable(path: Path, error: OSError) -> str:
 
 
 def _encoded(value: Any) -> str:
-    """An op-log as the text of its file, or a path."""
     return value.to_bytes().decode() if isinstance(value, OpLog) else str(value)
 
 

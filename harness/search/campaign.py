@@ -39,6 +39,7 @@ from swarden.harness.search.verification import Cause, Verifier
 from swarden.invariants.transition import Transition
 
 FINISHED_EVERY = 4  # one run of so many finishes its requests at the end
+NOT_KEPT = RunningLog(None)
 KEPT = KeptParts(moments=1)  # the story of a finding comes from a run of its shrunk log
 
 
@@ -99,7 +100,7 @@ class Worker(RunListener):
         is_stopped: Callable[[], bool] = lambda: False,
         *,
         heartbeat: Callable[[RunIndex], None] = lambda _: None,
-        running: RunningLog | None = None,
+        running: RunningLog = NOT_KEPT,
     ) -> None:
         self.plan = plan
         self.target = target_of(plan.engine)
@@ -107,9 +108,9 @@ class Worker(RunListener):
         self.next_run = plan.first_run
         self._report = report
         self._is_stopped = is_stopped
-        self._beat = heartbeat
+        self._heartbeat = heartbeat
         self._running = running
-        trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths, lambda: self._is_stopped())
+        trials = Trials(self._beat, report, plan.deaths, lambda: self._is_stopped())
         self._steering = Steering(Verifier(self.target, plan.fixes, trials), plan.known)
         start = time.monotonic()
         prepare(self.target)
@@ -166,7 +167,7 @@ class Worker(RunListener):
     def _refuse(self, error: InvalidConfig) -> NoReturn:
         """Count and report a refused draw; another one follows."""
         self._send(Result(refused=Counter([str(error)])))
-        self._beat(self.next_run)
+        self._beat()
         reject()
 
     def drive(self, header: Header) -> Driver | None:
@@ -193,9 +194,8 @@ class Worker(RunListener):
         self._run = Run(header, self.target.watch(), Features(), self._corpus.running)
         self._steering.begin_run(header)
         self._corpus.reach.counters.begin()
-        self._beat(self.next_run)
-        if self._running is not None:
-            self._running.begin(header)
+        self._beat()
+        self._running.begin(header)
         try:
             return driver_of(header, keep=KEPT._replace(digests=self.target.is_repeatable), observe=self._observe)
         except EngineGone as error:  # a failure ends the work; its finding, or that of a known bug
@@ -208,12 +208,11 @@ class Worker(RunListener):
             if not self.plan.settings and not header.model:
                 raise
             self.next_run = current
-            if self._running is not None:
-                self._running.end()
+            self._running.end()
             self._refuse(error)
 
     def _observe(self, change: Transition) -> None:
-        self._beat(self.next_run)
+        self._beat()
         with blamed_on(self.target.name, "watch"):
             self._run.watch.look(change)
         self._run.features.look(change)
@@ -221,8 +220,7 @@ class Worker(RunListener):
     def before_op(self, op: Op) -> bool:
         if self._is_stopped() or self._steering.steer(op):
             return False
-        if self._running is not None:
-            self._running.note(op)
+        self._running.note(op)
         self._run.features.begin(op)
         return True
 
@@ -230,7 +228,7 @@ class Worker(RunListener):
         self._run = self._run._replace(is_counted=False)
 
     def on_op(self, driver: Driver) -> None:
-        self._beat(self.next_run)
+        self._beat()
 
     def on_end(self, header: Header, driver: Driver) -> None:
         """Count and report the run. An interrupted run that has not failed is discarded."""
@@ -261,13 +259,12 @@ class Worker(RunListener):
             self._recheck(result, log)
         self._send(result)
         if finding is not None:
-            small, result = self._steering.record(finding, self._beat_now), Result()
-            if small is not None and isinstance(small.failure, Failure):
+            small, result = self._steering.record(finding, self._beat), Result()
+            if small is not None and small.failure is not None:
                 smaller = self._finding(small.failure, small.log, finding.cause)
                 self._add(result, smaller.changed(passed=sorted(small.passed)))
                 self._send(result)
-        if self._running is not None:
-            self._running.end()
+        self._running.end()
 
     def _send(self, result: Result) -> None:
         result.cpu_seconds = time.process_time() - self._started.cpu_s - self.result.cpu_seconds
@@ -284,8 +281,7 @@ class Worker(RunListener):
             path = save_unshrunk(log, fault.fingerprint, self.plan.out, self.plan.seed)
             result.target_faults[fault.fingerprint] = f"{fault}" + (f"; replay: swarden replay {path}" if path else "")
         self._send(result)
-        if self._running is not None:
-            self._running.end()
+        self._running.end()
 
     @property
     def _quota(self) -> int:
@@ -344,14 +340,14 @@ class Worker(RunListener):
         fixed = log.with_fixes(cause.fails_with)
         if not cause.revealed:
             return self._finding(failure, fixed, cause)
-        other = failure_like(fixed, cause.revealed, self._beat_now)
+        other = failure_like(fixed, cause.revealed, self._beat)
         if other is None:
             return self._finding(failure, log, cause)
         return self._finding(other, fixed.as_regression(cause.revealed), cause)
 
     def _finding(self, failure: Failure, log: OpLog, cause: Cause) -> Finding:
         """The finding of a failure; its story is made when it is reported, unless it may not fail again then."""
-        found = Finding(
+        finding = Finding(
             log.header.expected or failure.fingerprint,
             log,
             time.process_time() - self._started.cpu_s,
@@ -361,31 +357,31 @@ class Worker(RunListener):
             cause=cause,
             together=failure.fingerprints,
         )
-        return found if cause.bugs else self._steering.named(found, failure, self._beat_now)
+        return finding if cause.bugs else self._steering.named(finding, failure, self._beat)
 
     def _add(self, result: Result, finding: Finding) -> None:
         """Add a finding if its kind is new or its log smaller."""
-        known = self.result.findings.get(finding.name)
-        if known is None or measure(finding.log) < measure(known.log):
+        old = self.result.findings.get(finding.name)
+        if old is None or measure(finding.log) < measure(old.log):
             path = save_unshrunk(finding.log, finding.name, self.plan.out, self.plan.seed)
             result.findings[finding.name] = finding.changed(path=path)
 
-    def _beat_now(self) -> None:
-        self._beat(self.next_run)
+    def _beat(self, *_: object) -> None:
+        self._heartbeat(self.next_run)
 
     def _recheck(self, result: Result, log: OpLog) -> None:
         """Run the ops again. A difference is nondeterminism, which outranks a violation; both logs are kept."""
         result.tallies.rechecked += 1
+        name = f"batch {self.next_run.batch} run {log.header.run}"
         try:
-            again = replay(log, lambda *_: self._beat(self.next_run))
+            again = replay(log, self._beat)
         except TargetFault as fault:
-            result.diverged.append(f"batch {self.next_run.batch} run {log.header.run}: when it was repeated, {fault}")
+            result.diverged.append(f"{name}: when it was repeated, {fault}")
             return
         if again.diverged is not None:
-            name = f"batch {self.next_run.batch} run {log.header.run}"
             paths = [
-                save_unshrunk(one, f"nondeterministic {name} {part}", self.plan.out, self.plan.seed)
-                for part, one in enumerate((log, again.again), 1)
+                save_unshrunk(run, f"nondeterministic {name} {part}", self.plan.out, self.plan.seed)
+                for part, run in enumerate((log, again.again), 1)
             ]
             kept = f"; both logs are kept: {', '.join(map(str, paths))}" if all(paths) else ""
             result.diverged.append(f"{name}: {again.diverged}{kept}")

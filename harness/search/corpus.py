@@ -95,13 +95,13 @@ def files_of(folder: Path) -> list[Path]:
 
 def digest_of(folder: Path) -> str:
     """The hash of the content of a corpus; raises UsageError if it cannot be read."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in files_of(folder):
         try:
-            found.update(_content(path))
+            digest.update(_content(path))
         except OSError as error:
             raise UsageError(f"--corpus: {path} cannot be read: {error.strerror}; move it away") from error
-    return found.hexdigest()[:HASH_LEN]
+    return digest.hexdigest()[:HASH_LEN]
 
 
 def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[CorpusLog]:
@@ -110,15 +110,15 @@ def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[Corpu
     return [log for log in logs if machine in (None, log.log.header.machine)]
 
 
-def rarest_first(found: Iterable[RareRun]) -> list[OpLog]:
+def rarest_first(rare: Iterable[RareRun]) -> list[OpLog]:
     """As few logs as together have all features of these runs; many rare features in few steps come first."""
-    runs = sorted(found, key=lambda one: (one.steps, len(one.log.ops)))
+    runs = sorted(rare, key=lambda run: (run.steps, len(run.log.ops)))
     counts = Counter(feature for run in runs for feature in run.features)
     chosen: dict[int, RareRun] = {}
     covered: set[int] = set()
     shortest: dict[int, int] = {}
-    for index, one in enumerate(runs):
-        for feature in one.features:
+    for index, run in enumerate(runs):
+        for feature in run.features:
             shortest.setdefault(feature, index)
     for feature in sorted(shortest, key=lambda feature: (counts[feature], feature)):
         if feature not in covered:
@@ -126,10 +126,10 @@ def rarest_first(found: Iterable[RareRun]) -> list[OpLog]:
             chosen[index] = runs[index]
             covered |= runs[index].features
 
-    def rarity(one: RareRun) -> float:
-        return sum(1 / counts[feature] for feature in sorted(one.features)) / max(SHORT, one.steps)
+    def rarity(run: RareRun) -> float:
+        return sum(1 / counts[feature] for feature in sorted(run.features)) / max(SHORT, run.steps)
 
-    return [one.log for one in sorted(chosen.values(), key=rarity, reverse=True)]
+    return [run.log for run in sorted(chosen.values(), key=rarity, reverse=True)]
 
 
 def write(folder: Path, logs: Sequence[OpLog], *, replaced: Collection[str]) -> None:
@@ -185,7 +185,7 @@ def changed(logs: Sequence[OpLog], *, seed: int, count: int) -> list[OpLog]:
 
 def _changed(draw: random.Random, logs: Sequence[OpLog]) -> OpLog:
     log = draw.choice(logs)
-    other = draw.choice([one for one in logs if one.header.machine == log.header.machine])
+    other = draw.choice([another for another in logs if another.header.machine == log.header.machine])
     header = (other if draw.random() < OTHER_CONFIG else log).header
     ops = list(log.ops)
     if draw.random() < CROSSED:

@@ -116,15 +116,15 @@ class Exploration:
     def levels(self, depth: int) -> Iterator[ExploredLength]:
         """The levels up to `depth` ops; ends early where no state is new, or the time is over."""
         frontier: list[Ops] = [()]
-        known: set[str] = set()
+        fingerprints: set[str] = set()
         for length in range(1, depth + 1):
             level = ExploredLength(length)
             reached = self._extended(frontier, level)
             frontier = []
             for ops, key, steps, finding in reached:
                 level.steps += steps
-                if finding is not None and finding.fingerprint not in known:
-                    known.add(finding.fingerprint)
+                if finding is not None and finding.fingerprint not in fingerprints:
+                    fingerprints.add(finding.fingerprint)
                     level.findings.append(finding)
                 if not key:
                     continue
@@ -135,7 +135,7 @@ class Exploration:
                     frontier.append(ops)
             level.states = len(frontier)
             yield level
-            if not frontier or self.is_over or (self.stop_on_first and known):
+            if not frontier or self.is_over or (self.stop_on_first and fingerprints):
                 return
 
     def _extended(self, frontier: Sequence[Ops], level: ExploredLength) -> list[SequenceResult]:
@@ -150,14 +150,14 @@ class Exploration:
             self._is_running = True
             for (index, job), ended in run_jobs(in_time, self._work, workers=self.workers):
                 if isinstance(ended, JobDeath):
-                    done[index] = [one for extension in job for one in self._alone(extension)]
+                    done[index] = [result for extension in job for result in self._alone(extension)]
                 else:
                     done[index] = ended
             self._is_running = False
         except KeyboardInterrupt:
             self._is_running, self.is_interrupted = False, True
         level.share = sum(len(job) for index, job in jobs if index in done) / len(extensions)
-        return [one for index in sorted(done) for one in done[index]]
+        return [result for index in sorted(done) for result in done[index]]
 
     def _alone(self, extension: Extension) -> list[SequenceResult]:
         """Run a sequence in a process of its own, because a sequence of its job has killed the process.
@@ -179,9 +179,9 @@ class Exploration:
         new: set[Key] = set()
         reached = []
         for extension in job[1]:
-            one = self._run(extension, new)
-            new.add(one.key)
-            reached.append(one)
+            result = self._run(extension, new)
+            new.add(result.key)
+            reached.append(result)
         return reached
 
     def _run(self, extension: Extension, new: set[Key]) -> SequenceResult:
@@ -215,9 +215,9 @@ def key_of(systems: Sequence[System], snapshots: Sequence[Snapshot], ops: Ops) -
     facts = [
         [replace(snapshot, step=0) for snapshot in snapshots],
         [
-            (one.namespace, one.prompt_len, one.tokens, one.len_at_abort)
+            (request.namespace, request.prompt_len, request.tokens, request.len_at_abort)
             for system in systems
-            for one in system.reference.expectations.values()
+            for request in system.reference.expectations.values()
         ],
         [system.steps_without_forward for system in systems],
         [op for op in ops if isinstance(op, Accept)][-1:],

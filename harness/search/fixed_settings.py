@@ -22,13 +22,13 @@ def with_settings(target: Target, configs: Sequence[Any], settings: Settings) ->
         return configs
     with blamed_on(target.name, "decode"):
         encoded = [target.encode(config) for config in configs]
-        return decode_all(target, [{**one, **fixed_for(target, one, settings)} for one in encoded])
+        return decode_all(target, [{**config, **fixed_for(target, config, settings)} for config in encoded])
 
 
 def have_settings(target: Target, configs: Sequence[Settings], settings: Settings) -> bool:
     """Whether all these configurations, in JSON form, have these settings. A missing one has its default."""
     whole = [{**target.defaults, **config} for config in configs]
-    return all(fixed_for(target, one, settings).items() <= one.items() for one in whole)
+    return all(fixed_for(target, config, settings).items() <= config.items() for config in whole)
 
 
 def fixed_for(target: Target, config: Settings, settings: Settings) -> Settings:

@@ -79,8 +79,8 @@ def _branches(failure: Failure, moments: Sequence[Moment]) -> Iterator[str]:
     """The branches of the last step that leave out requests by name; else all, and where the oldest request is."""
     requests = {request.id: request.place for request in failure.transition.after.requests or ()}
     last = next((moment.passed_over for moment in reversed(moments) if moment.passed_over), ())
-    named = [one for one in last if one.request_id in requests]
-    yield from (f"{_function(one.place)}: {one.condition}" for one in named or last)
+    named = [branch for branch in last if branch.request_id in requests]
+    yield from (f"{_function(branch.place)}: {branch.condition}" for branch in named or last)
     if not named and requests:
         yield str(requests[min(requests)])
 
@@ -93,21 +93,21 @@ def _last_statement(failure: Failure, moments: Sequence[Moment], code: EngineCod
     for component, held in zip(after.components, record.units if record is not None else (), strict=False):
         if component.has_states and units and units[0].id in held:
             yield OF_A_STATE
-    origins = [one.origin for ref in units[:1] for moment in moments for one in entries_of(ref, moment, kinds=MOVES)]
-    yield from (_statement(nearest(origin), code) for origin in [*filter(None, origins)][-1:])
+    entries = (entry for ref in units[:1] for moment in moments for entry in entries_of(ref, moment, kinds=MOVES))
+    yield from [_statement(nearest(entry.origin), code) for entry in entries if entry.origin][-1:]
 
 
 def _function(place: str) -> str:
-    found = PLACE.fullmatch(place)
-    return f"{found['path']} {found['function']}" if found else place
+    parts = PLACE.fullmatch(place)
+    return f"{parts['path']} {parts['function']}" if parts else place
 
 
 def _statement(place: str, code: EngineCode) -> str:
-    found = PLACE.fullmatch(place)
-    if found is None:
+    parts = PLACE.fullmatch(place)
+    if parts is None:
         return place
-    module = sys.modules.get(f"{code.package}.{found['path'].replace('/', '.')}")
-    in_patch = re.compile(rf"<{re.escape(str(found['patch']))} in .+\b{re.escape(found['function'])}>")
+    module = sys.modules.get(f"{code.package}.{parts['path'].replace('/', '.')}")
+    in_patch = re.compile(rf"<{re.escape(str(parts['patch']))} in .+\b{re.escape(parts['function'])}>")
     patched = filter(in_patch.fullmatch, linecache.cache)
-    text = linecache.getline(next(patched, str(getattr(module, "__file__", ""))), int(found["line"]))
+    text = linecache.getline(next(patched, str(getattr(module, "__file__", ""))), int(parts["line"]))
     return f"{_function(place)}: {text.strip()}"

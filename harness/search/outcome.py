@@ -59,7 +59,7 @@ class Outcome:
         If the shrunk log of an earlier finding fails at the same statements, that one has the runs of both.
         """
         tallies, at = self.result.tallies, (report.fingerprint, report.statements)
-        same = [one for one in self.findings if report.statements and (one.fingerprint, one.statements) == at]
+        same = [old for old in self.findings if report.statements and (old.fingerprint, old.statements) == at]
         if report.cause.bugs:
             tallies.attribute(report.fingerprint, report.cause.name)
         elif report.why_flaky:
@@ -81,7 +81,7 @@ class Outcome:
     def judgement(self) -> Judgement:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
         codes += [ExitCode.MISUSE] * bool(self.result.target_faults)
-        open_ones = [one for one in self.findings if not self.muted(one)]
+        open_ones = [finding for finding in self.findings if not self.muted(finding)]
         codes += [_code_of(finding) for finding in open_ones] + [ExitCode.INTERRUPTED] * self.is_interrupted
         has_known = bool(self.result.tallies.known) or len(open_ones) < len(self.findings)
         return judged(codes, has_known=has_known, is_judged=not self.why_not_judged)
@@ -115,7 +115,7 @@ class Outcome:
             if not self.findings and not self.is_interrupted:
                 reasons.append(f"mutant {self.mutant.id}: missed by {', '.join(self.mutant.caught_by)}")
         elif not self.why_not_judged:
-            reasons += why_not_green(self.result.tallies, self.plan.profile, self.target, is_held=self.is_held)
+            reasons += missing_coverage(self.result.tallies, self.plan.profile, self.target, is_held=self.is_held)
         return reasons
 
     @property
@@ -180,7 +180,7 @@ class Outcome:
             yield finding.on_base
         if named := "; ".join(f"{name} ({why})" for name, why in finding.cause.namesakes.items()):
             yield f"no fix cures it; same name as {named}"
-        if [one.fingerprint for one in self.findings].count(finding.fingerprint) > 1:
+        if [other.fingerprint for other in self.findings].count(finding.fingerprint) > 1:
             yield f"at {'; '.join(sorted(finding.statements or finding.key))}"
 
     def _figures(self, finding: Finding) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class Outcome:
             "limited_runs": tallies.limited_runs,
             "steps": tallies.steps,
             "seconds": round(seconds, 3),
-            "boot_seconds": [round(one, 3) for one in self.result.boots],
+            "boot_seconds": [round(boot, 3) for boot in self.result.boots],
             "steps_per_second": round(tallies.steps / seconds, 1) if seconds else 0.0,
             "violations": tallies.failed_runs,
             "findings": [finding.figures() | self._figures(finding) for finding in self.findings],
@@ -280,7 +280,7 @@ def verdicts_of_engines(outcomes: Sequence[Outcome]) -> str:
     """The engines by verdict, the worst verdict first."""
     *order, green = VERDICTS.values()
     order += [ONLY_KNOWN, green]
-    engines = {verdict: [one.plan.engine for one in outcomes if one.verdict == verdict] for verdict in order}
+    engines = {verdict: [end.plan.engine for end in outcomes if end.verdict == verdict] for verdict in order}
     return "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in engines.items() if names)
 
 
@@ -290,7 +290,7 @@ def summary_of_engines(outcomes: Sequence[Outcome], command: str) -> dict[str, A
         "version": version("swarden"),
         "command": command,
         "verdicts": {outcome.plan.engine: outcome.verdict for outcome in outcomes},
-        "engines": [one.summary() for one in outcomes],
+        "engines": [outcome.summary() for outcome in outcomes],
     }
 
 
@@ -300,22 +300,9 @@ def _code_of(finding: Finding) -> ExitCode:
     return code if finding.is_confirmed or code is ExitCode.FAULT else ExitCode.RED
 
 
-def is_judged(tallies: Tallies, profile: Profile) -> bool:
-    """Whether the campaign had enough runs to be judged."""
-    return tallies.runs >= profile.min_runs
-
-
-def why_not_green(tallies: Tallies, profile: Profile, target: Target, *, is_held: bool = False) -> list[str]:
-    """The coverage that a campaign without violations lacks, one line each; empty if it was too short to be judged.
-
-    A campaign that is held to one machine or to fixed settings cannot reach everything: `not_exercised` has the rest.
-    """
-    return [*_missing_coverage(tallies, profile, target, is_held)] if is_judged(tallies, profile) else []
-
-
 def not_exercised(tallies: Tallies, target: Target) -> tuple[list[str], list[str]]:
     """The laws that were never evaluated, and the faults that never fired."""
-    laws = [one.name for one in catalog_of(target.contracts).invariants if not tallies.evaluated[one.name]]
+    laws = [law.name for law in catalog_of(target.contracts).invariants if not tallies.evaluated[law.name]]
     return laws, [fault for fault in target.faults if not tallies.fired[fault]]
 
 
@@ -331,7 +318,11 @@ def never_due(tallies: Tallies, target: Target) -> list[str]:
     ]
 
 
-def _missing_coverage(tallies: Tallies, profile: Profile, target: Target, is_held: bool) -> Iterator[str]:
+def missing_coverage(tallies: Tallies, profile: Profile, target: Target, *, is_held: bool = False) -> Iterator[str]:
+    """The coverage that a campaign without violations lacks, one line each.
+
+    A campaign that is held to one machine or to fixed settings cannot reach everything: `not_exercised` has the rest.
+    """
     if is_held and not any(tallies.evaluated.values()):
         yield "no invariant was ever evaluated"
     for name, count in sorted(tallies.ops.items()):

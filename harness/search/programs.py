@@ -59,9 +59,9 @@ class Found(NamedTuple):
         log = load_log(self.path, engine=self.engine)
         if not self.settings:
             return log
-        configs = with_settings(self.target, [self.target.decode(one) for one in log.header.configs], self.settings)
-        encoded = [dict(self.target.encode(one)) for one in configs]
-        return log.with_header(configs=encoded)
+        configs = [self.target.decode(config) for config in log.header.configs]
+        changed = with_settings(self.target, configs, self.settings)
+        return log.with_header(configs=[dict(self.target.encode(config)) for config in changed])
 
 
 class Ran(NamedTuple):
@@ -89,13 +89,13 @@ def find(finding: str, engine: str | None, *, needs_release: bool = True) -> Fou
         target = target_for(log.header)
         return Found(path.stem, path, f"{target.name}=={target.version()}" if target.releases else target.name, None)
     names = [engine.partition("==")[0]] if engine is not None else sorted(installed())
-    known = {name: target_of(name).known_bugs() for name in names}
-    holders = [name for name in names if finding in known[name]]
+    bugs = {name: target_of(name).known_bugs() for name in names}
+    holders = [name for name in names if finding in bugs[name]]
     if not holders:
-        every = sorted({bug for of_engine in known.values() for bug in of_engine}) or ["none"]
+        every = sorted({bug for of_engine in bugs.values() for bug in of_engine}) or ["none"]
         raise UsageError(f"{finding}: no known bug; name one of {', '.join(every)}, or an op-log file (*{SUFFIX})")
     name = min(holders, key=len)  # that of the engine, not of another build of it
-    bug = known[name][finding]
+    bug = bugs[name][finding]
     path, span = next(iter(bug.oplogs.items()))
     releases = target_of(name).releases
     having = [version for version in (releases.installed() if releases is not None else []) if span.has(version)]
@@ -124,9 +124,10 @@ def written_of(found: Found, form: Form, main: str = "not checked") -> str:
     programs = found.target.programs()
     if form is Form.ISSUE:
         own, is_run = "", found.bug is None or "==" in found.engine  # else no release of it is installed
-        for one in [one for one in (Form.SCRIPT, Form.HTTP) if one in programs and is_run]:
-            with suppress(NoProgram):
-                own = _program(found, one)
+        for own_form in (Form.SCRIPT, Form.HTTP) if is_run else ():
+            if own_form in programs:
+                with suppress(NoProgram):
+                    own = _program(found, own_form)
         return issue(found.bug, found.target, own, main) if found.bug is not None else _issue_of_log(found, own)
     if form in programs:
         return _program(found, form)
@@ -193,8 +194,9 @@ def engines_to_run(found: Found) -> list[str]:
     for name in sorted(installed()):
         target = target_of(name)
         if target.code.package == package and target.releases is not None and not target.releases.stand_ins:
-            versions = [one for one in target.releases.installed() if found.bug is None or found.bug.has(one)]
-            real += [f"{name}=={version}" for version in reversed(versions)]
+            for version in reversed(target.releases.installed()):
+                if found.bug is None or found.bug.has(version):
+                    real.append(f"{name}=={version}")
     return [*real, found.engine]
 
 

@@ -162,7 +162,7 @@ def _code(replays: Replays) -> ExitCode:
 
 def _figures(path: Path, log: OpLog, replays: Replays, story: Sequence[StoryLine]) -> dict[str, Any]:
     """The figures of one op-log for scripts; `fingerprint` is the expected one if it was found."""
-    found, header = list(replays.fingerprints), log.header
+    names, header = list(replays.fingerprints), log.header
     has_died = replays.failures and replays.failure is None
     return {
         "path": str(path),
@@ -173,8 +173,8 @@ def _figures(path: Path, log: OpLog, replays: Replays, story: Sequence[StoryLine
         "mutant": header.mutant,
         "runs": replays.runs,
         "failures": replays.failures,
-        "fingerprint": header.expected if header.expected in found else next(iter(found), None),
-        "fingerprints": found,
+        "fingerprint": header.expected if header.expected in names else next(iter(names), None),
+        "fingerprints": names,
         "diverged": replays.diverged or None,
         **({"why": story[0].text} if has_died else {}),
     }

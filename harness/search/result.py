@@ -182,7 +182,7 @@ class Tallies:
 
     def runs_of(self, finding: Finding, among: Sequence[Finding] = ()) -> int:
         """The failed runs that count for a finding among others."""
-        is_alone = [one.fingerprint for one in among].count(finding.fingerprint) < 2
+        is_alone = [other.fingerprint for other in among].count(finding.fingerprint) < 2
         kind = finding.fingerprint if is_alone else kind_of(finding.fingerprint, finding.key)
         return self.kinds[kind] or self.failures[finding.fingerprint]
 
@@ -200,10 +200,6 @@ class Reached(NamedTuple):
 
     kinds: frozenset[int] = frozenset()
     runs_since_new: int = 0
-
-    def with_runs(self, runs: int, kinds: frozenset[int]) -> "Reached":
-        """The same after further runs, which had these kinds."""
-        return Reached(self.kinds | kinds, 0 if kinds - self.kinds else self.runs_since_new + runs)
 
 
 NOTHING_REACHED = Reached()
@@ -245,7 +241,9 @@ class Result:
     def add(self, other: "Result") -> None:
         """Add up the counts; two findings with one fingerprint and one key become one."""
         self.tallies.add(other.tallies)
-        self.reached = self.reached.with_runs(other.tallies.runs, other.reached.kinds)
+        is_new = not other.reached.kinds <= self.reached.kinds
+        runs_since_new = 0 if is_new else self.reached.runs_since_new + other.tallies.runs
+        self.reached = Reached(self.reached.kinds | other.reached.kinds, runs_since_new)
         self.cpu_seconds += other.cpu_seconds
         self.boots += other.boots
         self.replaced += other.replaced
@@ -259,14 +257,14 @@ class Result:
         self.known = other.known | self.known
         self.gone = self.gone or other.gone
         for finding in other.findings.values():
-            namesakes = [one for one in self.findings.values() if one.fingerprint == finding.fingerprint]
-            same = next((one for one in namesakes if is_of(finding.key, one.key)), None)
+            namesakes = [old for old in self.findings.values() if old.fingerprint == finding.fingerprint]
+            same = next((old for old in namesakes if is_of(finding.key, old.key)), None)
             both = [finding] if same is None else [same, finding]
             if same is None and len(namesakes) == MOST_KINDS:
                 del self.findings[namesakes[-1].name]
             own = finding.suffix or (kind_of("", finding.key) if namesakes else "")
             suffix = same.suffix if same is not None else own
-            soonest = min(one.found_cpu_seconds for one in both)
-            smallest = min(both, key=lambda one: measure(one.log))
+            soonest = min(finding.found_cpu_seconds for finding in both)
+            smallest = min(both, key=lambda finding: measure(finding.log))
             merged = smallest.changed(found_cpu_seconds=soonest, suffix=suffix)
             self.findings[merged.name] = merged

@@ -68,12 +68,12 @@ class Features:
 
     def hashes(self) -> frozenset[int]:
         """Each feature with its bucketed count, as a hash that is the same in every process."""
-        return frozenset(crc32(repr((one, _bucket(count))).encode()) for one, count in self._counts.items())
+        return frozenset(crc32(repr((feature, _bucket(count))).encode()) for feature, count in self._counts.items())
 
     def kinds(self) -> frozenset[int]:
         """The types of events and the moves between queues, as hashes; a campaign can have all of them."""
-        named = [one for one in self._counts if one and isinstance(one[0], str)]
-        return frozenset(crc32(repr(one if one[0] == "place" else one[1]).encode()) for one in named)
+        named = [feature for feature in self._counts if feature and isinstance(feature[0], str)]
+        return frozenset(crc32(repr(feature if feature[0] == "place" else feature[1]).encode()) for feature in named)
 
 
 def _bucket(count: int) -> int:

@@ -17,12 +17,7 @@ OPS_PER_RUN = 60  # calls of rules, each of which applies one op, or a short seq
 
 
 def search(
-    machine: type[Machine],
-    listener: RunListener,
-    *,
-    from_seed: int,
-    max_runs: int,
-    calls: int = OPS_PER_RUN,
+    machine: type[Machine], listener: RunListener, *, from_seed: int, max_runs: int, calls: int = OPS_PER_RUN
 ) -> None:
     """Make up to `max_runs` runs of `calls` calls each, and report each run to the listener.
 

@@ -126,13 +126,14 @@ class Steering:
     def named(self, finding: Finding, failure: Failure, heartbeat: Callable[[], None]) -> Finding:
         """The finding of a failure that no fix cures, with its key, and a name of its own behind a first namesake."""
         fingerprint = finding.fingerprint
-        for name in [one for one in self._without_key if one.partition(BEFORE_HASH)[0] == fingerprint]:
-            known = self._without_key.pop(name)
-            if (same := failure_like(known, fingerprint, heartbeat)) is not None:
-                self._keys[name] = key_of(known, same, heartbeat)
+        for name in [name for name in self._without_key if name.partition(BEFORE_HASH)[0] == fingerprint]:
+            log = self._without_key.pop(name)
+            if (same := failure_like(log, fingerprint, heartbeat)) is not None:
+                self._keys[name] = key_of(log, same, heartbeat)
         key = key_of(finding.log, failure, heartbeat)
         namesakes = [name for name in self._keys if name.partition(BEFORE_HASH)[0] == fingerprint]
-        if (name := next((one for one in namesakes if is_of(key, self._keys[one])), "")) == "":
+        name = next((namesake for namesake in namesakes if is_of(key, self._keys[namesake])), "")
+        if not name:
             name = kind_of(fingerprint, key) if namesakes else fingerprint
             self._keys[name] = key
         return finding.changed(key=self._keys[name], suffix=name.removeprefix(fingerprint))
@@ -181,7 +182,7 @@ def is_as_far(default: object, mark: object, value: object) -> bool:
     """
     if default is None and mark is not None:
         return value is not None
-    numbers = [one for one in (default, mark, value) if isinstance(one, int | float) and not isinstance(one, bool)]
+    numbers = [each for each in (default, mark, value) if isinstance(each, int | float) and not isinstance(each, bool)]
     if len(numbers) < 3:
         return value == mark
     start, far, here = numbers

@@ -37,7 +37,7 @@ def boot(parent: Parent, engine: str) -> None:
 def make_runs(parent: Parent, plan: Plan) -> None:
     """Make the runs of a plan; sends a result with the time of the boot, and then a result for each run."""
     _prepare()
-    running = RunningLog(parent.running) if parent.running is not None else None
+    running = RunningLog(parent.running)
     worker = Worker(plan, parent.send, parent.is_stopped, heartbeat=parent.beat, running=running)
     parent.send(Result(boots=[worker.boot_seconds]))
     worker.work()

@@ -61,9 +61,9 @@ def fuzz(
     UsageError, with one line, if something that the options name is unknown.
     """
     machines = (None, *target_of(engine).machines)
-    for name, value, known in (("profile", profile, PROFILES), ("machine", machine, machines)):
-        if value not in known:
-            raise UsageError(f"{name}: {value!r} is not one of {', '.join(filter(None, known))}")
+    for name, value, choices in (("profile", profile, PROFILES), ("machine", machine, machines)):
+        if value not in choices:
+            raise UsageError(f"{name}: {value!r} is not one of {', '.join(filter(None, choices))}")
     limit = 60 * PROFILES[profile].minutes if runs is None else inf
     plan = Plan(
         engine=engine,

@@ -230,7 +230,7 @@ class WorkerGroup:
             finding = smallest.pop(index, None)
             if finding is not None and trial is not None:
                 crashes = self._crash_with_fix(index, ended, trial, finding.engine)
-                new = [one for one in crashes if self.result.findings.setdefault(one.fingerprint, one) is one]
+                new = [crash for crash in crashes if self.result.findings.setdefault(crash.fingerprint, crash) is crash]
                 waiting.extend([finding, *new])
             elif finding is not None:
                 yield self._report_of(finding, ended, out)
@@ -365,14 +365,16 @@ class WorkerGroup:
             return Result(unexplained_deaths=[f"worker {index} {death.how} and left no log of a run"])
         seconds = time.monotonic() - self.started_at
         if trial is not None:
-            found = [Finding(trial.fingerprint, log, seconds, plan.engine)]
-            found += self._crash_with_fix(index, death, trial, plan.engine)
+            failures = [Finding(trial.fingerprint, log, seconds, plan.engine)]
+            failures += self._crash_with_fix(index, death, trial, plan.engine)
         else:
             last = name_of(log.ops[-1]) if log.ops else "start"
             died = _described(f"worker {index} {death.how} in op {len(log.ops)}, {last}", death)
-            found = [Finding(f"{death.name}/{last}", log, seconds, plan.engine, died=died)]
-        found = [one.changed(path=save_unshrunk(one.log, one.fingerprint, plan.out, plan.seed)) for one in found]
-        findings = {one.fingerprint: one for one in found}
+            failures = [Finding(f"{death.name}/{last}", log, seconds, plan.engine, died=died)]
+        findings = {}
+        for failure in failures:
+            path = save_unshrunk(failure.log, failure.fingerprint, plan.out, plan.seed)
+            findings[failure.fingerprint] = failure.changed(path=path)
         return Result(Tallies(runs=1, failed_runs=1, failures=Counter([*findings])), findings)
 
     def _crash_with_fix(self, index: int, death: Death, trial: Trial, engine: str) -> list[Finding]:

@@ -218,10 +218,7 @@ class Serving:
         priority: int = 0,
     ) -> int:
         request_id = self.engine.submit(
-            prompt,
-            SamplingParams(max_new_tokens, stop_token_ids),
-            namespace=namespace,
-            priority=priority,
+            prompt, SamplingParams(max_new_tokens, stop_token_ids), namespace=namespace, priority=priority
         )
         self.received[request_id] = Received()
         return request_id

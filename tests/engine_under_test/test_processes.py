@@ -313,10 +313,7 @@ def test_process_that_dies_during_its_start_raises():
 
 @pytest.mark.parametrize(
     ("victim", "reasons"),
-    [
-        pytest.param("prefill", {"length"}, id="prefill"),
-        pytest.param("decode", {"length", HANGS}, id="decode"),
-    ],
+    [pytest.param("prefill", {"length"}, id="prefill"), pytest.param("decode", {"length", HANGS}, id="decode")],
 )
 def test_stopped_process_is_replaced_after_the_timeout(victim, reasons, impatient, expected):
     """SIGSTOP: requests of the decode process end with a reason, those of the prefill process are served again."""

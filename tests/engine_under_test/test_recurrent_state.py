@@ -66,12 +66,7 @@ def test_a_record_continues_only_where_it_has_a_state(length, is_there):
     record.holes["state"].insert(0, range(4, 8))
 
     assert record.can_continue(length, (FullAttention("full", 30, 4), states_of())) is is_there
-    assert list(record.private_parts(4)) == [
-        ([3, 4], ["state"]),
-        ([5], []),
-        ([6, 7], ["state"]),
-        ([8, 9, 10], []),
-    ]
+    assert list(record.private_parts(4)) == [([3, 4], ["state"]), ([5], []), ([6, 7], ["state"]), ([8, 9, 10], [])]
 
 
 def test_a_cached_prefix_has_states_at_its_end_and_at_checkpoints():

@@ -34,10 +34,7 @@ OF_SGLANG = (  # one for each kind of engine and symptom
     "window-backup-reported-as-host-copy",
 )
 TRANSFORMERS = "transformers==5.24.0"
-OF_TRANSFORMERS = (
-    "host-sectors-freed-after-the-count",
-    "pass-without-tokens-before-a-fork",
-)
+OF_TRANSFORMERS = ("host-sectors-freed-after-the-count", "pass-without-tokens-before-a-fork")
 OF_VLLM = [
     pytest.param(
         f"vllm=={release}", Found(shown.bug.name, shown.path, f"vllm=={release}", shown.bug), id=f"{shown}-{release}"

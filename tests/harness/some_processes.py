@@ -35,12 +35,7 @@ def swarden_process(
 
 
 def run_warm(
-    module: str,
-    arguments: Sequence[object],
-    *,
-    cwd: Path,
-    environment: Mapping[str, str],
-    stdout: int | None = None,
+    module: str, arguments: Sequence[object], *, cwd: Path, environment: Mapping[str, str], stdout: int | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a module as a script in its own process, with this environment beside the variables that all need.
 

@@ -51,12 +51,7 @@ def swarden_with(folder, source, targets):
 
 def swarden_in(folder):
     """Runs a command line where the packages and the wheels of the folder are installed."""
-    settings = {
-        "PYTHONPATH": f"{ROOT}:{folder}",
-        "COLUMNS": "240",
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(folder),
-    }
+    settings = {"PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "240", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}
     return lambda *arguments: run_warm("swarden.harness.cli", arguments, cwd=folder, environment=settings)
 
 

@@ -101,13 +101,7 @@ def test_cells_and_pieces_are_printed_in_escaped_form(capsys):
     print_piece(f"{ESCAPE}\ta\nb")
 
     told = capsys.readouterr().out
-    assert [line.strip() for line in told.splitlines()] == [
-        ESCAPED,
-        rf"{ESCAPED}\ta",
-        "b",
-        f"{ESCAPED}\ta",
-        "b",
-    ]
+    assert [line.strip() for line in told.splitlines()] == [ESCAPED, rf"{ESCAPED}\ta", "b", f"{ESCAPED}\ta", "b"]
 
 
 def test_text_that_the_encoding_of_standard_output_lacks_is_escaped(monkeypatch):

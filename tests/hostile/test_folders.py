@@ -141,7 +141,6 @@ def corpus(root: Path) -> None:
     write(folder, [OpLog(LOG.header, [Submit(), Submit()])], replaced=())
 
 
-SOME_KINDS = st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2)
 USES = (verify, report, night, corpus)
 
 

@@ -168,9 +168,7 @@ COMPLETION_EVENTS = DECODE[4:]
 OVERLAPPED_EVENTS = (Launched(8, ((1, 21, 22),)), *COMPLETION_EVENTS)
 OVERLAPPED_STEP = Transition(IN_FLIGHT_BEFORE, OVERLAPPED_EVENTS, IN_FLIGHT_AFTER, When.STEP, reference(22))
 FENCED = replace(
-    AFTER,
-    pools=with_pool(AFTER, "full", free=[10, 11, 12], fenced=[Fence(7, [9])]),
-    launches=(LaunchView(7, (), ()),),
+    AFTER, pools=with_pool(AFTER, "full", free=[10, 11, 12], fenced=[Fence(7, [9])]), launches=(LaunchView(7, (), ()),)
 )
 
 
@@ -209,7 +207,7 @@ def holding(name: str, owner: Owner, units: Sequence[int]) -> tuple[PoolView, ..
 
 def nodes(node: int, **changes: Any) -> tuple[NodeView, ...]:
     assert AFTER.nodes is not None
-    return tuple(one._replace(**changes) if one.id == node else one for one in AFTER.nodes)
+    return tuple(each._replace(**changes) if each.id == node else each for each in AFTER.nodes)
 
 
 def records(**changes: Any) -> tuple[RecordView, ...]:

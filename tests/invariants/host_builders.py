@@ -153,7 +153,7 @@ def _with_holdings(pool: PoolView, nodes: Sequence[NodeView]) -> PoolView:
 
 def _private(state: Snapshot, pool: str) -> list[Holding]:
     """The private units of r1."""
-    return [one for one in state.pool(pool).holdings if one.owner == R1]
+    return [holding for holding in state.pool(pool).holdings if holding.owner == R1]
 
 
 def _written_by(owner: seen.Owner, pool: str) -> Holding:
@@ -245,7 +245,7 @@ def not_copying(*events: Any, before: Snapshot = BEFORE_COPYING, **parts: Any) -
 
 def with_node(state: Snapshot, node: int, **changes: Any) -> tuple[NodeView, ...]:
     """The nodes of a state, one of them changed."""
-    return tuple(one._replace(**changes) if one.id == node else one for one in state.nodes or ())
+    return tuple(each._replace(**changes) if each.id == node else each for each in state.nodes or ())
 
 
 def host_pools(name: str, **changes: Any) -> tuple[PoolView, ...]:

@@ -32,7 +32,7 @@ def test_invariant_finds_exactly_the_violations_of_a_case(case):
 
 def test_every_invariant_has_a_broken_case():
     """Kept op-logs evaluate most of them on a healthy engine: see test_mutants.py."""
-    assert {case.invariant.name for case in CASES if case.evidence} == {one.name for one in ALL.invariants}
+    assert {case.invariant.name for case in CASES if case.evidence} == {invariant.name for invariant in ALL.invariants}
 
 
 def test_violation_has_the_name_of_its_invariant():
@@ -113,7 +113,7 @@ def test_invariant_of_events_that_did_not_happen_is_not_counted():
 def test_invariant_that_an_engine_names_is_counted_as_not_applicable():
     name, tally = "cursors_are_ordered", Tally()
 
-    found = Catalog(one for one in ALL.invariants if one.name == name).check(after(unreported=frozenset({name})), tally)
+    found = Catalog(law for law in ALL.invariants if law.name == name).check(after(unreported=frozenset({name})), tally)
 
     assert (found, dict(tally)) == ([], {name: EvaluationCounts(not_applicable=1)})
 
@@ -130,7 +130,7 @@ def test_invariant_that_an_engine_names_is_counted_as_not_applicable():
 def test_invariant_of_a_missing_part_is_counted_as_not_applicable(part, name):
     tally = Tally()
 
-    found = Catalog(one for one in ALL.invariants if one.name == name).check(after(**{part: None}), tally)
+    found = Catalog(law for law in ALL.invariants if law.name == name).check(after(**{part: None}), tally)
 
     assert (found, dict(tally)) == ([], {name: EvaluationCounts(not_applicable=1)})
 
@@ -169,7 +169,7 @@ def test_invariant_of_a_missing_part_is_counted_as_not_applicable(part, name):
 def test_invariant_whose_condition_is_false_is_counted_as_not_applicable(change, name):
     tally = Tally()
 
-    found = Catalog(one for one in ALL.invariants if one.name == name).check(change, tally)
+    found = Catalog(law for law in ALL.invariants if law.name == name).check(change, tally)
 
     assert (found, dict(tally)) == ([], {name: EvaluationCounts(not_applicable=1)})
 

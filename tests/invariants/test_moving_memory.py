@@ -41,17 +41,13 @@ IDLE = replace(
     records=(),
     requests=(),
 )
-MOVED = (
-    Taken("sectors", (4,), FULL),
-    Freed("full", (7, 8), ABSENT, "assigned", 0),
-    Taken("full", (8,), R1),
-)
+MOVED = (Taken("sectors", (4,), FULL), Freed("full", (7, 8), ABSENT, "assigned", 0), Taken("full", (8,), R1))
 
 
 def violations(before, after, *events, when=When.STEP):
     """What the laws find, as text."""
     found = catalog_of(frozenset()).check(Transition(before, events, after, when), Tally())
-    return [f"{one.law}: {subject_text(one.subject)}: {evidence_text(one)}" for one in found]
+    return [f"{violation.law}: {subject_text(violation.subject)}: {evidence_text(violation)}" for violation in found]
 
 
 def with_record(**changes):
@@ -125,9 +121,9 @@ def test_law_finds_wrong_memory(after, violation):
 def test_last_token_of_a_ring_is_in_the_slot_of_its_position(ring, found):
     """Position 7 is in slot 1 of a ring of six, on its first page."""
     law = "last_token_keeps_its_page: "
-    told = [one for one in violations(STATE, with_record(units=((1, 2), ring))) if one.startswith(law)]
+    told = [text for text in violations(STATE, with_record(units=((1, 2), ring))) if text.startswith(law)]
 
-    assert told == [law + one for one in found]
+    assert told == [law + text for text in found]
 
 
 @pytest.mark.parametrize("place", [Place.SWAPPED, Place.WAITING])

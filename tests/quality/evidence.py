@@ -141,7 +141,7 @@ def costs(before: Evidence, after: Evidence) -> Iterator[str]:
 
 
 def _by_search(evidence: Evidence) -> dict[str, Evidence]:
-    return {f"{one['mutant']} seed {one['seed']}": one for one in evidence.get("searches", ())}
+    return {f"{search['mutant']} seed {search['seed']}": search for search in evidence.get("searches", ())}
 
 
 def _costs_of(evidence: Evidence) -> dict[str, float]:
@@ -150,9 +150,9 @@ def _costs_of(evidence: Evidence) -> dict[str, float]:
         return {}
     cases = {name: figures for part in evidence["bench"].values() for name, figures in part.items()}
     return {
-        "searches, found": sum(one["outcome"] == "found" for one in searches),
-        "searches, CPU s": sum(one["search_cpu_seconds"] for one in searches),
-        "shrinks, CPU s": sum(one["shrink_cpu_seconds"] for one in searches),
+        "searches, found": sum(search["outcome"] == "found" for search in searches),
+        "searches, CPU s": sum(search["search_cpu_seconds"] for search in searches),
+        "shrinks, CPU s": sum(search["shrink_cpu_seconds"] for search in searches),
         **{
             f"{name}, {of}": figure
             for name, figures in cases.items()
@@ -185,8 +185,8 @@ def _searches() -> list[Evidence]:
             ),
             may_fail=True,  # a missed mutant
         )
-    searches = [one for mutant in json.loads(text)["mutants"] for one in mutant["searches"]]
-    return [{key: value for key, value in one.items() if key != "path"} for one in searches]
+    searches = [search for mutant in json.loads(text)["mutants"] for search in mutant["searches"]]
+    return [{key: value for key, value in search.items() if key != "path"} for search in searches]
 
 
 def _logs_of(engine: str) -> list[Path]:

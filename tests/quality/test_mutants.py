@@ -107,7 +107,7 @@ def test_each_mutant_violates_a_law_of_its_list_and_those_of_the_kill_matrix():
     """
     matrix = matrix_of(BUGS, OPLOGS)
 
-    assert [one.id for one in CATALOG if not set(matrix.laws_by_mutant[one.id]) & set(one.caught_by)] == []
+    assert [mutant.id for mutant in CATALOG if not set(matrix.laws_by_mutant[mutant.id]) & set(mutant.caught_by)] == []
     assert MATRIX.read_text() == data(matrix)
     assert {invariant.name for invariant in ALL.invariants} - set(matrix.laws) == WITHOUT_MUTANT
 
@@ -117,7 +117,7 @@ def test_mutant_is_found_from_a_cold_start_and_shrunk(mutant, tmp_path):
     """One of three seeds finds it within 60 s of CPU."""
     searches = (searched(SearchJob(BY_ID[mutant], seed), Scope(OWN, 1, CPU_SECONDS, tmp_path)) for seed in SEEDS)
 
-    found = next(one for one in searches if one.is_found)
+    found = next(search for search in searches if search.is_found)
 
     assert found.ops <= MOST_OPS
     assert found.engine_steps <= MOST_STEPS

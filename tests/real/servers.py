@@ -119,13 +119,7 @@ def replayed(package: str, log: str, *options: str) -> Replayed:
 
 
 @contextmanager
-def serving(
-    model: Path,
-    size: int,
-    options: Sequence[str],
-    folder: Path,
-    engine: Engine = VLLM,
-) -> Iterator[Server]:
+def serving(model: Path, size: int, options: Sequence[str], folder: Path, engine: Engine = VLLM) -> Iterator[Server]:
     """A server of a model below `swarden attach OPTIONS`; at the end, no process of it is left.
 
     `size` is that of its pools: blocks of vLLM, tokens of SGLang.

@@ -11,13 +11,7 @@ import pytest
 
 from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS
 from tests.real import models
-from tests.real.servers import (
-    PYTHON_PATH,
-    VLLM,
-    replayed,
-    run_with_engine,
-    serving,
-)
+from tests.real.servers import PYTHON_PATH, VLLM, replayed, run_with_engine, serving
 from tests.real.traffic import ServerError
 
 BLOCKS = {GEMMA: 60, GPT_OSS: 28}  # so few that requests are preempted; one request needs 51, or 23

@@ -132,8 +132,7 @@ FEATURES: Mapping[str, Feature] = {
         lambda release: "prefix_cache_retention_interval" in parameters(release.code("KVCacheConfig")),
     ),
     "streaming_input": Feature(
-        "a request can wait for further input",
-        lambda release: "resumable" in parameters(release.code("Request")),
+        "a request can wait for further input", lambda release: "resumable" in parameters(release.code("Request"))
     ),
     "offloading": Feature(
         "the offloading connector copies the blocks of all groups, by an OffloadingWorker",

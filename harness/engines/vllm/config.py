@@ -13,7 +13,7 @@ from swarden.harness.core.ops import Flush
 from swarden.harness.core.target import Draw, Pool, Shape, Tier
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm.connector import LOAD_FAILS, LOAD_FAULTS, LOAD_LATE
-from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup, pool_len, specs_of
+from swarden.harness.engines.vllm.layers import MAX_BLOCKS, MAX_CONTEXT_LEN, POOL, LayerGroup
 from swarden.harness.engines.vllm.parts import disk, mooncake, pair
 from swarden.harness.engines.vllm.parts.disk import SecondTier
 from swarden.harness.engines.vllm.parts.drafts import NGRAM, Drafts
@@ -300,7 +300,7 @@ class VllmConfig(Settings, frozen=True):
             tiers=[Tier(LOAD_LATE, fails, Flush() if self.offload.is_on else None)] * (LOAD_LATE in used),
             sessions_rewind=False,
             samples=self.seeds,
-            options=[one for one in self.options if one != SEQUENCES or not self.pair.is_on]
+            options=[option for option in self.options if option != SEQUENCES or not self.pair.is_on]
             + [GRAMMAR] * (4 * self.grammars.is_on),
             **merged(part.shape(self) for part in self.parts),
         )
@@ -313,30 +313,6 @@ SERVER_NEEDS = {  # in the order of the documents
     "policy": "priorities",
     **server_needs(KvEvents, RankGroup, Grammars),
 }
-
-
-def running_config(release: VllmRelease, scheduler: Any) -> VllmConfig:
-    """That of a running scheduler, which has a group of full attention."""
-    further, full_attention = specs_of(scheduler), release.code("FullAttentionSpec")
-    whole_at = [*map(type, further)].index(full_attention)
-    whole = further.pop(whole_at)
-    return VllmConfig(
-        block_size=whole.block_size,
-        num_blocks=pool_len(scheduler),
-        windows=tuple([None if type(spec) is full_attention else spec.sliding_window for spec in further]),
-        window_block_sizes=tuple([spec.block_size for spec in further]),
-        windows_first=whole_at,
-        max_running_requests=scheduler.max_num_running_reqs,
-        max_context_len=scheduler.max_model_len,
-        chunk_len=scheduler.max_num_scheduled_tokens,
-        long_prefill_token_threshold=scheduler.scheduler_config.long_prefill_token_threshold,
-        policy=scheduler.policy.value,
-        prefix_caching=scheduler.kv_cache_manager.enable_caching,
-        asynchronous=isinstance(scheduler, release.code("AsyncScheduler")),
-        second_runner=release.has("second_runner") and bool(scheduler.use_v2_model_runner),
-        retention_interval=getattr(scheduler.kv_cache_config, "prefix_cache_retention_interval", None),
-        watermark=getattr(scheduler.scheduler_config, "watermark", 0.0),
-    )
 
 
 def config_for(shape: Shape) -> Mapping[str, Any]:

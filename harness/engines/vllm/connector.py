@@ -47,10 +47,10 @@ class ConnectorWorker:
         """Whether a request may wait for a load or a copy."""
         return bool(self)
 
-    def received(self, one: VllmPass, output: Any) -> None:
+    def received(self, flight: VllmPass, output: Any) -> None:
         """Begin the loads of an output of the scheduler."""
 
-    def computed(self, one: VllmPass) -> Any:
+    def computed(self, flight: VllmPass) -> Any:
         """A pass has been computed. Returns the connector's output for the scheduler; None if there is none."""
         return None
 
@@ -79,8 +79,8 @@ class ReleasedSide(ConnectorWorker):
             kv_connector_worker_meta=getattr(connector, "build_connector_worker_meta", lambda: None)(),
         )
 
-    def computed(self, one: VllmPass) -> Any:
-        return self._outputs.pop(id(one))
+    def computed(self, flight: VllmPass) -> Any:
+        return self._outputs.pop(id(flight))
 
 
 class Transfer(msgspec.Struct):
@@ -98,14 +98,14 @@ def connectors_of(line: Line) -> Mapping[str, Mapping[str, Any]]:
         below = msgspec.convert(whole.kv_connector_extra_config.get("connectors", []), list[Transfer])
     except msgspec.ValidationError as error:
         raise line.error(option, f"a connector: {error}") from error
-    found = {one.kv_connector: one.kv_connector_extra_config for one in [whole, *below] if one.kv_connector}
+    extras = {each.kv_connector: each.kv_connector_extra_config for each in [whole, *below] if each.kv_connector}
     if line.number("kv-offloading-size", 0.0):
         backends = {"native": OFFLOADING, "lmcache": LMCACHE}
-        found[backends[line.checked("kv-offloading-backend", backends, "native")]] = {}
-    for name in found.keys() - {MULTI}:
+        extras[backends[line.checked("kv-offloading-backend", backends, "native")]] = {}
+    for name in extras.keys() - {MULTI}:
         if name not in DRIVEN:
             line.leave_out(f"the connector {name}")
-    return found
+    return extras
 
 
 def reported(connector: Any, *args: Any) -> list[list[str]]:
@@ -118,7 +118,7 @@ def reported(connector: Any, *args: Any) -> list[list[str]]:
         sets = results.finished_sending, results.finished_recving, results.failed_recving
     else:
         sets = *connector.get_finished(*args), ()
-    return [sorted(one or (), key=number_of) for one in sets]
+    return [sorted(of_kind or (), key=number_of) for of_kind in sets]
 
 
 def children_of(connector: Any) -> Sequence[Any]:

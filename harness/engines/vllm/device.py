@@ -38,12 +38,12 @@ class Device:
         self.states = VllmStates(config.state_mode, self.groups, self.memory)
         self.script = DraftScript((self._num_drafts, 0, 1))
 
-    def repeated_len(self, one: VllmPass, entry: VllmEntry) -> int:
+    def repeated_len(self, flight: VllmPass, entry: VllmEntry) -> int:
         """The number of first tokens of an entry whose slots already hold what the entry writes.
 
         A prompt that was loaded whole has such a token: its last one is computed again, perhaps with drafts behind it.
         """
-        tokens = one.known.get(entry.request) or self._tokens.get(entry.request) or ()
+        tokens = flight.known.get(entry.request) or self._tokens.get(entry.request) or ()
         tags = chain(self._tag_before(entry), _tokens_of(entry, tokens))
         stored = [
             self._stored(group, table, entry.start, entry.end)
@@ -53,33 +53,33 @@ class Device:
         is_written = (len(set(of_position)) == 1 for of_position in zip(tags, *stored, strict=True))
         return sum(takewhile(bool, is_written))
 
-    def compute(self, one: VllmPass) -> list[list[int]]:
+    def compute(self, flight: VllmPass) -> list[list[int]]:
         """Write and read what a pass computes. Returns the sampled tokens of each entry."""
-        self._tokens.update({request: list(tokens) for request, tokens in one.known.items()})
-        for request, count in one.lens.items():
+        self._tokens.update({request: list(tokens) for request, tokens in flight.known.items()})
+        for request, count in flight.lens.items():
             del self._tokens[request][count:]
-        for source, target in one.copies:
+        for source, target in flight.copies:
             if source:
                 self.memory.put_unit(target, self.memory.unit(source))
             else:
                 self.memory.fill(target, 0)
-        self.states.begin(one.admitted)
-        self.states.move(one.entries, one.loaded)
-        for load in one.loads:
+        self.states.begin(flight.admitted)
+        self.states.move(flight.entries, flight.loaded)
+        for load in flight.loads:
             self.load(load)
-        for entry in one.entries:
+        for entry in flight.entries:
             self._write(entry)
-        before = self.states.read(one.entries)
+        before = self.states.read(flight.entries)
         states = [
             {
                 group: self._write_states(entry, group, before.get((entry.request, group)))
                 for group in self.states.groups
             }
-            for entry in one.entries
+            for entry in flight.entries
         ]
-        sampled = [self._read(one, entry, tags) for entry, tags in zip(one.entries, states, strict=True)]
-        self.states.accept(one.entries, [max(0, len(tokens) - 1) for tokens in sampled])
-        for entry, tokens in zip(one.entries, sampled, strict=True):
+        sampled = [self._read(flight, entry, tags) for entry, tags in zip(flight.entries, states, strict=True)]
+        self.states.accept(flight.entries, [max(0, len(tokens) - 1) for tokens in sampled])
+        for entry, tokens in zip(flight.entries, sampled, strict=True):
             if tokens:
                 self._drafts[entry.request] = self._drafts_after(entry.request)
         return sampled
@@ -158,7 +158,7 @@ class Device:
         self.states.write(entry, group, tags)
         return array("q", [*read, *tags])
 
-    def _read(self, one: VllmPass, entry: VllmEntry, states: Mapping[int, "array[int]"]) -> list[int]:
+    def _read(self, flight: VllmPass, entry: VllmEntry, states: Mapping[int, "array[int]"]) -> list[int]:
         """Read what an entry sees in each group; `states` are the tags of the groups with states.
 
         Returns the sampled tokens, or none after a part of the tokens.
@@ -169,7 +169,7 @@ class Device:
             first = ReadTags.first_of(window, start)
             tags = states[group] if group in states else self._stored(group, tables[group], first, end)
             before = tags[: start - first] if group in states else tags  # states are read before the first token only
-            one.reports.append(seen.Read(one.launch, request, POOL, first, before, group))
+            flight.reports.append(seen.Read(flight.launch, request, POOL, first, before, group))
             reads.append(ReadTags(window, first, tags))
         tokens = self._tokens[request]
         if end < len(tokens):
@@ -178,7 +178,7 @@ class Device:
         most = min(len(drafts), len(self.allowed.get(request, sampled)) - 1)
         accepted = next((index for index, draft in enumerate(drafts[:most]) if draft != sampled[index]), most)
         if drafts:
-            one.reports.append(seen.Verified(one.launch, request, accepted, tuple(sampled)))
+            flight.reports.append(seen.Verified(flight.launch, request, accepted, tuple(sampled)))
         tokens += sampled[: accepted + 1]
         return sampled[: accepted + 1]
 

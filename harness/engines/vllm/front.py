@@ -58,7 +58,7 @@ class VllmFront:
         """The outputs that the clients get now."""
         for parent, collector in list(self._collectors.items()):
             if (output := collector.get_nowait()) is not None:
-                for one in sorted(output.outputs, key=attrgetter("index")):
-                    yield Answer(parent + one.index, one.token_ids, one.finish_reason)
+                for of_sequence in sorted(output.outputs, key=attrgetter("index")):
+                    yield Answer(parent + of_sequence.index, of_sequence.token_ids, of_sequence.finish_reason)
                 if output.finished:
                     del self._collectors[parent]

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -200,7 +201,7 @@ class WorkerSide(ReleasedSide):
     def __bool__(self) -> bool:
         return bool(self._connector._recving_metadata) or super().__bool__()
 
-    def received(self, one: VllmPass, output: Any) -> None:
+    def received(self, flight: VllmPass, output: Any) -> None:
         """As execute_model: reads begin and end without regard to the passes."""
         for rid, read in output.kv_connector_metadata.reqs_to_recv.items():
             if any(read.local_block_ids):
@@ -208,7 +209,7 @@ class WorkerSide(ReleasedSide):
                 self.loading[number_of(rid)] = BlockLoad(rid, 0, end, (), read.local_block_ids, is_late=True)
         self._connector.start_load_kv(output.kv_connector_metadata)
         self.write()
-        self._outputs[id(one)] = self.report()
+        self._outputs[id(flight)] = self.report()
 
     def write(self) -> None:
         """A round of the thread that pushes, if there is one: it looks for registrations also in an idle core."""
@@ -230,8 +231,9 @@ def worker_of(release: VllmRelease, groups: Any, agent: Agent, other: str, *, pu
     methods read are set here.  A descriptor of memory is the number of a block.
     """
     part = release.code("NixlPushWorker" if pushes else "NixlWorker")
-    methods = {"__init__": lambda worker: None, "_compute_desc_ids": _descriptors, "shutdown": lambda worker: None}
-    worker = type("Worker", (part,), methods)()
+    nothing = dict.fromkeys(("__init__", "shutdown"), lambda worker: None)
+    descriptors = {"_compute_desc_ids": lambda worker, block_ids, *args, **kwargs: [*chain.from_iterable(block_ids)]}
+    worker = type("Worker", (part,), nothing | descriptors)()
     specs = [group.kv_cache_spec for group in groups.kv_cache_groups]
     of_attention = [spec for spec in specs if not isinstance(spec, release.code("MambaSpec"))]
     count, block_size = len(specs), max(spec.block_size for spec in of_attention)
@@ -315,7 +317,3 @@ def _state() -> dict[str, Any]:
         "consumer_notification_counts_by_req": defaultdict(int),
         "_handshake_lock": threading.RLock(),
     }
-
-
-def _descriptors(worker: Any, block_ids: Sequence[Sequence[int]], *args: Any, **kwargs: Any) -> list[int]:
-    return [block for group in block_ids for block in group]

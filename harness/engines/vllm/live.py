@@ -25,6 +25,7 @@ from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Runner
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
 from swarden.harness.kit.calls import Wrap, intercept
+from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.settings import flat
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
@@ -36,12 +37,8 @@ from swarden.invariants.reuse import sharing
 from swarden.invariants.view import FREE, Snapshot
 from swarden.invariants.violation import Violation
 
-OF_THE_PORT = frozenset(
-    kind.__name__
-    for kind in (
-        *(seen.Fired, seen.Loaded, seen.Paused, seen.Proposed),
-        *(seen.Read, seen.Rejected, seen.Resumed, seen.Verified),
-    )
+OF_THE_PORT = names_of(
+    [seen.Fired, seen.Loaded, seen.Paused, seen.Proposed, seen.Read, seen.Rejected, seen.Resumed, seen.Verified]
 )
 BLOCK_ID = attrgetter("block_id")
 NULL = 0  # the null block, which stands where a table has none
@@ -280,18 +277,9 @@ class VllmAttachment(Attachment):
 
     def _end_core_step(self) -> None:
         self._is_in_core_step = False
-        ends = {
-            streamed.request_id: streamed.finish_reason
-            for streamed in self._requests.streamed()
-            if streamed.finish_reason is not None
-        }
-        self._end_step(
-            [
-                number
-                for number, reason in ends.items()
-                if reason != FinishReason.LENGTH and not self._recorder.is_aborted(number)
-            ]
-        )
+        streamed = self._requests.streamed()
+        ended = [last.request_id for last in streamed if last.finish_reason not in (None, FinishReason.LENGTH)]
+        self._end_step([number for number in ended if not self._recorder.is_aborted(number)])
 
     def _settle(self) -> None:
         if self._runner is not None and self._moves is not None:
@@ -310,16 +298,12 @@ def _salt(req: Any) -> Hashable:
 
 CALLS: Mapping[str, Follow] = {
     "__init__": Follow(starts=True),
-    "add_request": Follow(lambda one, arguments: one.added(arguments[0])),
-    "finish_requests": Follow(after=lambda one, _: one.finished()),
-    "schedule": Follow(lambda one, _: one.scheduling(), lambda one, output: one.scheduled(output), outermost=True),
-    "_preempt_request": Follow(lambda one, arguments: one.preempting(arguments[0])),
-    "update_from_output": Follow(
-        lambda one, _: one.completing(), lambda one, outputs: one.updated(outputs), outermost=True
-    ),
-    "reset_prefix_cache": Follow(
-        lambda one, arguments: one.resetting(arguments[0]), lambda one, is_done: one.reset(is_done)
-    ),
+    "add_request": Follow(lambda check, arguments: check.added(arguments[0])),
+    "finish_requests": Follow(after=lambda check, _: check.finished()),
+    "schedule": Follow(lambda check, _: check.scheduling(), VllmAttachment.scheduled, outermost=True),
+    "_preempt_request": Follow(lambda check, arguments: check.preempting(arguments[0])),
+    "update_from_output": Follow(lambda check, _: check.completing(), VllmAttachment.updated, outermost=True),
+    "reset_prefix_cache": Follow(lambda check, arguments: check.resetting(arguments[0]), VllmAttachment.reset),
 }
 
 

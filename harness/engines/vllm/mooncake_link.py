@@ -36,8 +36,8 @@ TIMES = dict.fromkeys(("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT", "VLLM_MOONCAKE_CON
 
 async def wait(tasks: Sequence[Any], **options: Any) -> list[list[Any]]:
     """As asyncio.wait, whose sets have another order in each process."""
-    found = await asyncio.wait(tasks, **options)
-    return [[task for task in tasks if task in some] for some in found]
+    done_and_pending = await asyncio.wait(tasks, **options)
+    return [[task for task in tasks if task in some] for some in done_and_pending]
 
 
 class Loop(asyncio.BaseEventLoop):
@@ -141,7 +141,7 @@ class TransferEngine(link.Agent):
 
     def _blocks(self, first: int, size: int) -> Iterator[int]:
         """The blocks at an address."""
-        [cache] = [one for one in self.caches if 0 <= first - one.data_ptr() < one.nbytes]
+        [cache] = [cache for cache in self.caches if 0 <= first - cache.data_ptr() < cache.nbytes]
         offset, block_size = first - cache.data_ptr(), cache.nbytes // len(cache)
         yield from range(offset // block_size, -(-(offset + size) // block_size))
 
@@ -194,9 +194,10 @@ class MooncakeSide(ReleasedSide):
         self._engine.loop, groups = shared.loop, scheduler.kv_cache_config
         super().__init__(release, self._built(release, scheduler.vllm_config, groups, engine.faults))
         self._worker, kind = self._connector.connector_worker, release.torch.uint8
-        sizes = {name: one.kv_cache_spec.page_size_bytes for one in groups.kv_cache_groups for name in one.layer_names}
+        layers = [(name, group.kv_cache_spec) for group in groups.kv_cache_groups for name in group.layer_names]
         num_blocks = engine.config.num_blocks + 1
-        caches = {name: release.torch.empty((num_blocks, 1, 1, size), dtype=kind) for name, size in sizes.items()}
+        shapes = {name: (num_blocks, 1, 1, spec.page_size_bytes) for name, spec in layers}
+        caches = {name: release.torch.empty(shape, dtype=kind) for name, shape in shapes.items()}
         self._engine.caches = [*caches.values()]
         self._connector.register_kv_caches(caches)
         self._worker._remote_agents[other] = {0: {0: f"tcp://{other}"}}
@@ -252,7 +253,7 @@ class MooncakeSide(ReleasedSide):
         """Whether this side waits for an answer, or for the scheduler to get it."""
         return (self.writes_blocks and self._shared.num_questions > 0) or super().__bool__()
 
-    def received(self, one: VllmPass, output: Any) -> None:
+    def received(self, flight: VllmPass, output: Any) -> None:
         """As execute_model: loads begin and end without regard to the passes."""
         metadata = output.kv_connector_metadata
         for pulls in metadata.reqs_to_recv.values():
@@ -266,7 +267,7 @@ class MooncakeSide(ReleasedSide):
         self._connector.start_load_kv(None)
         self._shared.loop.poll()
         self.write()
-        self._outputs[id(one)] = self.report(set())
+        self._outputs[id(flight)] = self.report(set())
 
     def write(self) -> None:
         """The other side has made a step."""

@@ -29,7 +29,7 @@ class VllmPairs(PairTraffic):
         if isinstance(op, Submit) and self.cuts_prompts and self.configs:
             fitting = (msgspec.structs.replace(op.recipe, cut=op.recipe.cut + more, continues=None) for more in CUTS)
             groups = self.configs[DECODE].groups
-            whole = (one for one in fitting if not misses_a_block(len(expand(one)), groups))
+            whole = (recipe for recipe in fitting if not misses_a_block(len(expand(recipe)), groups))
             op = msgspec.structs.replace(op, recipe=next(whole, op.recipe))
         super().apply(op)
 

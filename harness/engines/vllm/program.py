@@ -149,10 +149,10 @@ class _Recorder:
         self._right.append(original())
         return self._right[-1]
 
-    def _computed(self, original: Callable[..., Any], one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
-        for rid, entry, tokens in zip(one.rids, one.entries, sampled, strict=True):
+    def _computed(self, original: Callable[..., Any], flight: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
+        for rid, entry, tokens in zip(flight.rids, flight.entries, sampled, strict=True):
             self._sampled[rid].update(enumerate(tokens, entry.end - len(entry.drafts)))
-        return original(one, sampled)
+        return original(flight, sampled)
 
     def _fired(self, *faults: str) -> list[int]:
         """The numbers of the loads at which one of these faults fired."""

@@ -60,7 +60,7 @@ class Runner:
 
     @property
     def in_flight(self) -> list[VllmPass]:
-        return [one for one in self._queue if one.entries]
+        return [flight for flight in self._queue if flight.entries]
 
     def copied_in(self, blocks: Iterable[int], request: int = 0) -> None:
         """A copy begins that writes these blocks, for a request if it is known."""
@@ -69,31 +69,31 @@ class Runner:
 
     def loaded_in_order(self, blocks: Sequence[int]) -> None:
         """A load begins behind what its pass does first: blocks are zeroed, and running states move."""
-        one = self._queue[-1]
-        one.copies = [(source, block) for source, block in one.copies if source or block not in blocks]
-        one.loaded.update(blocks)
+        flight = self._queue[-1]
+        flight.copies = [(source, block) for source, block in flight.copies if source or block not in blocks]
+        flight.loaded.update(blocks)
         self.copied_in(blocks)
 
     def launch(self, output: Any) -> VllmPass:
         """Queue the pass of a scheduler's output."""
-        one = self._received(output)
-        self._queue.append(one)
-        if one.entries and not one.waiting:
-            self._facts.launched(one)
-        return one
+        flight = self._received(output)
+        self._queue.append(flight)
+        if flight.entries and not flight.waiting:
+            self._facts.launched(flight)
+        return flight
 
     def land(self) -> None:
         """The oldest pass has been computed elsewhere."""
-        one = self._queue.pop(0)
-        if one.entries:
-            self._facts.completed(one)
+        flight = self._queue.pop(0)
+        if flight.entries:
+            self._facts.completed(flight)
 
     # The methods of an executor, as the engine core calls them.
 
     def execute_model(self, output: Any, non_block: bool = False) -> Any:
-        one = self.launch(output)
-        self.loads.received(one, output)
-        return self._result(one) if not one.entries else ResultFuture(lambda: None, lambda: True)
+        flight = self.launch(output)
+        self.loads.received(flight, output)
+        return self._result(flight) if not flight.entries else ResultFuture(lambda: None, lambda: True)
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
         result = self._result(self._queue[-1])
@@ -101,9 +101,10 @@ class Runner:
 
     def take_draft_token_ids(self) -> Any:
         """The drafts after each output of the last pass that has been computed; none if it was long ago."""
-        output = next((one.output for one in reversed(self._recent) if one.output is not None and one.entries), None)
-        if output is None:
+        outputs = [flight.output for flight in self._recent if flight.output is not None and flight.entries]
+        if not outputs:
             return None
+        output = outputs[-1]
         results = zip(output.req_ids, output.sampled_token_ids, strict=True)
         sampled = [rid for rid, tokens in results if tokens]
         drafts = [list(self.device.drafts(self.number_of(rid))) for rid in sampled]
@@ -159,7 +160,7 @@ class Runner:
         self, output: Any, starts: Mapping[int, int], known: Mapping[int, Sequence[int]], admitted: set[int]
     ) -> VllmPass:
         """The pass that an output of the scheduler describes."""
-        in_flight = {entry.request: entry for one in self._queue for entry in one.entries}
+        in_flight = {entry.request: entry for flight in self._queue for entry in flight.entries}
         states, entries, waiting = self.device.states, list[VllmEntry](), set[int]()
         for rid, count in output.num_scheduled_tokens.items():
             request, drafts = self.number_of(rid), tuple(output.scheduled_spec_decode_tokens.get(rid, ()))
@@ -174,7 +175,8 @@ class Runner:
                 entry = entry.behind(0, self._proposed(entry))
             entries.append(entry)
         copies = [(0, block) for block in getattr(output, "new_block_ids_to_zero", None) or ()]
-        copies += [(one.src_block_id, one.dst_block_id) for one in getattr(output, "kv_cache_block_copies", None) or ()]
+        moved = getattr(output, "kv_cache_block_copies", None) or ()
+        copies += [(copy.src_block_id, copy.dst_block_id) for copy in moved]
         launch, rids = self.last_launch + bool(entries), tuple(output.num_scheduled_tokens)
         return VllmPass(launch, entries, rids=rids, known=known, admitted=admitted, waiting=waiting, copies=copies)
 
@@ -185,45 +187,45 @@ class Runner:
         count = len(entry.drafts)
         return tuple([*self.device.drafts(entry.request), *[UNKNOWN] * count][:count])
 
-    def _result(self, one: VllmPass) -> ResultFuture:
+    def _result(self, flight: VllmPass) -> ResultFuture:
         def get() -> Any:
-            while one.output is None:
+            while flight.output is None:
                 self._compute(self._queue.pop(0))
-            return one.output
+            return flight.output
 
-        return ResultFuture(get, lambda: one.output is not None)
+        return ResultFuture(get, lambda: flight.output is not None)
 
     def synchronize(self, launch: int) -> None:
         """Compute all passes up to a launch, but not the one that is being launched."""
         while len(self._queue) > 1 and self._queue[0].launch <= launch:
             self._compute(self._queue.pop(0))
 
-    def _compute(self, one: VllmPass) -> None:
-        if one.failed:
-            self._fail(one)
-        sampled = self.device.compute(one)
-        one.output = self._output(one, sampled)
-        if one.entries:
-            self._facts.completed(one)
-        self._verified(one, sampled)
+    def _compute(self, flight: VllmPass) -> None:
+        if flight.failed:
+            self._fail(flight)
+        sampled = self.device.compute(flight)
+        flight.output = self._output(flight, sampled)
+        if flight.entries:
+            self._facts.completed(flight)
+        self._verified(flight, sampled)
 
-    def _fail(self, one: VllmPass) -> None:
+    def _fail(self, flight: VllmPass) -> None:
         """Loads of a pass have failed: this pass and the later ones read blocks that are not written.
 
         A request that was admitted again since has other blocks.
         """
-        blocks = {block for load in one.failed for block in load.targets(self.device.groups)}
-        for behind in (one, *self._queue):
+        blocks = {block for load in flight.failed for block in load.targets(self.device.groups)}
+        for behind in (flight, *self._queue):
             behind.rewind(blocks)
-        starts = {self.number_of(load.rid): load.start for load in one.failed}
+        starts = {self.number_of(load.rid): load.start for load in flight.failed}
         begun = {request for behind in self._queue for request in behind.admitted}
-        for entry in one.entries:
+        for entry in flight.entries:
             if entry.run == REWOUND and entry.request not in begun:
                 length = starts.get(entry.request, entry.start)
                 self._facts.report([seen.Loaded(entry.request, length, entry.tables[0])])
 
-    def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
-        rids = list(one.rids)
+    def _output(self, flight: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
+        rids = list(flight.rids)
         return self.release.make(
             "ModelRunnerOutput",
             req_ids=rids,
@@ -232,14 +234,14 @@ class Runner:
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
-            kv_connector_output=self.loads.computed(one),
+            kv_connector_output=self.loads.computed(flight),
         )
 
-    def _verified(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> None:
+    def _verified(self, flight: VllmPass, sampled: Sequence[Sequence[int]]) -> None:
         """Let the entries that wait for the drafts of a pass start behind the accepted ones."""
         rejected = {
             entry.request: len(entry.drafts) - max(0, len(tokens) - 1)
-            for entry, tokens in zip(one.entries, sampled, strict=True)
+            for entry, tokens in zip(flight.entries, sampled, strict=True)
         }
         for later in self._queue:
             if known := later.waiting.intersection(rejected):

@@ -5,7 +5,7 @@ from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import VllmConfig, running_config
+from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.layers import pool_len, specs_of
 from swarden.harness.kit.calls import Wrap
@@ -47,8 +47,27 @@ REFUSALS: dict[str, Callable[[VllmRelease, Any], bool]] = {
 
 def config_of(release: VllmRelease, scheduler: Any) -> VllmConfig:
     """The configuration with which the adapter builds such a scheduler; raises UnknownScheduler if it cannot."""
+    groups, full_attention = specs_of(scheduler), release.code("FullAttentionSpec")
+    whole_at = [*map(type, groups)].index(full_attention)
+    whole = groups.pop(whole_at)
     try:
-        return running_config(release, scheduler)
+        return VllmConfig(
+            block_size=whole.block_size,
+            num_blocks=pool_len(scheduler),
+            windows=tuple([None if type(spec) is full_attention else spec.sliding_window for spec in groups]),
+            window_block_sizes=tuple([spec.block_size for spec in groups]),
+            windows_first=whole_at,
+            max_running_requests=scheduler.max_num_running_reqs,
+            max_context_len=scheduler.max_model_len,
+            chunk_len=scheduler.max_num_scheduled_tokens,
+            long_prefill_token_threshold=scheduler.scheduler_config.long_prefill_token_threshold,
+            policy=scheduler.policy.value,
+            prefix_caching=scheduler.kv_cache_manager.enable_caching,
+            asynchronous=isinstance(scheduler, release.code("AsyncScheduler")),
+            second_runner=release.has("second_runner") and bool(scheduler.use_v2_model_runner),
+            retention_interval=getattr(scheduler.kv_cache_config, "prefix_cache_retention_interval", None),
+            watermark=getattr(scheduler.scheduler_config, "watermark", 0.0),
+        )
     except InvalidConfig as error:
         raise UnknownScheduler(f"its configuration cannot be built again: {error}") from error
 
@@ -81,6 +100,6 @@ class RequestNumbers:
         self._numbers[rid] = self._last
         if len(self._numbers) > self._most:
             oldest = self._last - KEPT
-            self._numbers = {one: n for one, n in self._numbers.items() if n > oldest or one in self._live}
+            self._numbers = {rid: n for rid, n in self._numbers.items() if n > oldest or rid in self._live}
             self._most = len(self._numbers) + KEPT
         return self._last

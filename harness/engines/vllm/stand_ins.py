@@ -8,10 +8,8 @@ LMCACHE = "storages behind the CPU memory of LMCache, compression and profiles"
 MODEL = "checkpoints and GPU kernels: the model is a stand-in"
 
 ABSENT = {
-    **dict.fromkeys(
-        ("openai", "openai_harmony", "anthropic", "mcp", "mistral_common", "partial_json_parser"), REQUESTS
-    ),
-    **dict.fromkeys(("PIL", "cv2", "pybase64", "sentencepiece", "tiktoken"), REQUESTS),
+    **dict.fromkeys(("openai", "openai_harmony", "anthropic", "mcp", "mistral_common"), REQUESTS),
+    **dict.fromkeys(("partial_json_parser", "PIL", "cv2", "pybase64", "sentencepiece", "tiktoken"), REQUESTS),
     **dict.fromkeys(("torchvision", "requests", "httpx"), REQUESTS),
     **dict.fromkeys(("fastapi", "starlette", "uvicorn", "uvloop", "aiohttp", "urllib3", "ijson"), SERVER),
     **dict.fromkeys(("zmq", "cloudpickle", "cachetools", "prometheus_client", "opentelemetry", "setproctitle"), WIRE),

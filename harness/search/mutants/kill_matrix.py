@@ -110,7 +110,6 @@ def _tables(matrix: KillMatrix) -> Iterator[tuple[str, Row, Sequence[Row]]]:
 
 
 def _section(title: str, heads: Row, rows: Sequence[Row]) -> str:
-    """A section with a table."""
     lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
     return "\n".join([f"## {title}", "", *lines, ""])
 

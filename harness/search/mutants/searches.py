@@ -90,6 +90,10 @@ class SearchResult:
     def is_found(self) -> bool:
         return self.outcome is SearchOutcome.FOUND
 
+    @property
+    def cpu_seconds(self) -> float:
+        return self.search_cpu_seconds + self.shrink_cpu_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -129,7 +133,7 @@ class Score:
             "seeds_found_by_another": len(self.of(SearchOutcome.BY_ANOTHER)),
             "seeds": self.seeds,
             "runs": sum(search.runs for search in self.searches),
-            "cpu_seconds": round(sum(one.search_cpu_seconds + one.shrink_cpu_seconds for one in self.searches), 3),
+            "cpu_seconds": round(sum(search.cpu_seconds for search in self.searches), 3),
             "found_cpu_seconds": self._median("search_cpu_seconds"),
             "shrink_cpu_seconds": self._median("shrink_cpu_seconds"),
             "ops": self._median("ops"),

@@ -61,7 +61,8 @@ class Alternative(NamedTuple):
     still_fails: bool
 
 
-class Explanation(NamedTuple):
+@dataclass
+class Explanation:
     """What a failure needs.  Ops are numbered from 1.
 
     The log still fails without any one of the `needless` ops.  `ordered` are the pairs of ops that must keep their
@@ -69,43 +70,37 @@ class Explanation(NamedTuple):
     the budget ended the search.
     """
 
-    needless: Sequence[int]
-    ordered: Sequence[tuple[int, int]]
-    free: Sequence[tuple[int, int]]
-    ranges: Sequence[Range]
-    alternatives: Sequence[Alternative]
-    replays: int
-    complete: bool
-
-
-def explain(log: OpLog, fails: Fails, budget: ShrinkBudget) -> Explanation:
-    """Explain why a log fails; `fails` replays a neighbour."""
-    search = _Search(log, fails, budget)
-    complete = True
-    try:
-        search.find_needless()
-        search.find_order()
-        search.find_values()
-    except BudgetSpent:
-        complete = False
-    return Explanation(
-        search.needless, search.ordered, search.free, search.ranges, search.alternatives, len(search.known), complete
-    )
-
-
-@dataclass
-class _Search:
-    """The search for statements; `known` has the result of each neighbour that was replayed."""
-
-    log: OpLog
-    fails: Fails
-    budget: ShrinkBudget
     needless: list[int] = field(default_factory=list)
     ordered: list[tuple[int, int]] = field(default_factory=list)
     free: list[tuple[int, int]] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
     alternatives: list[Alternative] = field(default_factory=list)
-    known: dict[bytes, bool] = field(default_factory=dict)
+    replays: int = 0
+    complete: bool = True
+
+
+def explain(log: OpLog, fails: Fails, budget: ShrinkBudget) -> Explanation:
+    """Explain why a log fails; `fails` replays a neighbour."""
+    search = _Search(log, fails, budget)
+    try:
+        search.find_needless()
+        search.find_order()
+        search.find_values()
+    except BudgetSpent:
+        search.explanation.complete = False
+    search.explanation.replays = len(search.results)
+    return search.explanation
+
+
+@dataclass
+class _Search:
+    """The search for statements; `results` has for each neighbour that was replayed whether it fails."""
+
+    log: OpLog
+    fails: Fails
+    budget: ShrinkBudget
+    explanation: Explanation = field(default_factory=Explanation)
+    results: dict[bytes, bool] = field(default_factory=dict)
     _began: float = field(default_factory=process_time)
 
     def still_fails(self, neighbour: OpLog | None) -> bool:
@@ -113,14 +108,14 @@ class _Search:
         if neighbour is None:
             return False
         key = neighbour.to_bytes()
-        if key not in self.known:
-            if len(self.known) >= self.budget.executions or process_time() - self._began >= self.budget.cpu_seconds:
+        if key not in self.results:
+            if len(self.results) >= self.budget.executions or process_time() - self._began >= self.budget.cpu_seconds:
                 raise BudgetSpent
             try:
-                self.known[key] = self.fails(neighbour) is not None
+                self.results[key] = self.fails(neighbour) is not None
             except (RunTooLarge, TargetFault):
-                self.known[key] = False
-        return self.known[key]
+                self.results[key] = False
+        return self.results[key]
 
     def with_ops(self, ops: Sequence[Op]) -> OpLog:
         return OpLog(self.log.header, list(ops))
@@ -129,25 +124,27 @@ class _Search:
         ops = self.log.ops
         for index in range(len(ops)):
             if self.still_fails(self.with_ops([*ops[:index], *ops[index + 1 :]])):
-                self.needless.append(index + 1)
+                self.explanation.needless.append(index + 1)
 
     def find_order(self) -> None:
         """Try to exchange each two ops, near pairs first; pairs whose order follows from other pairs are left out."""
+        ordered, free = self.explanation.ordered, self.explanation.free
         pairs = sorted(combinations(range(1, len(self.log.ops) + 1), 2), key=lambda pair: pair[1] - pair[0])
         for first, second in pairs:
-            if any((first, op) in self.ordered and (op, second) in self.ordered for op in range(first + 1, second)):
+            if any((first, op) in ordered and (op, second) in ordered for op in range(first + 1, second)):
                 continue
             can_change = any(map(self.still_fails, map(self.with_ops, _in_other_order(self.log.ops, first, second))))
-            (self.free if can_change else self.ordered).append((first, second))
+            (free if can_change else ordered).append((first, second))
 
     def find_values(self) -> None:
         for place, value, limits, with_value in self._values():
             if type(value) is int:
                 low, low_is_strict = self._end(value, -1, limits[0], with_value)
                 high, high_is_strict = self._end(value, 1, limits[1], with_value)
-                self.ranges.append(Range(place, value, low, high, low_is_strict, high_is_strict))
+                self.explanation.ranges.append(Range(place, value, low, high, low_is_strict, high_is_strict))
             for other in _others(value, limits):
-                self.alternatives.append(Alternative(place, value, other, self.still_fails(with_value(other))))
+                fails = self.still_fails(with_value(other))
+                self.explanation.alternatives.append(Alternative(place, value, other, fails))
 
     def _end(self, value: int, direction: int, limit: int | None, with_value: WithValue) -> tuple[int, bool]:
         """The last value in a direction with which the log still fails: search by doubled, then by halved distances."""

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from time import process_time
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import InvalidConfig, RunTooLarge, UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Drain, Op, Step, Submit
@@ -48,13 +49,6 @@ Config = dict[str, Any]
 Passes = Sequence[Callable[[], None]]
 
 
-class FailedRun(Protocol):
-    """A failed run: `op_index` is the op that failed; later ops were not run."""
-
-    @property
-    def op_index(self) -> int: ...
-
-
 class DoesNotFail(UsageError):
     """The log does not fail with the expected failure, so it cannot be shrunk."""
 
@@ -85,17 +79,13 @@ class Shrunk:
     op_calls: int
     cpu_seconds: float
     complete: bool
-    failure: FailedRun | None
+    failure: Failure | None
     passed: frozenset[str]
     target_faults: Sequence[str] = ()
 
 
 def shrink(
-    log: OpLog,
-    still_fails: Callable[[OpLog], FailedRun | None],
-    budget: ShrinkBudget,
-    *,
-    passed: Iterable[str] = (),
+    log: OpLog, still_fails: Callable[[OpLog], Failure | None], budget: ShrinkBudget, *, passed: Iterable[str] = ()
 ) -> Shrunk:
     """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all.
 
@@ -136,12 +126,12 @@ class _Search:
     """The smallest failing log so far, its failure, and the candidates that passed."""
 
     log: OpLog
-    still_fails: Callable[[OpLog], FailedRun | None]
+    still_fails: Callable[[OpLog], Failure | None]
     budget: ShrinkBudget
     passed: set[str]
     tried: set[str]  # and those that cannot be run to their end
     defaults: Config  # of the settings that may be simplified
-    failure: FailedRun | None = None
+    failure: Failure | None = None
     executions: int = 0
     op_calls: int = 0
     target_faults: dict[str, str] = field(default_factory=dict)  # the first with each fingerprint

@@ -156,14 +156,8 @@ def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
     whole, branch = Recipe(path=(0,), stretch=2 * page), Recipe(path=(0, 1), stretch=page + 1)
     candidates: tuple[Op, ...] = (
         *(ops.Submit(recipe=whole), ops.Submit(recipe=branch, max_new_tokens=2 * page), ops.Step()),
-        *(
-            ops.Abort(),
-            ops.Abort(request=1),
-            ops.Flush(),
-            *[ops.Pause(mode=mode) for mode in spec.pauses],
-            ops.Resume(),
-            ops.Reset(),
-        ),
+        *(ops.Abort(), ops.Abort(request=1), ops.Flush()),
+        *(*[ops.Pause(mode=mode) for mode in spec.pauses], ops.Resume(), ops.Reset()),
         *chain.from_iterable((ops.Pressure(pool=pool, pages=3), ops.Pressure(pool=pool)) for pool in pools),
         *(ops.OpenSession(), ops.Turn(recipe=whole, max_new_tokens=2), ops.CloseSession()),
         *((ops.Accept(lengths=(0,)), ops.Accept(lengths=(8,))) if shape.lookahead_len else ()),

@@ -153,8 +153,9 @@ class Machine(Player, RuleBasedStateMachine):
 
 
 def _is_large(driver: Driver) -> bool:
-    requests = [one for system in driver.systems for one in system.reference.expectations.values()]
-    return driver.counts.engine_steps >= MAX_RUN_STEPS or sum(one.prompt_len for one in requests) >= MAX_RUN_TOKENS
+    requests = [request for system in driver.systems for request in system.reference.expectations.values()]
+    num_tokens = sum(request.prompt_len for request in requests)
+    return driver.counts.engine_steps >= MAX_RUN_STEPS or num_tokens >= MAX_RUN_TOKENS
 
 
 def _aborts(driver: Driver) -> list[Op]:

@@ -8,14 +8,7 @@ from hypothesis.stateful import initialize, rule
 
 from swarden.harness.core.ops import Abort, AdvanceClock, Flush, Inject, Op, Recipe, Step, Submit
 from swarden.harness.core.target import PAIR
-from swarden.harness.search.traffic.draws import (
-    acceptances,
-    fault_sets,
-    long_recipe,
-    one_option,
-    ordinals,
-    with_ranks,
-)
+from swarden.harness.search.traffic.draws import acceptances, fault_sets, long_recipe, one_option, ordinals, with_ranks
 from swarden.harness.search.traffic.loads import LOADS_OF_PAIRS, Kinds, Load
 from swarden.harness.search.traffic.machine import Machine
 from swarden.harness.search.traffic.scenes import pauses, submissions

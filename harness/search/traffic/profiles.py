@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 MAX_RUN_STEPS = 600  # of all engines; 4 % of the runs of our engine had more, and took 40 % of the CPU time
-MAX_RUN_TOKENS = 1 << 18
+MAX_RUN_TOKENS = 1 << 18  # of prompts; a run ends here, or at MAX_RUN_STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +14,7 @@ class Profile:
     `calls_per_run`: calls of rules, each of which applies one op or a scene.  The runs of one search are alike, so many
     short searches reach more states. `probe_floor` is the share of runs that must reach each probe.  Every
     `recheck_every`-th passing run is run twice. `must_evaluate` requires at least one evaluation of every invariant
-    that the engine supports.  A run is ended after MAX_RUN_STEPS engine steps, or prompts of
-    MAX_RUN_TOKENS tokens.  A campaign of fewer than `min_runs` runs has the verdict "not judged".
+    that the engine supports.  A campaign of fewer than `min_runs` runs has the verdict "not judged".
     """
 
     name: str
@@ -39,15 +38,7 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("smoke", 0.15, 8, (8, 30), probe_floor=0.0, must_evaluate=False, min_runs=100),
-        Profile(
-            "default",
-            3.0,
-            8,
-            CALLS_PER_RUN,
-            probe_floor=0.0,
-            must_evaluate=True,
-            min_runs=400,
-        ),
+        Profile("default", 3.0, 8, CALLS_PER_RUN, probe_floor=0.0, must_evaluate=True, min_runs=400),
         Profile("nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True, min_runs=2000),
     )
 }

@@ -72,7 +72,7 @@ def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     """Several requests at once, sometimes with the same prompt, and the steps in which they compete."""
     crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
     if draw(st.booleans()):
-        crowd = [msgspec.structs.replace(one, recipe=crowd[0].recipe, namespace=0) for one in crowd]
+        crowd = [msgspec.structs.replace(request, recipe=crowd[0].recipe, namespace=0) for request in crowd]
     return *crowd, Step(count=draw(one_option(4, 8)))
 
 
@@ -82,7 +82,7 @@ def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     least = draw(one_option(*CONTEST_PRIORITIES))
     many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
     if draw(st.integers(0, 2)) == 2:
-        many = [msgspec.structs.replace(one, recipe=many[0].recipe, namespace=0) for one in many]
+        many = [msgspec.structs.replace(request, recipe=many[0].recipe, namespace=0) for request in many]
     late = draw(submissions(load._replace(priorities=(least + 3, least + 2))))
     return *many, Step(count=draw(st.integers(1, 4))), late, Step()
 
@@ -137,7 +137,7 @@ def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
     """Two or three requests whose prompts repeat, shorten, extend or branch off from the prompt of `request`."""
     path = request.recipe.path
     paths = (path, path[:-1] or path, (*path, 0), (*path[:-1], path[-1] + 1))
-    recipes = [msgspec.structs.replace(request.recipe, path=one) for one in paths]
+    recipes = [msgspec.structs.replace(request.recipe, path=branch) for branch in paths]
     drawn = draw(st.lists(st.sampled_from(recipes), min_size=2, max_size=3))
     return tuple([msgspec.structs.replace(request, recipe=recipe) for recipe in drawn])
 
@@ -220,7 +220,7 @@ def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) 
     """
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
-    other_submits = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(other_submits)]
+    other_submits = [msgspec.structs.replace(submit, namespace=3 + index) for index, submit in enumerate(other_submits)]
     prompts: tuple[Submit, ...] = (first,)
     eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(one_option(8, 2, 4))))
     if draw(one_option(True, True, False)):
@@ -286,13 +286,13 @@ def loads_in_flight(draw: st.DrawFn, whole: Submit, tier: Tier, modes: Sequence[
     computes the prompt while that is loaded for the next one.
     """
     path = whole.recipe.path
-    others = [_with_path(whole, one) for one in ((*path[:-1], path[-1] + 1), (*path, 0), path[:1])]
+    others = [_with_path(whole, branch) for branch in ((*path[:-1], path[-1] + 1), (*path, 0), path[:1])]
     fault = draw(one_option(*(tier.failing or (None,))))
     fails = (Inject(fault=fault),) * (fault is not None and draw(one_option(True, True, False)))
     events: list[tuple[Op, ...]] = [
         *((Abort(),), (Abort(request=draw(st.integers(1, 2))),)),
         *((Flush(),), (Pause(mode=draw(one_option(*modes))), Step(), Resume())),
-        *[(one,) for one in others],
+        *[(other,) for other in others],
         *[(Inject(fault=fault, count=draw(one_option(1, 2))),)] * (fault is not None),
     ]
     again = (whole,) * draw(one_option(2, 1, 3))
@@ -341,7 +341,8 @@ def evicted_prompts(
     prompts = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(one_option(1, 2, 1))))
     times, most = max(1, shape.uses_before_backup), draw(one_option(1, 2))
     eviction_ops = [
-        (msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in prompts
+        (msgspec.structs.replace(prompt, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times
+        for prompt in prompts
     ]
     emptied_by = tier and tier.emptied_by
     drops = (emptied_by,) if emptied_by and draw(st.integers(0, 2)) else draw(intruders(shape))

@@ -1,6 +1,6 @@
 """Random traffic for any engine, drawn from the target's ops, faults and shape."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -48,30 +48,6 @@ from swarden.harness.search.traffic.machine import Machine
 
 GRAMMARS = (40, 2, 1, 3, 5, 9)  # tokens
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
-NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must support
-    "submit": Submit,
-    "step": Step,
-    "crowd": Submit,
-    "contest": Submit,
-    "long": Submit,
-    "return": Submit,
-    "outlast": Submit,
-    "meanwhile": Submit,
-    "lack": Submit,
-    "apart": Submit,
-    "abort": Abort,
-    "advance_clock": AdvanceClock,
-    "delay": AdvanceClock,
-    "flush": Flush,
-    "drain": Drain,
-    "pressure": Pressure,
-    "pause": Pause,
-    "reset": Reset,
-    "talk": OpenSession,
-    "rewind": OpenSession,
-    "accept": Accept,
-    "trouble": Inject,
-}
 ALWAYS = ("submit", "step")  # kinds that no run leaves out
 INSTEAD = {"rewind": "talk", "meanwhile": "return", "lack": "return"}  # of a load, for an engine that lacks the kind
 IS_LIST = (*[False] * 7, True)  # a list takes a twentieth of the time of another run
@@ -127,7 +103,7 @@ class EngineTraffic(Machine):
     def configure(self, data: st.DataObject) -> None:
         target, draw = self.listener.target, HypothesisDraw(data)
         ops = target.machines[self.machine].ops
-        load = draw.one_of([load for load in LOADS if all(NEEDS[kind] in ops for kind in load.also)])
+        load = draw.one_of([load for load in LOADS if all(KINDS[kind].needs in ops for kind in load.also)])
         [requests] = begin_run(self, data, load)
         faults = data.draw(fault_sets(requests.possible)) if requests.possible else ()
         self.requests = requests._replace(faults=faults)
@@ -205,7 +181,7 @@ def begin_run(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
 def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
     """The kinds that a machine with these ops supports for the requests of a run."""
     left = {op for op in ops if name_of(op) not in requests.shape.unused}
-    kinds = [kind for kind, op in NEEDS.items() if op in left]
+    kinds = [name for name, kind in KINDS.items() if kind.needs in left]
     shape = requests.shape
     has = {
         "trouble": bool(requests.faults),
@@ -215,58 +191,6 @@ def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
         "lack": bool(shape.tiers and shape.uses_before_backup) and len({pool.name for pool in shape.pools}) > 1,
     }
     return [kind for kind in kinds if has.get(kind, True)]
-
-
-@st.composite
-def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
-    """The ops of one kind: one op, or a scene."""
-    load, shape, faults, _, modes = requests
-    match kind:
-        case "submit":
-            return (draw(prompts(requests)),)
-        case "crowd":
-            return draw(scenes.crowds(load))
-        case "contest":
-            return draw(scenes.contests(load))
-        case "long":
-            return (draw(long_prompts(shape)),)
-        case "return":
-            return draw(scenes.returns(load, shape, faults))
-        case "outlast":
-            return draw(scenes.outlasts(shape))
-        case "meanwhile":
-            return draw(scenes.meanwhiles(load, shape, modes))
-        case "lack":
-            return draw(scenes.lacks(shape, modes))
-        case "apart":
-            return draw(scenes.partings(load, shape))
-        case "talk":
-            return draw(scenes.talks(load, rewinds=shape.sessions_rewind))
-        case "rewind":
-            return draw(scenes.rewinds(load, shape))
-        case "abort":
-            return (Abort(request=draw(ordinals())),)
-        case "advance_clock":
-            return (AdvanceClock(ms=draw(one_option(*CLOCK_JUMPS_MS))),)
-        case "delay":
-            return draw(scenes.delays(load))
-        case "flush":
-            return draw(scenes.flushes(load))
-        case "drain":
-            return (Drain(),)
-        case "pressure":
-            pools = max(1, len(shape.pools))
-            return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(one_option(*PRESSURE_PAGES))),)
-        case "pause":
-            return draw(scenes.pauses(load, modes=modes))
-        case "reset":
-            return draw(scenes.resets(load, shape, modes))
-        case "accept":
-            return (draw(acceptances()),)
-        case "trouble":
-            return draw(troubles(faults))
-    assert kind == name_of(Step()), f"no op of kind {kind}"
-    return (Step(count=draw(step_counts())),)
 
 
 @st.composite
@@ -322,3 +246,47 @@ def long_prompts(draw: st.DrawFn, shape: Shape) -> Submit:
     length = min(units * shape.page_size - draw(st.integers(0, 3)), shape.max_context_len - max_new_tokens - 1)
     namespace = 6 + draw(rarely(st.integers(1, 2)))
     return Submit(recipe=long_recipe(length, family=3), max_new_tokens=max_new_tokens, namespace=namespace)
+
+
+class Kind(NamedTuple):
+    """A kind of ops: the op that the machine must support, and what draws them for a run."""
+
+    needs: type[Op]
+    drawn: Callable[[st.DrawFn, Requests], Sequence[Op]]
+
+
+def pressures(draw: st.DrawFn, run: Requests) -> Sequence[Op]:
+    pool = draw(st.integers(0, max(1, len(run.shape.pools)) - 1))
+    return (Pressure(pool=pool, pages=draw(one_option(*PRESSURE_PAGES))),)
+
+
+KINDS: Mapping[str, Kind] = {
+    "submit": Kind(Submit, lambda draw, run: (draw(prompts(run)),)),
+    "step": Kind(Step, lambda draw, _: (Step(count=draw(step_counts())),)),
+    "crowd": Kind(Submit, lambda draw, run: draw(scenes.crowds(run.load))),
+    "contest": Kind(Submit, lambda draw, run: draw(scenes.contests(run.load))),
+    "long": Kind(Submit, lambda draw, run: (draw(long_prompts(run.shape)),)),
+    "return": Kind(Submit, lambda draw, run: draw(scenes.returns(run.load, run.shape, run.faults))),
+    "outlast": Kind(Submit, lambda draw, run: draw(scenes.outlasts(run.shape))),
+    "meanwhile": Kind(Submit, lambda draw, run: draw(scenes.meanwhiles(run.load, run.shape, run.pauses))),
+    "lack": Kind(Submit, lambda draw, run: draw(scenes.lacks(run.shape, run.pauses))),
+    "apart": Kind(Submit, lambda draw, run: draw(scenes.partings(run.load, run.shape))),
+    "abort": Kind(Abort, lambda draw, _: (Abort(request=draw(ordinals())),)),
+    "advance_clock": Kind(AdvanceClock, lambda draw, _: (AdvanceClock(ms=draw(one_option(*CLOCK_JUMPS_MS))),)),
+    "delay": Kind(AdvanceClock, lambda draw, run: draw(scenes.delays(run.load))),
+    "flush": Kind(Flush, lambda draw, run: draw(scenes.flushes(run.load))),
+    "drain": Kind(Drain, lambda *_: (Drain(),)),
+    "pressure": Kind(Pressure, pressures),
+    "pause": Kind(Pause, lambda draw, run: draw(scenes.pauses(run.load, modes=run.pauses))),
+    "reset": Kind(Reset, lambda draw, run: draw(scenes.resets(run.load, run.shape, run.pauses))),
+    "talk": Kind(OpenSession, lambda draw, run: draw(scenes.talks(run.load, rewinds=run.shape.sessions_rewind))),
+    "rewind": Kind(OpenSession, lambda draw, run: draw(scenes.rewinds(run.load, run.shape))),
+    "accept": Kind(Accept, lambda draw, _: (draw(acceptances()),)),
+    "trouble": Kind(Inject, lambda draw, run: draw(troubles(run.faults))),
+}
+
+
+@st.composite
+def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> Sequence[Op]:
+    """The ops of one kind: one op, or a scene."""
+    return KINDS[kind].drawn(draw, requests)

@@ -207,10 +207,7 @@ def tails_of(tree: RadixTree) -> list[bool]:
 
 @pytest.mark.parametrize(
     ("num_pages", "tails"),
-    [
-        pytest.param(2, [True], id="a leaf"),
-        pytest.param(5, [False, True], id="a node before the last window"),
-    ],
+    [pytest.param(2, [True], id="a leaf"), pytest.param(5, [False, True], id="a node before the last window")],
 )
 def test_a_node_is_a_tail_while_a_branch_ends_within_a_window_of_it(num_pages, tails):
     tree = tree_of()

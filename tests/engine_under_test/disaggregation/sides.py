@@ -16,14 +16,7 @@ from swarden.fakes.unsteady import UnsteadyForward
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.own.faults import FAULTS
 from swarden.harness.kit.tags import TagModel
-from tests.engine_under_test.builders import (
-    HYBRID,
-    MOST_STEPS,
-    EventLog,
-    Received,
-    Serving,
-    flush_frees_all,
-)
+from tests.engine_under_test.builders import HYBRID, MOST_STEPS, EventLog, Received, Serving, flush_frees_all
 
 SIDES = ("prefill", "decode")
 LONG, SHORT, OTHER = list(range(100, 137)), list(range(200, 205)), list(range(300, 317))

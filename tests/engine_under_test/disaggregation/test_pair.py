@@ -27,21 +27,9 @@ from swarden.fakes.link import UnsteadyLink
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.own.mail import Mail
 from swarden.harness.kit.tags import TagModel
-from tests.engine_under_test.builders import (
-    ALL_POOLS,
-    HYBRID,
-    MOST_STEPS,
-    flush_frees_all,
-)
+from tests.engine_under_test.builders import ALL_POOLS, HYBRID, MOST_STEPS, flush_frees_all
 from tests.engine_under_test.disaggregation.framed import frame_of, messages_of
-from tests.engine_under_test.disaggregation.sides import (
-    LONG,
-    OTHER,
-    PROMPTS,
-    SHORT,
-    SIDES,
-    Sides,
-)
+from tests.engine_under_test.disaggregation.sides import LONG, OTHER, PROMPTS, SHORT, SIDES, Sides
 
 
 def forward_alone() -> Ports:

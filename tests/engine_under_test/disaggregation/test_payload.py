@@ -6,12 +6,7 @@ import pytest
 import torch
 
 from swarden.engine_under_test.components import component_of
-from swarden.engine_under_test.disaggregation.payload import (
-    Pages,
-    read_pages,
-    terms_of,
-    write_pages,
-)
+from swarden.engine_under_test.disaggregation.payload import Pages, read_pages, terms_of, write_pages
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.ports import SlotLayout
 from swarden.engine_under_test.sampling import SamplingParams

@@ -30,12 +30,7 @@ CLOSE = 1e-10
 SHARED = some_tokens(21, seed=1).tolist()
 PROMPTS = [SHARED + some_tokens(3 + 9 * number, seed=10 + number).tolist() for number in range(4)]
 CONFIG = EngineConfig(
-    page_size=4,
-    full_pages=60,
-    max_running_requests=3,
-    max_context_len=128,
-    chunk_len=16,
-    poison_freed_pages=True,
+    page_size=4, full_pages=60, max_running_requests=3, max_context_len=128, chunk_len=16, poison_freed_pages=True
 )
 GREEDY = SamplingParams(10, return_logits=True)
 DRAWN = SamplingParams(10, temperature=0.8, top_p=0.9, top_k=40, seed=3, return_logits=True)

@@ -125,12 +125,7 @@ def test_outputs_are_the_same_without_drafts(family, seed, sampling, overlap):
     plain = generated(model, sampling)
 
     drafted = generated(
-        model,
-        sampling,
-        proposer=DraftModel(decoder(family, seed)),
-        overlap=overlap,
-        draft_tokens=3,
-        lookahead_tokens=3,
+        model, sampling, proposer=DraftModel(decoder(family, seed)), overlap=overlap, draft_tokens=3, lookahead_tokens=3
     )
 
     assert [generation.token_ids for generation in drafted] == [generation.token_ids for generation in plain]

@@ -39,10 +39,7 @@ def checkpoint(tmp_path_factory) -> Path:
     [
         pytest.param("gemma3", {}, [("full", 40, None), ("swa", 44, 8)], id="defaults"),
         pytest.param(
-            "gemma3",
-            {"swa_pages": 7, "sliding_window": 8},
-            [("full", 40, None), ("swa", 7, 8)],
-            id="explicit values",
+            "gemma3", {"swa_pages": 7, "sliding_window": 8}, [("full", 40, None), ("swa", 7, 8)], id="explicit values"
         ),
         pytest.param("mistral", {}, [("swa", 44, 8)], id="no full layer"),
         pytest.param(

@@ -29,11 +29,7 @@ def test_growth_beyond_the_pools_takes_nothing():
         bench.compute(request, 12)
 
     record = bench.custody.record(request)
-    assert (str(caught.value), record.allocated_len, bench.free) == (
-        "swa: want 3, 2 free",
-        0,
-        {"full": 16, "swa": 2},
-    )
+    assert (str(caught.value), record.allocated_len, bench.free) == ("swa: want 3, 2 free", 0, {"full": 16, "swa": 2})
 
 
 def test_a_slide_frees_the_private_pages_below_the_frontier():

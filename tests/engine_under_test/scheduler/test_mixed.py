@@ -22,10 +22,7 @@ def test_begun_chunk_is_parked_while_a_running_request_lacks_pages():
 
     serving.step()
 
-    assert (serving.log.of(Parked), [event.request_id for event in serving.log.of(Retracted)]) == (
-        [Parked(2, 12)],
-        [2],
-    )
+    assert (serving.log.of(Parked), [event.request_id for event in serving.log.of(Retracted)]) == ([Parked(2, 12)], [2])
 
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])

@@ -26,7 +26,7 @@ def finish(built):
 def answer(built, prompt, output_len):
     """The output of one request."""
     built.submit(Submission(prompt, output_len, (), 0, 0))
-    return [token for one in finish(built) for token in one.token_ids]
+    return [token for answer in finish(built) for token in answer.token_ids]
 
 
 def wanted(built, prompt, output_len):

@@ -31,7 +31,7 @@ def driven(engine, changes, ops):
 
 def served_again(engine, changes):
     """The failure of two equal requests with another one between them, if any, and the number of loads."""
-    ops = [Submit(recipe=one, max_new_tokens=4) for one in (LONG, OTHER, LONG)]
+    ops = [Submit(recipe=recipe, max_new_tokens=4) for recipe in (LONG, OTHER, LONG)]
     driver, num_loads = driven(engine, changes, [one for op in ops for one in (op, Drain())])
     return driver.failure, num_loads
 

@@ -72,7 +72,7 @@ def pins_of_a_waiting_request(engine):
     assert built.pressure("blocks", 0)
     finish(built)
     [behind] = [pool for pool in built.capture().pools if pool.name == POOL]
-    return [len(fence.read) for fence in during.fenced], behind.fenced, [one.locks for one in behind.holdings]
+    return [len(fence.read) for fence in during.fenced], behind.fenced, [holding.locks for holding in behind.holdings]
 
 
 @needs_lmcache

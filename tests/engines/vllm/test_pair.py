@@ -90,7 +90,7 @@ def answer_lens(release, submitted):
         driver.apply(op)
     assert driver.failure is None, driver.failure.fingerprints
     known = driver.systems[PREFILL_SIDE].reference.expectations.values()
-    return [len(one.tokens) - one.prompt_len for one in known]
+    return [len(request.tokens) - request.prompt_len for request in known]
 
 
 @pytest.mark.parametrize(

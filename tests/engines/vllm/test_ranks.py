@@ -8,7 +8,7 @@ import pytest
 from swarden.harness.core import replay
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.oplog import Header
-from swarden.harness.core.ops import Drain, Inject, Pause, Resume, Step, Submit
+from swarden.harness.core.ops import Abort, Drain, Inject, Pause, Resume, Step, Submit
 from swarden.harness.core.target import DATA_RANKS
 from swarden.harness.engines.vllm.parts.ranks import CALL_LATE, REPORT_LATE, WAVE_LATE
 
@@ -19,7 +19,7 @@ TRAFFIC = {
     "idle": (FIRST, *WAVE, SECOND, *WAVE, Drain()),
     "late": (SECOND, *LATE, FIRST, Step(count=4), Inject(fault=REPORT_LATE, count=9), *WAVE, SECOND, FIRST, Drain()),
     "pause": (SECOND, Step(count=3), Pause(), FIRST, *LATE, *WAVE, SECOND, Step(count=4), Resume(), Drain()),
-    "early resume": (FIRST, SECOND, Step(count=3), Pause(), Step(), Resume(), Drain()),
+    "early resume": (FIRST, SECOND, Step(count=3), Pause(), Step(), Resume(), Abort(request=1), *WAVE, Drain()),
 }
 
 
@@ -47,7 +47,7 @@ def test_all_requests_are_served(on_release, traffic, asynchronous):
 
 def test_request_in_a_sleep_starts_a_forward_in_an_old_release(on_release):
     ops = (Pause(), *WAVE, FIRST, Step(count=8), Resume(), Drain())
-    old, new = [on_release(one, partial(run_of, one, ops, sleeps=True))[0] for one in ("0.20.2", "0.33.0")]
+    old, new = [on_release(name, partial(run_of, name, ops, sleeps=True))[0] for name in ("0.20.2", "0.33.0")]
 
     assert "whose weights and kv_cache are released" in old
     assert new is None

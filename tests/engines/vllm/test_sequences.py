@@ -33,7 +33,7 @@ def forgetful(engine):
     processor.abort_requests = lambda rids, internal: abort([rid for rid in rids if rid != "0_1"], internal)
     for op in (THREE, Step(), Abort(), Drain()):
         driver.apply(op)
-    return {one.split("/")[0] for one in driver.failure.fingerprints}
+    return {name.split("/")[0] for name in driver.failure.fingerprints}
 
 
 def test_each_sequence_is_answered(release, on_release):
@@ -71,5 +71,5 @@ def test_prompt_of_each_sequence_is_loaded_in_the_background(on_release):
 
     result = on_release(NEWEST, served, f"vllm=={NEWEST}", settings, [THREE], 20)
 
-    assert {one.request_id for one in events_of(result, Loaded)} == {1, 2, 3}
+    assert {event.request_id for event in events_of(result, Loaded)} == {1, 2, 3}
     assert result.ends == dict.fromkeys((1, 2, 3), FinishReason.LENGTH)

@@ -10,12 +10,12 @@ def served_over_a_sleep(engine):
     """The output of a request during which the engine sleeps, the expected one, and where it was admitted each time."""
     built = core_of(engine, {"sleeps": True, "asynchronous": True})
     built.submit(Submission(PROMPT, OUTPUT_LEN, (), 0, 0))
-    streamed = [one for _ in range(STEPS_BEFORE) for one in built.step()]
+    streamed = [output for _ in range(STEPS_BEFORE) for output in built.step()]
     assert built.pause()
     while not built.capture().is_paused:
         streamed += built.step()
     built.resume()
-    output = [token for one in [*streamed, *finish(built)] for token in one.token_ids]
+    output = [token for part in [*streamed, *finish(built)] for token in part.token_ids]
     return output, wanted(built, PROMPT, OUTPUT_LEN), starts(built.log.take())
 
 

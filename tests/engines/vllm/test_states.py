@@ -21,7 +21,7 @@ def served_twice(engine, changes):
     for _ in range(2):
         built.submit(Submission(PROMPT, 5, (), 0, 0))
         streamed.append(finish(built))
-    outputs = [[token for one in answers for token in one.token_ids] for answers in streamed]
+    outputs = [[token for answer in answers for token in answer.token_ids] for answers in streamed]
     told = [answers[-1].cached_tokens for answers in streamed]
     return outputs, wanted(built, PROMPT, 5), starts(built.log.take()), told
 

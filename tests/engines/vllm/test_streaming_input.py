@@ -7,10 +7,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.system import EngineSystem
 from swarden.invariants.events import SESSION_KIND, Kept, Lent
 
-FIRST, SECOND = (
-    Turn(recipe=Recipe(path=(0, 1)), max_new_tokens=5),
-    Turn(recipe=Recipe(path=(2,)), max_new_tokens=3),
-)
+FIRST, SECOND = (Turn(recipe=Recipe(path=(0, 1)), max_new_tokens=5), Turn(recipe=Recipe(path=(2,)), max_new_tokens=3))
 STEPS = 12
 TOO_LONG = Turn(recipe=Recipe(path=(3,)), max_new_tokens=200)
 ANOTHER = Turn(recipe=Recipe(path=(2,)), rewind=6, max_new_tokens=3)

@@ -15,13 +15,7 @@ from tests.harness.some_commands import swarden
 ENDLESS = Mutant(
     "endless",
     "made up: the engine always has work",
-    (
-        Hunk(
-            "swarden.engine_under_test.engine:Engine.has_work",
-            "return self.scheduler.has_work",
-            "return True",
-        ),
-    ),
+    (Hunk("swarden.engine_under_test.engine:Engine.has_work", "return self.scheduler.has_work", "return True"),),
     ("stuck",),
 )
 

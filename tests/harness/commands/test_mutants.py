@@ -96,10 +96,7 @@ def test_bugs_are_listed_with_their_status(tmp_path):
     run = swarden_with(tmp_path, RELEASED, {"tinyserve": "ReleasedTarget"})
 
     listed = run("mutants", "--engine", "tinyserve")
-    assert listed.stdout.splitlines() == [
-        "fits planted: made up",
-        "stale does not fit 1.0: made up",
-    ], listed.stderr
+    assert listed.stdout.splitlines() == ["fits planted: made up", "stale does not fit 1.0: made up"], listed.stderr
     assert json.loads(run("mutants", "--engine", "tinyserve", "--json").stdout) == {
         "mutants": [
             {"id": "fits", "status": "planted", "source": "made up"},

@@ -12,15 +12,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.report.known_bug import CASE, issue
 from swarden.harness.report.vulnerability import WARNING
 from swarden.harness.search import programs
-from tests.harness.some_bugs import (
-    BUG,
-    LONG,
-    LONG_OUTPUT,
-    STUCK,
-    WHOLE,
-    swarden_with_bugs,
-    write_log,
-)
+from tests.harness.some_bugs import BUG, LONG, LONG_OUTPUT, STUCK, WHOLE, swarden_with_bugs, write_log
 from tests.harness.some_commands import swarden
 
 OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"

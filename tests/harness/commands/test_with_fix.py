@@ -47,9 +47,7 @@ def test_replay_with_a_fix_says_whether_the_log_passes(swarden, prompts, fixes, 
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [
-        pytest.param("nope", "fix nope: blockserve has no known bug of this name; it has ", id="unknown"),
-    ],
+    [pytest.param("nope", "fix nope: blockserve has no known bug of this name; it has ", id="unknown")],
 )
 @pytest.mark.parametrize(
     "command", [("fuzz", "--engine", "blockserve"), ("replay", "some.oplog")], ids=["fuzz", "replay"]

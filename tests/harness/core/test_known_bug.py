@@ -112,9 +112,7 @@ def engine_of(bug):
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [
-        pytest.param("no-such", "fix no-such: demo has no known bug of this name; it has none", id="unknown"),
-    ],
+    [pytest.param("no-such", "fix no-such: demo has no known bug of this name; it has none", id="unknown")],
 )
 def test_unknown_fix_is_refused(name, complaint):
     with pytest.raises(UsageError) as raised:

@@ -33,11 +33,7 @@ def releases(tmp_path):
     requirements = tmp_path / "packages.txt"
     requirements.write_text("# shared\nhelper==4.0.0\n")
     return Releases(
-        package=PACKAGE,
-        root=tmp_path / "engines",
-        requirements=requirements,
-        release_size="1 kB",
-        shared_size="2 kB",
+        package=PACKAGE, root=tmp_path / "engines", requirements=requirements, release_size="1 kB", shared_size="2 kB"
     )
 
 

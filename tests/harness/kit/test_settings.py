@@ -25,10 +25,7 @@ class Host(PartSettings, frozen=True):
     writes_back: Annotated[bool, PartOf("host_blocks")] = False
     evicts: Annotated[str, PartOf("host_blocks"), Drawn(("lru", "arc"))] = "lru"
 
-    needs = (
-        Needs("host_blocks", {"policy": ("fcfs",)}),
-        Needs("writes_back", {"host_blocks": range(1, 4_000_000)}),
-    )
+    needs = (Needs("host_blocks", {"policy": ("fcfs",)}), Needs("writes_back", {"host_blocks": range(1, 4_000_000)}))
 
     def check(self, config):
         if self.host_blocks > config.num_blocks:

@@ -110,13 +110,3 @@ def night_of(
 
 def statuses(night: Night) -> dict[str, str]:
     return {finding.fingerprint: finding.sighting.status.value for finding in night.findings}
-
-
-def in_the_future(root: Path, night: str) -> str:
-    """Make an archive as if the clock of this night had been wrong; the new name of the night."""
-    future = f"2099-{night[5:]}"
-    for path in sorted(root.rglob("*"), reverse=True):
-        if path.suffix == ".json":
-            path.write_text(path.read_text().replace(night, future))
-        path.rename(path.with_name(path.name.replace(night, future)))
-    return future

@@ -16,14 +16,7 @@ from swarden.harness.nightly.events import schema
 from swarden.harness.nightly.night_records import CANARY_RUNS, Canary
 from swarden.harness.nightly.reports import junit, markdown, metrics
 from swarden.harness.search.mutes import Mute
-from tests.harness.nightly.some_nights import (
-    DOUBLE_FREE,
-    FAILED,
-    LEAK,
-    night_of,
-    shard_result,
-    table,
-)
+from tests.harness.nightly.some_nights import DOUBLE_FREE, FAILED, LEAK, night_of, shard_result, table
 
 DOCS = Path(__file__).parents[3] / "docs"
 METRIC = re.compile(r'swarden_night_\w+(\{\w+="[^"\n]*"(,\w+="[^"\n]*")*\})? -?[\d.e+]+')

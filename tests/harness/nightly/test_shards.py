@@ -11,13 +11,7 @@ from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Replays, Verdict, not_run
 from swarden.harness.nightly import shards
-from swarden.harness.nightly.shards import (
-    close_lanes,
-    find_canary,
-    replay_log,
-    replay_logs,
-    settle,
-)
+from swarden.harness.nightly.shards import close_lanes, find_canary, replay_log, replay_logs, settle
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.result import Finding
 from swarden.harness.search.traffic.profiles import PROFILES

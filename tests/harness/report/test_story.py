@@ -201,10 +201,7 @@ def test_story_of_a_stuck_engine_has_the_last_branches_once_and_the_holder_of_un
         line.text
         for line in failure_lines(
             replace(
-                failure,
-                history=[given, *idle],
-                violations=[stuck],
-                transition=replace(failure.transition, after=after),
+                failure, history=[given, *idle], violations=[stuck], transition=replace(failure.transition, after=after)
             )
         )
     ]

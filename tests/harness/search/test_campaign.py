@@ -296,16 +296,16 @@ def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, re
 def test_worker_whose_draws_are_refused_is_not_silent_and_ends_when_it_is_stopped(monkeypatch, tmp_path):
     """No log of a run is left: a worker that is slow to draw the next configuration does not hang in that run."""
     plan, left = replace(PLAN, seconds=60, settings={"page_size": 2}), list[OpLog | None]()
-    running = RunningLog(tmp_path / "running.oplog")
+    path = tmp_path / "running.oplog"
 
     def refuse(*_):
         raise InvalidConfig("overlap is true")
 
     def beat(_):
-        left.append(last_run(running.path))
+        left.append(last_run(path))
 
     monkeypatch.setattr(OwnTarget, "systems", refuse)
-    worker = Worker(plan, lambda _: None, lambda: len(left) > 8, heartbeat=beat, running=running)
+    worker = Worker(plan, lambda _: None, lambda: len(left) > 8, heartbeat=beat, running=RunningLog(path))
 
     outcome = Outcome(plan, "", worker.work())
     assert left[1::2] == [None] * 4

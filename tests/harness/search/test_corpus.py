@@ -60,7 +60,7 @@ def test_changed_logs_show_a_bug_that_neither_of_their_logs_shows():
     first, second, _ = healthy_log("S142").ops
     logs = [OpLog(header, [first, Step(count=5)]), OpLog(header, [second, Step()])]
     failures = [
-        run_log(OpLog(header, [*one.ops, Drain()])).failure for one in (*logs, *changed(logs, seed=1, count=99))
+        run_log(OpLog(header, [*log.ops, Drain()])).failure for log in (*logs, *changed(logs, seed=1, count=99))
     ]
 
     assert failures[:2] == [None, None]
@@ -106,7 +106,7 @@ def test_written_logs_come_first_and_replace_those_that_were_run(tmp_path):
     first, second = [path.name for path in files_of(tmp_path)]
     write(tmp_path, [log_of(Step(count=3)), log_of(Step(count=3), Drain())], replaced=[first])
 
-    assert [one.log.ops for one in logs_of(tmp_path, "swarden")] == [[Step(count=3)], [Step(count=2)]]
+    assert [entry.log.ops for entry in logs_of(tmp_path, "swarden")] == [[Step(count=3)], [Step(count=2)]]
     assert second.partition("-")[2] in {path.name.partition("-")[2] for path in files_of(tmp_path)}
 
 
@@ -115,7 +115,7 @@ def test_only_logs_of_the_machine_are_run(tmp_path):
     of_pair = OpLog(msgspec.structs.replace(HEADER, machine="pd", configs=sides), [])
     write(tmp_path, [of_pair, log_of(Step())], replaced=())
 
-    assert [one.log.header.machine for one in logs_of(tmp_path, "swarden", "pd")] == ["pd"]
+    assert [entry.log.header.machine for entry in logs_of(tmp_path, "swarden", "pd")] == ["pd"]
 
 
 def test_unreadable_log_is_named(tmp_path):

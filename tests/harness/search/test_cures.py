@@ -157,9 +157,9 @@ def test_request_that_is_refused_after_the_step_of_the_failure_is_not_dropped(mo
 
 def test_fixes_that_cannot_run_are_left_out_of_a_set_and_found_by_halves():
     tester = FakeTester(lambda _: Ending())
-    tester.errors |= {frozenset([one]): "dies" for one in ("fix-3", "fix-12")}
+    tester.errors |= {frozenset([fix]): "dies" for fix in ("fix-3", "fix-12")}
 
-    assert tester.extended(["fix-0"], FIXES[1:]) == [one for one in FIXES if one not in ("fix-3", "fix-12")]
+    assert tester.extended(["fix-0"], FIXES[1:]) == [fix for fix in FIXES if fix not in ("fix-3", "fix-12")]
     assert tester.num_runs <= 12
 
 

@@ -71,7 +71,7 @@ def test_interrupted_search_keeps_the_findings_of_its_finished_jobs(monkeypatch)
     def until_the_first_finding(jobs, work, workers):
         for job, reached in run_jobs(jobs, work, workers=workers):
             yield job, reached
-            if not isinstance(reached, JobDeath) and any(one.finding for one in reached):
+            if not isinstance(reached, JobDeath) and any(result.finding for result in reached):
                 raise KeyboardInterrupt
 
     monkeypatch.setattr("swarden.harness.search.exhaustive.run_jobs", until_the_first_finding)

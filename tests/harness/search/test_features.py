@@ -29,7 +29,7 @@ def test_other_end_of_a_request_is_a_new_feature():
 
 def test_many_times_more_of_the_same_is_a_new_feature():
     def requests(count, of=Features.hashes):
-        ops = [msgspec.structs.replace(SERVED[0], namespace=one) for one in range(count)]
+        ops = [msgspec.structs.replace(SERVED[0], namespace=namespace) for namespace in range(count)]
         return features_of(*ops, Drain(), of=of)
 
     assert requests(9) - requests(2)

@@ -85,7 +85,7 @@ def test_finding_is_sent_before_its_log_is_shrunk(monkeypatch):
     with pytest.raises(ZeroDivisionError, match="of the harness"):
         Worker(Plan(engine="demo", profile=TINY, seed=11, seconds=60), sent.append).work()
 
-    finding, *_ = [one for result in sent if isinstance(result, Result) for one in result.findings.values()]
+    finding, *_ = [report for result in sent if isinstance(result, Result) for report in result.findings.values()]
     assert failure_like(finding.log, finding.fingerprint) is not None
 
 

@@ -91,7 +91,7 @@ def run(head: Any, base: Any, out: Path, **renamed: str) -> Gate:
 
 
 def ends_of(gate):
-    return {name: one.end for name, one in gate.judged.items()}
+    return {name: failure.end for name, failure in gate.judged.items()}
 
 
 def test_only_failures_that_pass_on_the_base_are_shrunk(tmp_path):
@@ -183,7 +183,7 @@ def test_failure_is_new_by_any_of_its_logs_of_which_few_are_replayed(tmp_path):
     gate = run(Head(*many, *[finding("one", steps) for steps in (4, 5) for _ in range(6)]), base, tmp_path)
 
     assert ends_of(gate) == {"many": FAILS, "one": PASSES}
-    assert len([one for one in base.replayed if one >= 10]) == MOST_LOGS
+    assert len([count for count in base.replayed if count >= 10]) == MOST_LOGS
 
 
 def test_interrupt_ends_the_gate_at_once_with_what_is_known(tmp_path):

@@ -45,7 +45,7 @@ def test_base_of_a_checkout_is_the_nearest_release(version, is_release, installe
 )
 def test_findings_are_replayed_on_the_base(monkeypatch, is_stopped, on_base):
     verdicts = {"a": Verdict.FAILED, "b": None, "c": Verdict.FIXED}
-    ends = {name: Replays(one, (), 0, 1) if one else not_run("is no log") for name, one in verdicts.items()}
+    ends = {name: Replays(verdict, (), 0, 1) if verdict else not_run("is no log") for name, verdict in verdicts.items()}
     monkeypatch.setattr(judge_module, "WorkerGroup", lambda *_, **__: nullcontext())
 
     def judging(_group, _log, _release, rule):
@@ -59,7 +59,7 @@ def test_findings_are_replayed_on_the_base(monkeypatch, is_stopped, on_base):
     for _ in judge_module.beside(found, "1.0", lambda: is_stopped):
         pass
 
-    assert [one.on_base for one in found] == on_base
+    assert [finding.on_base for finding in found] == on_base
 
 
 class Group:

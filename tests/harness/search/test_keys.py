@@ -74,11 +74,11 @@ def test_new_hang_beside_an_old_one_is_a_finding_with_its_own_log(tmp_path):
     with planted(KNOWN, new):
         result = Worker(plan, lambda _: None).work()
 
-    waiting = [one for one in result.findings.values() if one.fingerprint.endswith("/kept_waiting")]
-    assert [one.name == one.fingerprint for one in waiting].count(True) == 1
-    assert all(one.path is not None and one.path.exists() for one in waiting)
-    assert len({one.path for one in waiting}) == len(waiting) > 1
-    assert all(result.tallies.runs_of(one, waiting) for one in waiting)
+    waiting = [finding for finding in result.findings.values() if finding.fingerprint.endswith("/kept_waiting")]
+    assert [finding.name == finding.fingerprint for finding in waiting].count(True) == 1
+    assert all(finding.path is not None and finding.path.exists() for finding in waiting)
+    assert len({finding.path for finding in waiting}) == len(waiting) > 1
+    assert all(result.tallies.runs_of(finding, waiting) for finding in waiting)
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["as-found", "the-other-way-round"])

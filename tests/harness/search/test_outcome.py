@@ -118,7 +118,7 @@ def test_law_whose_events_never_came_is_named(evaluated, not_applicable):
 
     ended = outcome(plan=HELD, result=Result(tallies))
 
-    [line] = [one for one in ended.lines() if one.startswith("never due")]
+    [line] = [text for text in ended.lines() if text.startswith("never due")]
     assert ("refused_takes_change_nothing" in line) == (not evaluated and not not_applicable)
 
 
@@ -141,7 +141,7 @@ def test_mute_counts_and_hides_what_it_names_until_its_date(name, until, code, l
     ended = outcome(findings=[report("law/x")], result=Result(tallies), mutes=mutes)
 
     assert ended.judgement.exit_code is code
-    assert [one for one in ended.causes if one.startswith(line)]
+    assert [cause for cause in ended.causes if cause.startswith(line)]
 
 
 @pytest.mark.parametrize(

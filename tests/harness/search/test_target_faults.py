@@ -45,9 +45,9 @@ class Engine(EnginePort):
 
     def step(self):
         self.steps += 1
-        self.left = {one: left - 1 for one, left in self.left.items()}
-        out = [Streamed(one, (1,), None if left > 0 else "length", 0, 0) for one, left in self.left.items()]
-        self.left = {one: left for one, left in self.left.items() if left > 0}
+        self.left = {number: left - 1 for number, left in self.left.items()}
+        out = [Streamed(number, (1,), None if left > 0 else "length", 0, 0) for number, left in self.left.items()]
+        self.left = {number: left for number, left in self.left.items() if left > 0}
         return out
 
     def capture(self):

@@ -76,6 +76,24 @@ def cause_of(target, tmp_path):
     return cause_of
 
 
+@pytest.fixture
+def change(monkeypatch, target):
+    """Changes the fix of a known bug, or adds another bug with this fix."""
+
+    def change(name, *, copy_of=None, **changes):
+        bugs = dict(target.known_bugs())
+        bug = bugs[copy_of or name]
+        [fix] = bug.fixes
+        [hunk] = fix.hunks
+        of_hunk = {key: changes.pop(key) for key in ("before", "after") if key in changes}
+        new = msgspec.structs.replace(hunk, **of_hunk)
+        fix = msgspec.structs.replace(fix, hunks=(new,))
+        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,), **changes)
+        monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
+
+    return change
+
+
 @pytest.fixture(scope="module")
 def result():
     """The result of a few runs of random traffic."""
@@ -93,7 +111,11 @@ def result():
         pytest.param([WHOLE, LONG], (), id="new-behind-a-known-one"),
     ],
 )
-def test_known_bugs_of_a_failure_are_those_whose_fixes_its_log_needs(cause_of, requests, bugs):
+@pytest.mark.parametrize("fingerprint", [STUCK, "another/law"], ids=["its-name", "another-name"])
+def test_known_bugs_of_a_failure_are_those_whose_fixes_its_log_needs(cause_of, change, requests, bugs, fingerprint):
+    for name in (OF_BLOCKS, OF_PROMPTS, USELESS):
+        change(name, fingerprints=(fingerprint,))
+
     assert cause_of(*requests).bugs == bugs
 
 
@@ -121,46 +143,28 @@ def test_fix_is_put_aside_after_it_killed_processes_with_two_logs(cause_of, tmp_
     assert (cause.bugs, cause.namesakes.get(OF_BLOCKS, "")) == (() if why else (OF_BLOCKS,), why)
 
 
-@pytest.fixture
-def change(monkeypatch):
-    """Changes the fix of a known bug, or adds another bug with this fix."""
-
-    def change(target, name, *, copy_of=None, **changes):
-        bugs = dict(target.known_bugs())
-        bug = bugs[copy_of or name]
-        [fix] = bug.fixes
-        [hunk] = fix.hunks
-        of_hunk = {key: changes.pop(key) for key in ("before", "after") if key in changes}
-        new = msgspec.structs.replace(hunk, **of_hunk)
-        fix = msgspec.structs.replace(fix, hunks=(new,))
-        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,), **changes)
-        monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
-
-    return change
-
-
 def verified_without_known(log):
     failure = run_log(log).failure
     return failure is not None and not Verifier(target_for(log.header), log.header.fixes).cause_of(failure, log).bugs
 
 
-def test_log_that_passes_with_each_of_two_fixes_is_of_either_bug(cause_of, target, change):
-    change(target, "twin-bug", copy_of=OF_BLOCKS)
+def test_log_that_passes_with_each_of_two_fixes_is_of_either_bug(cause_of, change):
+    change("twin-bug", copy_of=OF_BLOCKS)
 
     cause = cause_of(WHOLE)
 
     assert cause.name == f"{OF_BLOCKS} or twin-bug"
 
 
-def test_fix_that_does_not_fit_does_not_disable_the_others(cause_of, target, change):
-    change(target, USELESS, before="no such text")
+def test_fix_that_does_not_fit_does_not_disable_the_others(cause_of, change):
+    change(USELESS, before="no such text")
 
     assert cause_of(WHOLE, ODD).bugs == (OF_BLOCKS, OF_PROMPTS)
     assert cause_of(LONG).namesakes[USELESS] == DOES_NOT_FIT
 
 
-def test_fix_that_breaks_the_capture_could_not_be_tried(cause_of, target, change):
-    change(target, OF_BLOCKS, after="setattr(self.pool, 'num_blocks', None)")
+def test_fix_that_breaks_the_capture_could_not_be_tried(cause_of, change):
+    change(OF_BLOCKS, after="setattr(self.pool, 'num_blocks', None)")
 
     assert "could not be tried" in cause_of(WHOLE).namesakes[OF_BLOCKS]
 
@@ -169,8 +173,8 @@ def test_nothing_is_known_of_a_log_with_a_mutant(cause_of):
     assert cause_of(WHOLE, mutant="some").bugs == ()
 
 
-def test_other_failure_with_the_fixes_is_revealed(cause_of, target, change):
-    change(target, OF_BLOCKS, after="getattr(self, 'no_such_attribute')")
+def test_other_failure_with_the_fixes_is_revealed(cause_of, change):
+    change(OF_BLOCKS, after="getattr(self, 'no_such_attribute')")
 
     cause = cause_of(WHOLE)
 
@@ -178,13 +182,13 @@ def test_other_failure_with_the_fixes_is_revealed(cause_of, target, change):
     assert OF_BLOCKS in cause.fails_with
 
 
-def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(target, change):
-    change(target, OF_BLOCKS, after="getattr(self, 'no_such_attribute')")
+def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(change):
+    change(OF_BLOCKS, after="getattr(self, 'no_such_attribute')")
     plan = Plan(engine="blockserve", profile=PROFILES["smoke"], seed=3, max_runs=RUNS)
 
     findings = Worker(plan, lambda _: None).work().findings
 
-    [revealed] = [one for one in findings.values() if one.fingerprint.startswith("AttributeError/")]
+    [revealed] = [finding for finding in findings.values() if finding.fingerprint.startswith("AttributeError/")]
     failure = run_log(revealed.log).failure
     assert OF_BLOCKS in revealed.log.header.fixes
     assert failure is not None
@@ -258,7 +262,7 @@ def test_campaign_says_what_is_new_first_and_then_what_is_known(result, tmp_path
     assert all(line.startswith("known: ") and line.endswith(" (blockserve pull 7)") for line in known)
     [found] = outcome.summary()["findings"]
     assert (found["runs"], set(found["not_verified"])) == (runs, {OF_BLOCKS, OF_PROMPTS, USELESS})
-    runs_of = {" + ".join(one["bugs"]): one["runs"] for one in outcome.summary()["known"]}
+    runs_of = {" + ".join(figures["bugs"]): figures["runs"] for figures in outcome.summary()["known"]}
     assert runs_of == dict(result.tallies.known)
 
 
@@ -287,15 +291,15 @@ def test_campaign_with_known_failures_alone_is_clean_and_says_so(result):
     assert outcome.lines()[-1].startswith(f"failed by known bugs only ({RUNS} runs, want at least ")
 
 
-def test_fix_whose_code_does_not_run_is_not_tried(cause_of, target, change):
+def test_fix_whose_code_does_not_run_is_not_tried(cause_of, change):
     """The engine never admits the request."""
-    change(target, "elsewhere", copy_of=OF_BLOCKS, before="self.running.append(request)", after="pass")
+    change("elsewhere", copy_of=OF_BLOCKS, before="self.running.append(request)", after="pass")
 
     assert cause_of(LONG).namesakes["elsewhere"] == NOT_REACHED
 
 
 def test_fix_fits_a_build_that_it_does_not_name(cause_of, target, change, monkeypatch):
-    change(target, OF_BLOCKS)
+    change(OF_BLOCKS)
     bugs = {
         name: msgspec.structs.replace(
             bug, fixes=tuple(msgspec.structs.replace(fix, releases=("0.0.1", "0.0.2")) for fix in bug.fixes)
@@ -307,23 +311,8 @@ def test_fix_fits_a_build_that_it_does_not_name(cause_of, target, change, monkey
     assert cause_of(WHOLE).bugs == (OF_BLOCKS,)
 
 
-@pytest.mark.parametrize(
-    ("requests", "bugs"),
-    [
-        pytest.param([WHOLE], (OF_BLOCKS,), id="one"),
-        pytest.param([WHOLE, ODD], (OF_BLOCKS, OF_PROMPTS), id="two-together"),
-        pytest.param([LONG], (), id="new"),
-    ],
-)
-def test_failure_is_known_by_the_fixes_that_cure_it_whatever_its_name_is(cause_of, target, change, requests, bugs):
-    for name in (OF_BLOCKS, OF_PROMPTS, USELESS):
-        change(target, name, fingerprints=("another/law",))
-
-    assert cause_of(*requests).bugs == bugs
-
-
-def test_broad_fix_makes_no_failure_known(cause_of, target, change):
-    change(target, OF_BLOCKS, broad="cures too much")
+def test_broad_fix_makes_no_failure_known(cause_of, change):
+    change(OF_BLOCKS, broad="cures too much")
 
     assert cause_of(WHOLE).namesakes[OF_BLOCKS] == IS_BROAD
 

@@ -67,8 +67,8 @@ class Saboteur:
 
 def reports_of(group: WorkerGroup, out: Path) -> list[Finding]:
     """The reports of all findings; every finding must have one."""
-    reports = [one for one in group.report_findings(out, ShrinkBudget()) if one is not None]
-    assert not [one for one in reports if one.why_flaky]
+    reports = [report for report in group.report_findings(out, ShrinkBudget()) if report is not None]
+    assert not [report for report in reports if report.why_flaky]
     return reports
 
 
@@ -83,11 +83,11 @@ def test_killed_worker_loses_its_run_and_is_replaced(tmp_path):
 
     assert saboteur.victim is not None
     assert len(reports) + len(result.unexplained_deaths) <= 1
-    assert all(one.fingerprint.startswith("crash/SIGKILL/") for one in reports)
-    messages = [*result.unexplained_deaths, *[str(one.story[0]) for one in reports]]
+    assert all(report.fingerprint.startswith("crash/SIGKILL/") for report in reports)
+    messages = [*result.unexplained_deaths, *[str(report.story[0]) for report in reports]]
     assert all("worker 0 was killed by SIGKILL" in message for message in messages)
     assert RUNS - 1 <= result.tallies.runs <= RUNS
-    assert sorted(tmp_path.iterdir()) == [one.path for one in reports]
+    assert sorted(tmp_path.iterdir()) == [report.path for report in reports]
 
 
 def test_stopped_worker_is_replaced_after_the_hang_timeout(tmp_path):
@@ -97,7 +97,7 @@ def test_stopped_worker_is_replaced_after_the_hang_timeout(tmp_path):
     with WorkerGroup(2, tmp_path, hang_seconds=3, on_progress=saboteur) as group:
         result = group.run(replace(PLAN, out=tmp_path))
 
-    messages = [*[one.died for one in result.findings.values()], *result.unexplained_deaths]
+    messages = [*[finding.died for finding in result.findings.values()], *result.unexplained_deaths]
     assert len(messages) <= 1
     assert all("worker 0 stopped answering for 3 s" in message for message in messages)
     assert RUNS - 1 <= result.tallies.runs <= RUNS
@@ -175,7 +175,7 @@ def test_one_worker_reports_all_findings(tmp_path):
         group.result.findings.update({finding.fingerprint: finding for finding in findings})
         reports = reports_of(group, tmp_path)
 
-    assert [one.fingerprint for one in reports] == [finding.fingerprint for finding in findings]
+    assert [report.fingerprint for report in reports] == [finding.fingerprint for finding in findings]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
@@ -216,7 +216,7 @@ def test_engine_that_kills_its_process_is_a_finding_with_its_stack(tmp_path, mut
         assert f"worker 0 {message} in op " in story
         assert "engine.py" in story
         assert f"when the run is repeated, the process {message}" in story
-    assert {load_log(path).header.expected for path in out.iterdir()} == {one.fingerprint for one in findings}
+    assert {load_log(path).header.expected for path in out.iterdir()} == {finding.fingerprint for finding in findings}
     assert result.unexplained_deaths == []
     assert result.tallies.failed_runs == deaths
 

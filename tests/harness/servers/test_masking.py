@@ -21,11 +21,7 @@ SECRET = "hun7er2/Q=9"
         *(f"sh -c 'exec srv {word}'" for word in ("-k X", "--license X", "http://h/?api_key=X", "http://me:X@h/")),
         *("docker run -eK=X image", "env K=X srv", "sshpass -p X srv", "srv --key 123456 --password X"),
         *(f"sh -c '{line}'" for line in ("srv --token X --foo=1", 'sh -c "srv --token X"', 'srv --api-key X "open')),
-        *(
-            "run --env=T_TOKEN=X --env T_TOKEN=X",
-            "srun --export=ALL,T_TOKEN=X srv",
-            "srv --api-key X X",
-        ),
+        *("run --env=T_TOKEN=X --env T_TOKEN=X", "srun --export=ALL,T_TOKEN=X srv", "srv --api-key X X"),
         "run --command='srv --api-key X' --header='Y: X' -H 'Authorization: X'",
         *('srv \'{"password": "X"}\'', 'srv \'{"a":{"token":"X"}}\'', "curl 'Authorization: Bearer X'"),
         *("srv hf_Xaaaaaaaaaaaaaaaaaaaa", "srv sk-Xaaaaaaaaaaaaaa", "srv aXa3bYc4dZe5fWg6h", "srv AKIAX12345678"),

@@ -269,8 +269,7 @@ def test_shrink_of_a_night_has_a_bound(monkeypatch, seconds, num_ops):
 def test_request_that_fails_at_rest_is_found(run):
     calls = count()
     with server_with(
-        lambda handler: (error if next(calls) else refused)(handler),
-        metrics=lambda: "vllm:num_requests_running 1\n",
+        lambda handler: (error if next(calls) else refused)(handler), metrics=lambda: "vllm:num_requests_running 1\n"
     ) as url:
         failure = run(url, ONE).failure
 
@@ -280,10 +279,7 @@ def test_request_that_fails_at_rest_is_found(run):
 
 def test_server_that_hangs_before_the_first_run_is_one_line(monkeypatch):
     monkeypatch.setattr(process, "ANSWER_S", 0.2)  # of each of its calls
-    with (
-        server_with(silent) as url,
-        pytest.raises(UsageError, match="answer a valid request: no whole answer"),
-    ):
+    with server_with(silent) as url, pytest.raises(UsageError, match="answer a valid request: no whole answer"):
         learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
 
 

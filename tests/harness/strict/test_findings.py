@@ -57,7 +57,7 @@ def test_sums_count_the_pools_of_the_host():
     host.ledgers[0]._free.pop()
 
     assert complaint(watched)[1:] == [
-        "  host full: capacity 8 = free 4 + cached 3 (evictable 3, protected 0) + uncached 0: one too few",
+        "  host full: capacity 8 = free 4 + cached 3 (evictable 3, protected 0) + uncached 0: one too few"
     ]
 
 

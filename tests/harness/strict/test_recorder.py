@@ -88,9 +88,7 @@ def test_log_is_cleared_when_the_engine_is_empty():
     [
         pytest.param(None, [Submit(tokens=PROMPT, max_new_tokens=4), Step(count=2)], id="never"),
         pytest.param(
-            90,
-            [Submit(tokens=PROMPT, max_new_tokens=4), Step(), AdvanceClock(ms=30), Step()],
-            id="after-a-while",
+            90, [Submit(tokens=PROMPT, max_new_tokens=4), Step(), AdvanceClock(ms=30), Step()], id="after-a-while"
         ),
     ],
 )

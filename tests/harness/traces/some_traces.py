@@ -17,12 +17,7 @@ LEAK = Mutant("leak", "made up", (Hunk(RELEASE, FREES, "pass\n"),), ("unit_has_o
 def row(block_ids: list[int], *, tail: int = 0, timestamp: int = 0, output_length: int = 32) -> dict[str, Any]:
     """A row whose last block has `tail` tokens; 0 for a whole block."""
     input_length = BLOCK_LEN * len(block_ids) - (BLOCK_LEN - tail if tail else 0)
-    return {
-        "timestamp": timestamp,
-        "input_length": input_length,
-        "output_length": output_length,
-        "hash_ids": block_ids,
-    }
+    return {"timestamp": timestamp, "input_length": input_length, "output_length": output_length, "hash_ids": block_ids}
 
 
 def write_trace(path: Path, rows: Iterable[dict[str, Any]]) -> Path:

@@ -18,7 +18,7 @@ LAST_PAGE = tuple(reference(22).expectations[1].tokens[16:20])
 def ending(*events, cached=0):
     """The healthy step, in which r1 also ends and frees its pages, of which the tree has `cached` or another one."""
     nodes, full = list(AFTER.nodes or ()), AFTER.pool("full")
-    holdings, free = [one for one in full.holdings if one.cached], [*full.free, 7, 8]
+    holdings, free = [holding for holding in full.holdings if holding.cached], [*full.free, 7, 8]
     if cached:
         nodes.append(NodeView(4, 2, 0, 16, LAST_PAGE, ((cached,), (0,)), (True, False), (0, 0)))
         holdings.append(Holding(Owner("tree", 4), (cached,), cached=True))

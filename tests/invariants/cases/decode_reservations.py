@@ -26,7 +26,7 @@ def linked(*events: Any, gone: tuple[int, ...] = (), reserved: RecordView | None
         requests=(RUNNING, R2_LINKED, R3_LINKED._replace(**changes)),
         records=(*RECORDS, *([] if reserved is None else [reserved])),
     )
-    left = tuple(one for one in before.requests or () if one.id not in gone)
+    left = tuple(request for request in before.requests or () if request.id not in gone)
     return idle(*events, before=before, after=replace(before, requests=left))
 
 
@@ -34,7 +34,7 @@ def empty(
     *events: Any, when: When = When.STEP, left: tuple[RequestView, ...] = (R2_LINKED,), **before: Any
 ) -> Transition:
     """r2 waits for pages of an empty engine; `before` changes the state, `left` are the requests after."""
-    pools = tuple(replace(one, holdings=[held for held in one.holdings if held.owner != R1]) for one in AFTER.pools)
+    pools = tuple(replace(pool, holdings=[held for held in pool.holdings if held.owner != R1]) for pool in AFTER.pools)
     state = replace(R2_WAITS, **{"records": (), "requests": (R2_LINKED,), "pools": pools} | before)
     return replace(idle(*events, before=state, after=replace(state, requests=left)), when=when)
 

@@ -54,7 +54,7 @@ def without_r1(fence):
 def ended_with_pages_of(owner, role=BOTH):
     """Launch 8 is in flight for r1, which has ended; this owner has its private pages."""
     pools = tuple(
-        replace(pool, holdings=[one._replace(owner=owner) if one.owner == R1 else one for one in pool.holdings])
+        replace(pool, holdings=[held._replace(owner=owner) if held.owner == R1 else held for held in pool.holdings])
         for pool in IN_FLIGHT_AFTER.pools
     )
     limits = IN_FLIGHT_AFTER.limits._replace(role=role)
@@ -63,9 +63,9 @@ def ended_with_pages_of(owner, role=BOTH):
 
 def with_pages_lost(name, units, **changes):
     """Launch 8 is in flight while r1 no longer owns `units` of one pool."""
-    [of_r1] = [one for one in IN_FLIGHT_AFTER.pool(name).holdings if one.owner == R1]
+    [of_r1] = [held for held in IN_FLIGHT_AFTER.pool(name).holdings if held.owner == R1]
     left = [unit for unit in of_r1.units if unit not in units]
-    others = [one for one in IN_FLIGHT_AFTER.pool(name).holdings if one.owner != R1]
+    others = [held for held in IN_FLIGHT_AFTER.pool(name).holdings if held.owner != R1]
     more = changes.pop("holdings", [])
     return in_flight(
         pools=with_pool(IN_FLIGHT_AFTER, name, holdings=[*others, of_r1._replace(units=left), *more], **changes)
@@ -115,9 +115,7 @@ CASES = [
         "request-retracted-since",
     ),
     healthy(
-        discarded_results_are_stale,
-        in_flight(Loaded(1, 16, (7,)), Completed(7), Discarded(7, 1)),
-        "load-failed-since",
+        discarded_results_are_stale, in_flight(Loaded(1, 16, (7,)), Completed(7), Discarded(7, 1)), "load-failed-since"
     ),
     broken(
         discarded_results_are_stale,

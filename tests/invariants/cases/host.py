@@ -14,7 +14,7 @@ def copied(node, **changes):
 
 def of_owner(name, owner, units):
     """The pools while both copies are in progress, where another owner has units of one of them."""
-    kept = [one for one in COPYING.pool(name).holdings if one.units != units]
+    kept = [holding for holding in COPYING.pool(name).holdings if holding.units != units]
     return while_copying(pools=host_pools(name, holdings=[*kept, Holding(owner, units, cached=False)]))
 
 
@@ -33,7 +33,7 @@ CASES = [
     broken(
         copies_keep_both_ends,
         "no-receipt",
-        while_copying(receipts=[one for one in RECEIPTS if one.id != 2]),
+        while_copying(receipts=[receipt for receipt in RECEIPTS if receipt.id != 2]),
         found(owner_ref(BACKUP), HostCode.NO_RECEIPT, receipt=2),
     ),
     broken(

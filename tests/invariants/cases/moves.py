@@ -31,7 +31,7 @@ from tests.invariants.builders import (
 WRITTEN = seen.Written(7, 1, "swa", 20, 21, (6,))
 SOME_REQUEST = seen.Owner("request")
 KEPT_BY_ITS_SESSION = (seen.Given("swa", (5, 6), R1, seen.Owner("session", 3)), WRITTEN, seen.Completed(7))
-AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in IN_FLIGHT_BEFORE.launches or ())
+AS_A_TURN = tuple(launch._replace(sessions=(3,)) for launch in IN_FLIGHT_BEFORE.launches or ())
 
 
 def written(unit, *earlier):
@@ -95,9 +95,7 @@ CASES = [
         found(page("full", 7), MoveCode.GIVEN_BY_ANOTHER, by=R2, to=TREE, owner=R1),
     ),
     healthy(
-        refused_takes_change_nothing,
-        during(seen.Taken("rows", (2,), R2), seen.Refused("full", R2, 1, 0)),
-        "row-kept",
+        refused_takes_change_nothing, during(seen.Taken("rows", (2,), R2), seen.Refused("full", R2, 1, 0)), "row-kept"
     ),
     broken(
         refused_takes_change_nothing,

@@ -14,7 +14,7 @@ from swarden.invariants.violation import Ref, found, pool_ref, request_ref
 from tests.invariants.builders import AFTER, HEALTHY, IN_FLIGHT_AFTER, broken, healthy
 
 SAME = replace(HEALTHY, first=AFTER)
-R2 = next(one for one in AFTER.requests or () if one.id == 2)
+R2 = next(request for request in AFTER.requests or () if request.id == 2)
 [RECORD] = AFTER.records or ()
 NODES = AFTER.nodes or ()
 FULL, *REST = AFTER.pools
@@ -37,7 +37,7 @@ CASES = [
     broken(
         ranks_have_equal_requests,
         "other-place",
-        beside(requests=tuple([one for one in AFTER.requests or () if one != R2])),
+        beside(requests=tuple([request for request in AFTER.requests or () if request != R2])),
         found(request_ref(2), RankCode.OTHER_REQUEST, own=(R2.place, R2.num_outputs), first=None),
     ),
     broken(
@@ -51,7 +51,7 @@ CASES = [
             first=(8, RECORD.launched_len, RECORD.allocated_len),
         ),
     ),
-    healthy(ranks_have_equal_trees, beside(nodes=tuple([one._replace(last_used=9) for one in NODES])), "other-clock"),
+    healthy(ranks_have_equal_trees, beside(nodes=tuple([node._replace(last_used=9) for node in NODES])), "other-clock"),
     broken(
         ranks_have_equal_trees,
         "node-without-a-copy",

@@ -34,7 +34,7 @@ def evicted(unit, *, is_taken=True, left=(1, 2), since=(4, 6, 6)):
     """Units 1, 2 and 3 have had no reader since these transitions; one is evicted, the others are left."""
     events = [Freed("full", (unit,), TREE, "evicted", 0), *[Taken("full", (unit,), R1)] * is_taken]
     pool = PoolView("full", "page", 9, (), (), [Holding(TREE, left, True)])
-    pools = (pool, *[one for one in AFTER.pools if one.name != "full"])
+    pools = (pool, *[other for other in AFTER.pools if other.name != "full"])
     limits = AFTER.limits._replace(evicts_longest_idle=True)
     past = Past(idle=dict(zip((("full", 1), ("full", 2), ("full", 3)), since, strict=True)), moment=9)
     before = replace(AFTER, nodes=None)
@@ -69,10 +69,7 @@ CASES = [
     broken(last_uses_follow_locks, "unnoticed", step(Locked(5, 3)), unnoticed(3, 1, 4)),
     broken(last_uses_follow_locks, "above", step(Locked(5, 2), n2=4), unnoticed(1, 3, 4)),
     broken(
-        last_uses_follow_locks,
-        "other-order",
-        step(Locked(5, 2), Locked(6, 3), n1=5, n2=5, n3=4),
-        unnoticed(3, 4, 6),
+        last_uses_follow_locks, "other-order", step(Locked(5, 2), Locked(6, 3), n1=5, n2=5, n3=4), unnoticed(3, 4, 6)
     ),
     broken(
         last_uses_follow_locks,

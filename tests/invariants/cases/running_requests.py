@@ -13,7 +13,7 @@ APART = MIXING._replace(mixes_batches=False)
 BOTH_DECODE = replace(
     BEFORE,
     records=(*(BEFORE.records or ()), (BEFORE.records or ())[0]._replace(owner=R2)),
-    requests=tuple([one._replace(place=Place.RUNNING) for one in BEFORE.requests or ()]),
+    requests=tuple([request._replace(place=Place.RUNNING) for request in BEFORE.requests or ()]),
 )
 OF_ANOTHER = Launched(9, ((2, 0, 5),))
 

@@ -23,11 +23,7 @@ class Source(NamedTuple):
     model: str = ""
 
 
-SOURCES: Sequence[Source] = (
-    Source("engine", 1.0),
-    Source("engine", 0.1, model="tiny-gemma2"),
-    Source("pd", 0.2),
-)
+SOURCES: Sequence[Source] = (Source("engine", 1.0), Source("engine", 0.1, model="tiny-gemma2"), Source("pd", 0.2))
 
 
 class Corpus(msgspec.Struct):

@@ -54,7 +54,7 @@ class Results:
         if whole != lines:
             write_whole(path, b"".join(whole))
         known = [msgspec.json.decode(line, type=Tried) for line in whole]
-        self._tried = {one.id: one for one in known if one.conditions == conditions}
+        self._tried = {trial.id: trial for trial in known if trial.conditions == conditions}
 
     def of(self, mutations: Iterable[Mutation]) -> list[Tried]:
         """The results of a sample in its order, with the current reasons for equivalence."""
@@ -66,7 +66,7 @@ class Results:
 
     def left(self, mutations: Iterable[Mutation]) -> list[Mutation]:
         """The mutations without a result."""
-        return [one for one in mutations if one.id not in self._tried]
+        return [mutation for mutation in mutations if mutation.id not in self._tried]
 
     def add(self, trial: Trial) -> Tried:
         """Append the result of a trial to the file."""
@@ -91,12 +91,12 @@ class Results:
 
 def survivors(tried: Sequence[Tried]) -> list[Tried]:
     """The mutations that were not killed and are not equivalent."""
-    return [one for one in tried if one.killed_by is None and one.equivalent is None]
+    return [trial for trial in tried if trial.killed_by is None and trial.equivalent is None]
 
 
 def killed_share(tried: Sequence[Tried]) -> float:
     """The share of killed mutations among those that are not equivalent."""
-    killed = sum(one.killed_by is not None for one in tried)
+    killed = sum(trial.killed_by is not None for trial in tried)
     return killed / max(1, killed + len(survivors(tried)))
 
 
@@ -113,7 +113,7 @@ def summary(tried: Sequence[Tried]) -> dict[str, Any]:
 
 
 def _counts(tried: Sequence[Tried]) -> dict[str, Any]:
-    killed = sum(one.killed_by is not None for one in tried)
+    killed = sum(trial.killed_by is not None for trial in tried)
     return {
         "mutations": len(tried),
         "killed": killed,

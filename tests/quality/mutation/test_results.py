@@ -30,7 +30,7 @@ def test_interrupted_sample_continues_with_the_mutations_without_a_trial(path):
     results = Results(path, HERE)
 
     assert results.left(MUTATIONS) == MUTATIONS[3:]
-    assert [one.killed_by for one in results.of(MUTATIONS)] == ["cursors_are_ordered", "stuck", None]
+    assert [trial.killed_by for trial in results.of(MUTATIONS)] == ["cursors_are_ordered", "stuck", None]
 
 
 @pytest.mark.parametrize("other", [("c", 1, 2, 3.0), ("b", 2, 2, 3.0), ("b", 1, 1, 3.0), ("b", 1, 2, 1.0)], ids=str)
@@ -54,7 +54,7 @@ def test_summary_names_the_survivors(path):
     tried = Results(path, HERE).of(MUTATIONS)
 
     assert killed_share(tried) == pytest.approx(2 / 3)
-    assert [one.line for one in survivors(tried)] == [2]
+    assert [trial.line for trial in survivors(tried)] == [2]
     assert summary(tried) == {
         "mutations": 3,
         "killed": 2,
@@ -62,7 +62,5 @@ def test_summary_names_the_survivors(path):
         "equivalent": 0,
         "killed_share": 0.667,
         "folders": {"shop": {"mutations": 3, "killed": 2, "survived": 1, "equivalent": 0, "killed_share": 0.667}},
-        "survivors": [
-            {"id": MUTATIONS[2].id, "place": "shop/shelf.py:2 room", "diff": ["-    a2", "+    not a2"]},
-        ],
+        "survivors": [{"id": MUTATIONS[2].id, "place": "shop/shelf.py:2 room", "diff": ["-    a2", "+    not a2"]}],
     }

@@ -127,12 +127,12 @@ class HostPart(RuleBasedStateMachine):
     @rule(need=st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 4)))
     def evict(self, need: Sequence[int]) -> None:
         ledgers = self.memory.ledgers.ledgers
-        self.tier.make_room({one.name: one.num_free + more for one, more in zip(ledgers, need, strict=False)})
+        self.tier.make_room({ledger.name: ledger.num_free + more for ledger, more in zip(ledgers, need, strict=False)})
 
     @rule(path=long_paths, shorter=st.integers(0, 2), polls=st.booleans())
     def come_back(self, path: tuple[int, ...], shorter: int, polls: bool) -> None:
         """A prompt, or its beginning, is requested again after its eviction, while or after its copies are loaded."""
-        recipe, beginning = (Recipe(path=one, stretch=8) for one in (path, path[: len(path) - shorter]))
+        recipe, beginning = (Recipe(path=choices, stretch=8) for choices in (path, path[: len(path) - shorter]))
         for _ in range(2):  # the second one reaches the threshold of backups
             self.insert(recipe, 0, 0)
             self.laws_hold()

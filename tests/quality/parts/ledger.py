@@ -130,7 +130,7 @@ class LedgerPart(RuleBasedStateMachine):
     def owner_with(self, part: str, owner: Owner) -> Owner:
         """The owner itself or the next one that has handles with this part; the owner itself if there is none."""
         place = OWNERS.index(owner)
-        return next((one for one in OWNERS[place:] + OWNERS[:place] if self.handles_with(part, one)), owner)
+        return next((holder for holder in OWNERS[place:] + OWNERS[:place] if self.handles_with(part, holder)), owner)
 
     def handles_with(self, part: str, owner: Owner) -> list[int]:
         """The owner's handles of which this part can be freed: of dead handles the rest, else all or windowed."""

@@ -68,7 +68,7 @@ def perturb_copy(engine: Engine, copy: CopyBegan, crossing: Crossing) -> Blamed 
     if page is None:
         return None
     pool, here, there = page
-    on_host = memory.host.pools[[one.name for one in memory.pools].index(pool)].name
+    on_host = memory.host.pools[[device.name for device in memory.pools].index(pool)].name
     if copy.to_host:
         _flip(memory.host.store, on_host, there, crossing.chance)
     else:

@@ -19,16 +19,7 @@ from swarden.harness.engines.own.target import side_systems
 from swarden.harness.strict.census import Census
 from swarden.invariants.events import CopyBegan, CopyEnded, Filled, Freed, Launched, Sent, StepBegan, StepEnded
 from swarden.invariants.violation import Violation
-from tests.quality.perturbed.changes import (
-    CHANGES,
-    COPIED,
-    SENT,
-    Blamed,
-    Crossing,
-    Slot,
-    perturb_arrival,
-    perturb_copy,
-)
+from tests.quality.perturbed.changes import CHANGES, COPIED, SENT, Blamed, Crossing, Slot, perturb_arrival, perturb_copy
 
 SWEPT_PAGES = 2  # so few that most slots are read before they are swept
 
@@ -113,8 +104,8 @@ class PerturbationWatch:
         """The pages of a pool that a copy reads."""
         memory = self._engine.memory
         assert memory.host is not None, "a copy job without a host"
-        names = [one.name for one in (memory.pools if copy.to_host else memory.host.pools)]
-        on_device = [one.name for one in memory.pools]
+        names = [pool.name for pool in (memory.pools if copy.to_host else memory.host.pools)]
+        on_device = [pool.name for pool in memory.pools]
         return [
             page
             for of_pool, here, there in copy.pages
@@ -125,7 +116,7 @@ class PerturbationWatch:
     def _judge(self, violations: Sequence[Violation]) -> None:
         if self.open is not None and self.open.is_alone_in(violations):
             raise Noticed
-        found = "; ".join(f"{one.law}: {one.subject}, {dict(one.values)}" for one in violations)
+        found = "; ".join(f"{violation.law}: {violation.subject}, {dict(violation.values)}" for violation in violations)
         raise Misattributed(f"{_text(self.open)}; blamed was {found}")
 
 

@@ -91,8 +91,8 @@ class Copier:
         for copy in list(self._under_way):
             if copy.id in job_ids:
                 self._runner.synchronize(copy.after)
-                for one in self._make(copy):
-                    one.polls = 0
+                for made in self._make(copy):
+                    made.polls = 0
 
     def shutdown(self) -> None: ...
 
@@ -126,12 +126,12 @@ class Copier:
         """Make a copy, and those before it in its direction.  Returns all of these."""
         queue = self._of(to_host=copy.to_host)
         made = queue[: queue.index(copy) + 1]
-        for one in made:
-            if one.is_done:
+        for each in made:
+            if each.is_done:
                 continue
-            one.is_done = True
-            for place in () if one.has_failed else one.places:
-                if one.to_host:
+            each.is_done = True
+            for place in () if each.has_failed else each.places:
+                if each.to_host:
                     self.host[place.chunk, place.number] = self._memory.unit(place.block)
                 else:
                     self._memory.put_unit(place.block, self.host.get((place.chunk, place.number), ()))
@@ -164,12 +164,12 @@ class OffloadingSide(ReleasedSide):
         ends = (output.kv_connector_worker_meta is not None for output in self._outputs.values())
         return self.may_be_awaited and (bool(self) or any(ends))
 
-    def received(self, one: VllmPass, output: Any) -> None:
+    def received(self, flight: VllmPass, output: Any) -> None:
         """As execute_model: before the forward pass, and after it was launched."""
         connector = self._connector
-        self.copier.launched = one.launch - bool(one.entries)
-        begin_copies(connector, output, lambda: setattr(self.copier, "launched", one.launch))
-        self._outputs[id(one)] = self.report(output.finished_req_ids)
+        self.copier.launched = flight.launch - bool(flight.entries)
+        begin_copies(connector, output, lambda: setattr(self.copier, "launched", flight.launch))
+        self._outputs[id(flight)] = self.report(output.finished_req_ids)
         connector.clear_connector_metadata()
 
     def end_copies(self) -> Any:
@@ -177,6 +177,6 @@ class OffloadingSide(ReleasedSide):
         self.copier.hurry()
         return self.report(())
 
-    def computed(self, one: VllmPass) -> Any:
-        self.copier.advance(one.launch)
-        return super().computed(one)
+    def computed(self, flight: VllmPass) -> Any:
+        self.copier.advance(flight.launch)
+        return super().computed(flight)

@@ -157,11 +157,6 @@ class DiskTier:
         self._steps = self._begun = 0
         self._left: dict[int, int] = {}  # steps by job
 
-    @property
-    def looks_up(self) -> bool:
-        """Whether a request waits for the answer of a look-up."""
-        return any(state.result is None for state in self._lookup_manager._lookup_state.values())
-
     def rows(self, chunk_blocks: int, unit_size: int) -> "TagRows":
         """The CPU memory before this tier."""
         return TagRows(self._primary_kv_view, chunk_blocks, unit_size)  # type: ignore[attr-defined]  # of that class
@@ -249,5 +244,6 @@ class Tiers:
         [self.disk] = self._manager.secondary_tiers
 
     def __bool__(self) -> bool:
-        """Whether a request may wait for the second tier."""
-        return self.disk.looks_up or bool(self._manager.has_pending_work())
+        """Whether a request may wait for the second tier, such as for the answer of a look-up."""
+        look_ups = self.disk._lookup_manager._lookup_state.values()
+        return any(look_up.result is None for look_up in look_ups) or bool(self._manager.has_pending_work())

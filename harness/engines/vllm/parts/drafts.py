@@ -41,13 +41,13 @@ class Drafts(VllmPart, frozen=True):
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:
         """A draft model is driven as EAGLE; "ngram" and "suffix" have none."""
-        if not (found := line.mapping("speculative-config")):
+        option = "speculative-config"
+        if not (values := line.mapping(option)):
             return {}
-        drafter = NGRAM if found.get("method") in (NGRAM, NGRAM_GPU, "suffix") else EAGLE
+        drafter = NGRAM if values.get("method") in (NGRAM, NGRAM_GPU, "suffix") else EAGLE
         if drafter == EAGLE:
             line.leave_out("the KV of the draft model")
-        count = count_in(line, "speculative-config", found, "num_speculative_tokens", USUAL_LEN)
-        return {"draft_len": count, "drafter": drafter}
+        return {"draft_len": count_in(line, option, values, "num_speculative_tokens", USUAL_LEN), "drafter": drafter}
 
     @property
     def count(self) -> int:

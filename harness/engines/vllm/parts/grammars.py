@@ -113,8 +113,8 @@ class VllmGrammars(Part):
 
     def views(self, snapshot: Snapshot) -> Snapshot:
         """With the number of tokens that each grammar has accepted."""
-        accepted = {number: len(one.accepted) for number, one in self._grammars.items()}
-        requests = [one._replace(num_accepted=accepted.get(one.id)) for one in snapshot.requests or ()]
+        accepted = {number: len(grammar.accepted) for number, grammar in self._grammars.items()}
+        requests = [request._replace(num_accepted=accepted.get(request.id)) for request in snapshot.requests or ()]
         return replace(snapshot, requests=tuple(requests)) if accepted else snapshot
 
     def _refused(self, number: int, grammar: ClientGrammar, token: int) -> None:
@@ -126,15 +126,15 @@ class VllmGrammars(Part):
             self._outputs[self._engine.runner.in_flight[-1]] = deepcopy(output)
         return original(output, **kwargs)
 
-    def _compute(self, original: Callable[[VllmPass], Any], one: VllmPass) -> Any:
-        output = self._outputs.pop(one, None)
-        self._device.allowed = {} if output is None else self._allowed(one, output)
-        self._computed = {entry.request for entry in one.entries}  # an empty pass, too: the batch loses the others
-        return original(one)
+    def _compute(self, original: Callable[[VllmPass], Any], flight: VllmPass) -> Any:
+        output = self._outputs.pop(flight, None)
+        self._device.allowed = {} if output is None else self._allowed(flight, output)
+        self._computed = {entry.request for entry in flight.entries}  # an empty pass, too: the batch loses the others
+        return original(flight)
 
-    def _allowed(self, one: VllmPass, output: Any) -> Mapping[int, Sequence[Sequence[int]]]:
+    def _allowed(self, flight: VllmPass, output: Any) -> Mapping[int, Sequence[Sequence[int]]]:
         """By request, the tokens that a bitmask allows at its last position, and behind each draft."""
-        config, pairs = self._engine.config, zip(one.rids, one.entries, strict=True)
+        config, pairs = self._engine.config, zip(flight.rids, flight.entries, strict=True)
         drafts = {rid: entry.drafts for rid, entry in pairs}
         if config.drafts.drafter == NGRAM and not config.second_runner:  # this runner trims what is not proposed
             drafts = {rid: [draft for draft in of_rid if draft != UNKNOWN] for rid, of_rid in drafts.items()}

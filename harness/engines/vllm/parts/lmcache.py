@@ -185,9 +185,9 @@ class LmCacheSide(ReleasedSide):
         self.to_come: dict[int, Any] = {}  # outputs of the scheduler, by their passes
         vars(device)["load"] = self._load
 
-    def received(self, one: VllmPass, output: Any) -> None:
-        self.to_come[id(one)] = output
-        one.loads.append(output)
+    def received(self, flight: VllmPass, output: Any) -> None:
+        self.to_come[id(flight)] = output
+        flight.loads.append(output)
         for meta in output.kv_connector_metadata.requests:
             if (spec := meta.load_spec) is not None and spec.can_load:
                 slots = meta.slot_mapping[spec.vllm_cached_tokens : spec.lmcache_cached_tokens].tolist()
@@ -197,8 +197,8 @@ class LmCacheSide(ReleasedSide):
         self._connector.bind_connector_metadata(output.kv_connector_metadata)
         self._connector.start_load_kv(SimpleNamespace(attn_metadata=() if output.num_scheduled_tokens else None))
 
-    def computed(self, one: VllmPass) -> Any:
-        output = self.to_come.pop(id(one))
+    def computed(self, flight: VllmPass) -> Any:
+        output = self.to_come.pop(id(flight))
         if output.num_scheduled_tokens:
             self._connector.wait_for_save()
         self._connector.clear_connector_metadata()
@@ -244,7 +244,7 @@ class Chunks(Part):
         """The pins of requests, by LMCache's own list, until the worker's side knows that a request has ended."""
         needed = {*self._scheduler.requests, *self._scheduler.finished_req_ids}
         for output in self._side.to_come.values():
-            needed.update(output.finished_req_ids, [one.req_id for one in output.kv_connector_metadata.requests])
+            needed.update(output.finished_req_ids, [meta.req_id for meta in output.kv_connector_metadata.requests])
         keys = [
             [key for of_place in self._pins[rid].values() for key in of_place]
             for rid in sorted(needed & self._pins.keys())

@@ -232,7 +232,7 @@ class Jobs(queue.Queue[Any]):
         """A pass has been computed; this is its launch."""
         self._passes = deque([count - 1 for count in self._passes])
         jobs = zip(self._passes, self.queue, strict=True)
-        self.due = sum(1 for _ in takewhile(lambda one: one[0] < 0 and _after(one[1]) <= launch, jobs))
+        self.due = sum(1 for _ in takewhile(lambda queued: queued[0] < 0 and _after(queued[1]) <= launch, jobs))
 
 
 def _after(job: Any) -> int:

@@ -68,12 +68,12 @@ class Offload(VllmPart, frozen=True):
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:
         """A line has the size of the CPU memory in bytes; here it is twice as large as the pool."""
-        found, chunks = connectors_of(line), CPU_POOLS * line.pool_len // line.page_len
-        if SIMPLE in found:
-            return {"cpu_chunks": chunks, "offloader": LAZY if found[SIMPLE].get("lazy_offload") else EAGER}
-        if OFFLOADING not in found:
+        extras, chunks = connectors_of(line), CPU_POOLS * line.pool_len // line.page_len
+        if SIMPLE in extras:
+            return {"cpu_chunks": chunks, "offloader": LAZY if extras[SIMPLE].get("lazy_offload") else EAGER}
+        if OFFLOADING not in extras:
             return {}
-        extra, option = found[OFFLOADING], "kv-transfer-config"
+        extra, option = extras[OFFLOADING], "kv-transfer-config"
         usual = count_in(line, option, extra, "block_size", line.page_len) // line.page_len
         blocks = count_in(line, option, extra, "blocks_per_chunk", max(1, usual))
         return {"cpu_chunks": chunks // blocks, "chunk_blocks": blocks, "eviction": extra.get("eviction_policy", LRU)}
@@ -158,7 +158,7 @@ class Chunks(Part):
         return replace(snapshot, offloaded_columns=self._loadable.of(self._engine.requests, self._engine.places))
 
     def _has(self, hashes: Sequence[Any], group: int) -> Sequence[int]:
-        return [int(self._memory.lookup(self._key_of(one, group), None).name == "HIT") for one in hashes]
+        return [int(self._memory.lookup(self._key_of(block_hash, group), None).name == "HIT") for block_hash in hashes]
 
 
 def with_offloading(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:

@@ -13,6 +13,7 @@ Shows: blocks freed before they are read, read into the wrong place, or never fr
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -92,11 +93,11 @@ class Pairing(VllmPart, frozen=True):
     @classmethod
     def launched(cls, line: Line) -> dict[str, Any]:
         """A side of both roles is driven as the prefill side of a pair of such sides."""
-        found, kv_role = connectors_of(line), line.mapping("kv-transfer-config").get("kv_role")
-        if not {NIXL, PUSH, P2P} & found.keys():
+        connectors, kv_role = connectors_of(line), line.mapping("kv-transfer-config").get("kv_role")
+        if not {NIXL, PUSH, P2P} & connectors.keys():
             return {}
         role = DECODE if kv_role == KV_ROLES[DECODE] else PREFILL
-        links = {"push": PUSH in found, "mooncake_link": P2P in found}
+        links = {"push": PUSH in connectors, "mooncake_link": P2P in connectors}
         return {"role": role, "has_both_roles": kv_role not in KV_ROLES.values(), **links}
 
     @property
@@ -216,9 +217,11 @@ class PairSide(Part):
         Blocks that are kept for a read excuse requests of this side's own, too: the end of a lease frees them.  Where
         heartbeats renew the leases for ever, only a drain shows it.
         """
-        if (self._settings.push or self._settings.mooncake_link) and WAITS_FOR_LOAD in self._statuses:
+        requests = self._engine.requests.live.values()
+        may_wait_here = self._settings.push or self._settings.mooncake_link
+        if may_wait_here and any(request.req.status.name == WAITS_FOR_LOAD for request in requests):
             return True
-        return bool(self._kept) or all(request.is_linked for request in self._engine.requests.live.values())
+        return bool(self._kept) or all(request.is_linked for request in requests)
 
     @property
     def _other(self) -> "PairSide":
@@ -290,10 +293,6 @@ class PairSide(Part):
             request.is_cut = will_be_cut or _has_been_cut(req)
 
     @property
-    def _statuses(self) -> Iterator[str]:
-        return (request.req.status.name for request in self._engine.requests.live.values())
-
-    @property
     def _cuts_at_look_up(self) -> bool:
         """Whether the release cuts a prompt when it looks it up, and not when the request arrives."""
         engine = self._engine
@@ -308,7 +307,8 @@ class PairSide(Part):
         if request is not None and output.finish_reason is not None and self._roles[number] == PREFILL:
             self._link.answers[number] = output.kv_transfer_params
             if output.request_id in self._engine.built.scheduler.requests:
-                self._hand_over(request)
+                self._kept.add(number)
+                self._engine.log.notice(seen.HandedOver(number, request.req.num_computed_tokens))
 
     def _drop_token(self, output: Any) -> None:
         """Drop the token after a cut prompt, which is no answer to the whole one; the router does not read it."""
@@ -316,10 +316,6 @@ class PairSide(Part):
         reasons = self._engine.runner.release.code("FinishReason")
         if output.finish_reason == reasons.STOP:
             output.finish_reason = reasons.LENGTH
-
-    def _hand_over(self, request: VllmRequest) -> None:
-        self._kept.add(request.id)
-        self._engine.log.notice(seen.HandedOver(request.id, request.req.num_computed_tokens))
 
     def _let_go(self, original: Callable[..., None], req: Any) -> None:
         original(req)
@@ -331,7 +327,7 @@ class PairSide(Part):
     def _read(self, read: link.Transfer) -> None:
         """Blocks of the other side are copied to this one: the other side reports what it sends."""
         other = self._other
-        for (request, _), moved in groupby(sorted(self._moved(read)), key=lambda one: one[:2]):
+        for (request, _), moved in groupby(sorted(self._moved(read)), key=attrgetter("request", "component")):
             for first, pages in _runs(list(moved)):
                 other._engine.log.notice(seen.Sent(request, POOL, first, pages))
 
@@ -351,8 +347,8 @@ def _has_been_cut(req: Any) -> bool:
 def _runs(moved: Sequence[SentBlock]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """The first place and the blocks of each run of successive places."""
     for _, run in groupby(enumerate(moved), key=lambda pair: pair[1].place - pair[0]):
-        members = [one for _, one in run]
-        yield members[0].place, tuple([one.block for one in members])
+        blocks = [sent for _, sent in run]
+        yield blocks[0].place, tuple([sent.block for sent in blocks])
 
 
 def check_linked(sides: Sequence[Pairing]) -> None:

@@ -11,7 +11,6 @@ import queue
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -93,7 +92,7 @@ class DataRankSystem(LinkedSystem):
             return False
         if isinstance(op, Abort):
             number, of_rank = divmod(op.request, len(self._sides))
-            return of_rank == rank and super().do(replace(op, request=number))
+            return of_rank == rank and super().do(msgspec.structs.replace(op, request=number))
         return (not isinstance(op, Inject) or op.rank in (None, rank)) and super().do(op)
 
     def way_of(self, submission: Submission) -> Sequence[LinkedSystem]:
@@ -137,10 +136,10 @@ class Coordinator:
         """The sockets that have a message; none after some turns without one."""
         self._thread.wait_until(self._is_due)
         self._turns = 0
-        return [(one, True) for one in self._sockets if one.arrived]
+        return [(socket, True) for socket in self._sockets if socket.arrived]
 
     def _is_due(self) -> bool:
-        return self._turns >= TURNS_TO_PUBLISH or any(one.arrived for one in self._sockets)
+        return self._turns >= TURNS_TO_PUBLISH or any(socket.arrived for socket in self._sockets)
 
     def _published(self, message: bytes) -> None:
         _, self.wave, self.is_running = msgspec.msgpack.decode(message)
@@ -202,14 +201,12 @@ class DataParallel:
             if late == REPORT_LATE:
                 self._coordinator.turn()
         waiting = [*self.ranks]
-        while ready := [one for one in waiting if not (held_by := one.thread.held_by) or held_by()]:
+        while ready := [rank for rank in waiting if rank.can_run]:
             for rank in ready:
                 self._run(rank)
                 if rank.thread.held_by is None:
                     waiting.remove(rank)
-        idle = [
-            one for one in self.ranks if not (one.thread.held_by or one.core.has_work() or one.core.input_queue.queue)
-        ]
+        idle = [rank for rank in self.ranks if rank.is_idle]
         if waiting and len(waiting) + len(idle) == len(self.ranks) and not self.is_coming:
             self.meetings.leave(self.group, [rank.number for rank in idle])
             for rank in waiting:
@@ -230,8 +227,8 @@ class DataParallel:
             if client == -1:
                 output.engine_index = rank.number
                 self.mail[REPORT_LATE][rank.number].append(self._encode(output)[0])
-            for one in output.outputs:
-                rank.engine.take(rank.engine.built.number_of(one.request_id), one)
+            for of_request in output.outputs:
+                rank.engine.take(rank.engine.built.number_of(of_request.request_id), of_request)
             if (answer := output.utility_output) is not None:
                 self._failed = self._failed or answer.failure_message or ""
                 self._unanswered.discard(rank.number)
@@ -276,6 +273,16 @@ class Rank(Part):
         vars(engine.runner).update(sleep=self._sleep, wake_up=self._wake)
         self.thread = LockstepThread(core.run_busy_loop)
         self.thread.start()
+
+    @property
+    def can_run(self) -> bool:
+        """Whether its loop is held by nothing, or no longer."""
+        held_by = self.thread.held_by
+        return held_by is None or held_by()
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.thread.held_by or self.core.has_work() or self.core.input_queue.queue)
 
     # --- the engine
 
@@ -341,10 +348,10 @@ class Rank(Part):
     # --- its executor
 
     def _launch(self, original: Callable[..., Any], output: Any) -> Any:
-        one = original(output)
-        if one.entries:
+        launched = original(output)
+        if launched.entries:
             self._forward()
-        return one
+        return launched
 
     def _forward(self) -> None:
         if self._asleep:

@@ -135,7 +135,7 @@ def keeps_ended_requests(engine: VllmEngine) -> bool:
 
 def _after_a_pass(under_way: Sequence[_UnderWay]) -> tuple[list[_UnderWay], list[_UnderWay]]:
     """Those that have not ended in all workers, and those that have."""
-    return [one for one in under_way if max(one.passes) > 0], [one for one in under_way if max(one.passes) <= 0]
+    return [copy for copy in under_way if max(copy.passes) > 0], [copy for copy in under_way if max(copy.passes) <= 0]
 
 
 class LateLoads(ConnectorWorker, Part):
@@ -186,7 +186,7 @@ class LateLoads(ConnectorWorker, Part):
         outputs = [self._output(ended) for ended in self.end_pass()]
         whole = outputs[0]
         if len(outputs) > 1:  # as the executor puts them together
-            results = [SimpleNamespace(kv_connector_output=one) for one in outputs]
+            results = [SimpleNamespace(kv_connector_output=output) for output in outputs]
             whole = self._aggregator.aggregate(results).kv_connector_output
         for name in TRANSFERS if whole is not None else ():  # the order of sets differs from process to process
             setattr(whole, name, sorted(getattr(whole, name, None) or (), key=number_of))
@@ -226,8 +226,8 @@ class LateLoads(ConnectorWorker, Part):
         KV is there, or read, when the last worker has ended; a load that has failed in some of them leaves none.
         """
         device = self._runner.device
-        for one in (*self._saves, *self._under_way):
-            one.passes = [count - 1 for count in one.passes]
+        for copy in (*self._saves, *self._under_way):
+            copy.passes = [count - 1 for count in copy.passes]
         by_worker = [self._ended_in(worker) for worker in self._workers]
         self._saves, saved = _after_a_pass(self._saves)
         for saving in saved:
@@ -241,10 +241,10 @@ class LateLoads(ConnectorWorker, Part):
         return by_worker
 
     def _ended_in(self, worker: int) -> EndedLoads:
-        ended = [one for one in self._under_way if one.passes[worker] == 0]
-        failed = [one.what for one in ended if worker in one.failed]
-        rids = {one.what.rid for one in ended}
-        sent = {one.what.rid for one in self._saves if one.passes[worker] == 0}
+        ended = [copy for copy in self._under_way if copy.passes[worker] == 0]
+        failed = [copy.what for copy in ended if worker in copy.failed]
+        rids = {copy.what.rid for copy in ended}
+        sent = {copy.what.rid for copy in self._saves if copy.passes[worker] == 0}
         if self._runner.release.has("failed_requests"):
             return EndedLoads(rids, {load.rid for load in failed}, set(), sent)
         groups = self._runner.device.groups

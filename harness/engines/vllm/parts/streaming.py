@@ -117,10 +117,10 @@ class VllmSessions(Part, SessionPort):
         session, requests = submission.session, self._requests
         stream, number = self._streams[session], requests.next_id()
         is_busy = stream.turn in requests
-        known = 0 if stream.req is None or is_busy else stream.req.num_tokens - 1
+        kept_len = 0 if stream.req is None or is_busy else stream.req.num_tokens - 1
         if not is_busy and stream.req is not None and not self._continues(stream.req, submission):
             self._end_input(stream)
-            known = 0
+            kept_len = 0
         before = stream.most_tokens if is_busy else 0
         most_tokens = before + len(submission.tokens) + submission.max_new_tokens
         if most_tokens > self._longest:
@@ -128,7 +128,7 @@ class VllmSessions(Part, SessionPort):
             return number
         stream.most_tokens = most_tokens
         rid = str(number) if stream.req is None else stream.req.request_id
-        update = submission._replace(tokens=submission.tokens[known:])
+        update = submission._replace(tokens=submission.tokens[kept_len:])
         req = requests.input(rid, update, self._built.hasher, is_last=False)
         turn = requests.add(VllmRequest(number, stream.req or req, submission.namespace, session=session))
         self._built.core.add_request(req)

@@ -11,12 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
-from vllm.config import (
-    KVEventsConfig,
-    ModelConfig,
-    ParallelConfig,
-    SpeculativeConfig,
-)
+from vllm.config import KVEventsConfig, ModelConfig, ParallelConfig, SpeculativeConfig
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
@@ -35,15 +30,7 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from swarden.harness.engines.vllm.standalone.store import PromptStore
-from swarden.harness.engines.vllm.standalone.worker import (
-    DRAFT_LEN,
-    READS,
-    Copier,
-    Entry,
-    Loads,
-    Runner,
-    answer,
-)
+from swarden.harness.engines.vllm.standalone.worker import DRAFT_LEN, READS, Copier, Entry, Loads, Runner, answer
 from swarden.harness.engines.vllm.transfers import BlockLoad, begin_copies
 from swarden.harness.kit.standalone import run_script
 
@@ -237,9 +224,9 @@ class Engine:
             report = self.copied(output)
         if LOADS:
             if HAS_STORE:
-                for one in output.kv_connector_metadata.loads:
-                    self.loads.begin(one)
-                self.loads.saves |= {one.rid: 2 for one in output.kv_connector_metadata.saves}
+                for load in output.kv_connector_metadata.loads:
+                    self.loads.begin(load)
+                self.loads.saves |= {save.rid: 2 for save in output.kv_connector_metadata.saves}
             else:  # as NixlConnector
                 report = self.loads.pass_batch() or KVConnectorOutput()
                 for rid, meta in output.kv_connector_metadata.reqs_to_recv.items():
@@ -283,9 +270,9 @@ class Engine:
             kv_connector_output=report,
         )
         for of_client in self.scheduler.update_from_output(output, result).values():
-            for one in of_client.outputs:
+            for of_request in of_client.outputs:
                 if not HAS_STREAMS:
-                    self.take(one.request_id, one.new_token_ids)
+                    self.take(of_request.request_id, of_request.new_token_ids)
         if HAS_EVENTS and not HAS_PARENTS:
             self.router.check_events()
         if DRAFT_LEN and not ASYNCHRONOUS:
@@ -304,7 +291,8 @@ class Engine:
         """Whether a request waits for anything but its client."""
         if HAS_STREAMS:
             waits = RequestStatus.WAITING_FOR_STREAMING_REQ
-            return any(one.status != waits and not one.is_finished() for one in self.scheduler.requests.values())
+            requests = self.scheduler.requests.values()
+            return any(request.status != waits and not request.is_finished() for request in requests)
         return bool(self.scheduler.has_unfinished_requests())
 
     def finish(self) -> None:
@@ -315,8 +303,8 @@ class Engine:
             if self.unfinished():
                 self.step(1)
         stuck = [
-            f"request {one.request_id}: {one.status.name}, {one.num_computed_tokens} tokens computed"
-            for one in self.scheduler.requests.values()
+            f"request {request.request_id}: {request.status.name}, {request.num_computed_tokens} tokens computed"
+            for request in self.scheduler.requests.values()
         ]
         free = f"with {self.pool.get_num_free_blocks()} of {NUM_BLOCKS - 1} blocks free"
         what = f"after {MAX_STEPS} more steps requests are unfinished, {free}: {'; '.join(stuck)}"

@@ -183,20 +183,20 @@ class Loads:
 
     def pass_batch(self) -> Any:
         """The connector's report on the loads that have ended behind a batch."""
-        for one in self.under_way:
-            one.batches -= 1
+        for copy in self.under_way:
+            copy.batches -= 1
             if READS:
-                if not one.batches and not one.fails:
-                    self.write(one.load)
-        ended = [one for one in self.under_way if not one.batches]
-        self.under_way = [one for one in self.under_way if one.batches]
+                if not copy.batches and not copy.fails:
+                    self.write(copy.load)
+        ended = [copy for copy in self.under_way if not copy.batches]
+        self.under_way = [copy for copy in self.under_way if copy.batches]
         self.saves = {rid: batches - 1 for rid, batches in self.saves.items()}
         sent = {rid for rid, batches in self.saves.items() if not batches}
-        reports: dict[str, Any] = {"finished_recving": {one.load.rid for one in ended}}
+        reports: dict[str, Any] = {"finished_recving": {copy.load.rid for copy in ended}}
         if SAVES:
             reports["finished_sending"] = sent
         if FAILED_LOADS:
-            reports["failed_recving"] = {one.load.rid for one in ended if one.fails}
+            reports["failed_recving"] = {copy.load.rid for copy in ended if copy.fails}
         return KVConnectorOutput(**reports) if ended or sent else None
 
 
@@ -235,7 +235,7 @@ class Copier(OffloadingWorker):
     def make(self) -> None:
         """Make the copies behind what has been computed."""
         if READS:
-            for job in [one for one in self.jobs if one.after <= self.computed and one not in self.made]:
+            for job in [job for job in self.jobs if job.after <= self.computed and job not in self.made]:
                 self.made.append(job)
                 self.copy(job)
 

@@ -92,8 +92,7 @@ def corrupt_record(_engine, record):
 
 
 @pytest.mark.parametrize(
-    "corrupt",
-    [corrupt_key, corrupt_handle, corrupt_lock, corrupt_parent, corrupt_peer, corrupt_row, corrupt_record],
+    "corrupt", [corrupt_key, corrupt_handle, corrupt_lock, corrupt_parent, corrupt_peer, corrupt_row, corrupt_record]
 )
 def test_in_place_corruption_of_the_device_is_visible(corrupt):
     _, engine = engine_after(list(traffic(Random(2)))[:60])

@@ -84,7 +84,7 @@ def test_figures_are_sums_over_all_searches_and_medians_over_those_that_found_it
         "ops": 3,
         "engine_steps": 4,
     }
-    assert [(one["seed"], one["outcome"], one["law"]) for one in searches[3:]] == [
+    assert [(search["seed"], search["outcome"], search["law"]) for search in searches[3:]] == [
         (3, "found", "the_second"),
         (4, "found by another law", "the_first"),
     ]

@@ -22,7 +22,7 @@ def explained(bug: Bug, *ops, budget=PLENTY, **settings) -> Explanation:
 
 
 def range_of(explanation, op, name):
-    [found] = [one for one in explanation.ranges if (one.place.op, one.place.name) == (op, name)]
+    [found] = [number for number in explanation.ranges if (number.place.op, number.place.name) == (op, name)]
     return found[1:]
 
 
@@ -77,11 +77,11 @@ def test_requests_change_places_together_with_their_ordinals():
 @pytest.mark.parametrize(
     ("is_right", "expected"),
     [
-        pytest.param(lambda one: one == 10, (10, 10, 10, True, True), id="exactly"),
-        pytest.param(lambda one: 7 <= one <= 30, (10, 7, 30, True, True), id="between"),
-        pytest.param(lambda one: one >= 4, (10, 4, 10 + REACH, True, False), id="at-least"),
-        pytest.param(lambda one: one <= 29, (10, 0, 29, False, True), id="at-most"),
-        pytest.param(lambda one: one >= 0, (10, 0, 10 + REACH, False, False), id="any"),
+        pytest.param(lambda value: value == 10, (10, 10, 10, True, True), id="exactly"),
+        pytest.param(lambda value: 7 <= value <= 30, (10, 7, 30, True, True), id="between"),
+        pytest.param(lambda value: value >= 4, (10, 4, 10 + REACH, True, False), id="at-least"),
+        pytest.param(lambda value: value <= 29, (10, 0, 29, False, True), id="at-most"),
+        pytest.param(lambda value: value >= 0, (10, 0, 10 + REACH, False, False), id="any"),
     ],
 )
 def test_range_of_an_argument_is_found_to_the_unit(is_right, expected):

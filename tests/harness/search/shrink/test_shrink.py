@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ class FailedAt(NamedTuple):
     op_index: int
 
 
-Bug = Callable[[OpLog], FailedAt | None]
+Bug = Callable[[OpLog], Any]
 
 
 class Recorded:
@@ -32,7 +32,7 @@ class Recorded:
         self.bug = bug
         self.candidates: list[OpLog] = []
 
-    def __call__(self, log: OpLog) -> FailedAt | None:
+    def __call__(self, log: OpLog) -> Any:
         self.candidates.append(log)
         return self.bug(log)
 
@@ -40,7 +40,7 @@ class Recorded:
 def in_order(*matches: Callable[[Op], bool]) -> Bug:
     """Fails at the last of several ops that occur in this order, with any other ops between them."""
 
-    def bug(log: OpLog) -> FailedAt | None:
+    def bug(log: OpLog) -> Any:
         awaited = list(matches)
         for index, op in enumerate(log.ops):
             if awaited[0](op):
@@ -79,7 +79,7 @@ def traffic(seed: int, length: int) -> list[Op]:
     return [random.choice(makers)() for _ in range(length)]
 
 
-def six_steps(log: OpLog) -> FailedAt | None:
+def six_steps(log: OpLog) -> Any:
     """Fails after a prompt, pressure, a prompt with the same first choice, five engine steps, an abort and a step."""
     stage, first, steps = 0, None, 0
     for index, op in enumerate(log.ops):
@@ -141,7 +141,7 @@ def test_ops_after_the_failing_op_are_removed_without_a_further_execution():
 def test_two_ops_that_cannot_be_removed_singly_are_removed_together():
     """A pressure and its release are two such ops."""
 
-    def bug(log: OpLog) -> FailedAt | None:
+    def bug(log: OpLog) -> Any:
         even = sum(isinstance(op, Flush) for op in log.ops) % 2 == 0
         return submit_step_abort(log) if even else None
 
@@ -155,7 +155,7 @@ def test_long_result_is_replaced_by_a_shorter_one_of_another_order():
     marks = [Submit(priority=5), Submit(priority=7)]
     many = Submit(max_new_tokens=9)
 
-    def bug(log: OpLog) -> FailedAt | None:
+    def bug(log: OpLog) -> Any:
         fails = log.ops.count(many) >= 16 or all(mark in log.ops for mark in marks)
         return FailedAt(len(log.ops) - 1) if fails and log.ops[-1] == Step() else None
 
@@ -167,7 +167,7 @@ def test_long_result_is_replaced_by_a_shorter_one_of_another_order():
 def test_step_ops_are_merged_into_one():
     """No step op can be removed alone: seven steps are needed before the abort."""
 
-    def bug(log: OpLog) -> FailedAt | None:
+    def bug(log: OpLog) -> Any:
         steps = 0
         for index, op in enumerate(log.ops):
             steps += op.count if isinstance(op, Step) else 0
@@ -190,7 +190,7 @@ def test_drain_that_fails_in_its_first_steps_becomes_a_step_op():
 def test_two_prompts_become_one_with_the_length_of_both():
     """One prompt is removed although the other one must get longer."""
 
-    def many_tokens(log: OpLog) -> FailedAt | None:
+    def many_tokens(log: OpLog) -> Any:
         lens = [len(op.recipe.path) for op in log.ops if isinstance(op, Submit)]
         return FailedAt(len(log.ops) - 1) if sum(lens) >= 5 else None
 
@@ -202,7 +202,7 @@ def test_two_prompts_become_one_with_the_length_of_both():
 def test_handle_is_renumbered_when_earlier_requests_are_removed():
     """The ordinal of the aborted request changes with the number of requests before it."""
 
-    def bug(log: OpLog) -> FailedAt | None:
+    def bug(log: OpLog) -> Any:
         alive = []
         for index, op in enumerate(log.ops):
             if isinstance(op, Submit):
@@ -244,7 +244,7 @@ def test_argument_gets_as_close_to_its_default_as_the_failure_allows(match, op, 
 
 
 def test_common_prefix_of_two_prompts_is_simplified_in_both():
-    def bug(log: OpLog) -> FailedAt | None:
+    def bug(log: OpLog) -> Any:
         paths = [op.recipe.path for op in log.ops if isinstance(op, Submit)]
         shared = len(paths) == 2 and paths[0][:1] == paths[1][:1] and paths[0] != paths[1]
         return FailedAt(len(log.ops) - 1) if shared else None
@@ -309,7 +309,7 @@ def test_shrunk_log_has_exactly_the_needed_ops(ops, indices):
 def test_each_failing_candidate_is_smaller_than_the_one_before(ops, modulus):
     """The failure may depend on the ops in any way."""
 
-    def bug(log: OpLog) -> FailedAt | None:
+    def bug(log: OpLog) -> Any:
         failed = len(log.to_bytes()) % modulus or log.ops == ops
         return FailedAt(len(log.ops) - 1) if failed else None
 

@@ -12,7 +12,7 @@ from swarden.harness.core.ops import Accept, Flush, Inject, Step, Submit
 from swarden.harness.core.target import ENGINE, MachineSpec, Pool, Shape, Tier
 from swarden.harness.search.search import turns_of
 from swarden.harness.search.traffic.loads import LOADS
-from swarden.harness.search.traffic.traffic import NEEDS, EngineTraffic, Requests, kinds_of, ops_of
+from swarden.harness.search.traffic.traffic import KINDS, EngineTraffic, Requests, kinds_of, ops_of
 
 TARGET = SimpleNamespace(
     name="some",
@@ -43,7 +43,7 @@ def test_unused_ops_and_faults_are_not_drawn(data, unused):
 LARGE = Shape(16, (Pool("blocks", 4096), Pool("windows", 64, 8192)), 256, 8, 131_072, uses_before_backup=1)
 
 
-@pytest.mark.parametrize("kind", NEEDS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("possible", [(), ("load.late", "host.fails")], ids=["no-faults", "faults"])
 def test_scene_has_only_faults_of_its_engine_and_prompts_that_an_op_log_can_have(kind, possible):
     shape = LARGE._replace(tiers=[Tier(possible[0], possible[1:], Flush())] if possible else ())
@@ -52,7 +52,7 @@ def test_scene_has_only_faults_of_its_engine_and_prompts_that_an_op_log_can_have
     @given(st.data())
     def draw(data):
         requests = Requests(data.draw(st.sampled_from(LOADS)), shape, possible, possible)
-        supported = kinds_of(NEEDS.values(), requests)
+        supported = kinds_of([kind.needs for kind in KINDS.values()], requests)
         for op in data.draw(ops_of(kind if kind in supported else "submit", requests)):
             assert msgspec.json.decode(msgspec.json.encode(op), type=type(op)) == op
             assert not isinstance(op, Inject) or op.fault in possible

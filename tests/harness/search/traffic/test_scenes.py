@@ -26,13 +26,7 @@ from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
 from swarden.harness.search.traffic.draws import fault_sets, troubles
 from swarden.harness.search.traffic.loads import LOADS, OUTLASTING, RETURNING
-from swarden.harness.search.traffic.scenes import (
-    lacks,
-    meanwhiles,
-    outlasts,
-    pauses,
-    resets,
-)
+from swarden.harness.search.traffic.scenes import lacks, meanwhiles, outlasts, pauses, resets
 from swarden.harness.search.traffic.traffic import HypothesisDraw
 from tests.harness.driving import own_driver
 
@@ -101,12 +95,12 @@ def share_that_fails(mutant, load, scene, *, times=1):
 @steady
 def test_outlasting_requests_fill_a_pool_of_several_contexts(ops):
     requests = [op for op in ops if isinstance(op, Submit)]
-    lengths = [len(expand(one.recipe)) for one in requests]
-    in_all = sum(lengths) + sum(one.max_new_tokens for one in requests)
+    lengths = [len(expand(request.recipe)) for request in requests]
+    in_all = sum(lengths) + sum(request.max_new_tokens for request in requests)
 
     assert len(requests) > 2
     assert 6000 <= sum(lengths) <= 400 * 16 or sum(lengths) < 400 * 16 < in_all
-    assert max(length + one.max_new_tokens for length, one in zip(lengths, requests, strict=True)) < 1024
+    assert max(length + request.max_new_tokens for length, request in zip(lengths, requests, strict=True)) < 1024
 
 
 def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
