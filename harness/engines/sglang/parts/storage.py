@@ -277,13 +277,16 @@ class SglangStorage:
     def operations(self, pool: str) -> Iterator[tuple[Owner, Any, int]]:
         """The prefetches in a queue or at work, each with its slots in a host pool.
 
-        Of these so many at the front may be those of the tree already, or free: what is read in whole.
+        Of these so many at the front may be those of the tree already, or free: what is read in whole. One that ended
+        before it got memory of full attention is read by no thread.
         """
         found = dict[int, Any]()  # by identity
         ongoing = [part for info in self._tree.ongoing_prefetch.values() for part in info]
         for item in (*ongoing, *[item for queue in self._queues for item in queue.items]):
             operation = getattr(item, "operation", item)
-            if hasattr(operation, "request_id"):
+            if hasattr(operation, "request_id") and (
+                operation.host_indices is not None or not operation.is_terminated()
+            ):
                 found[id(operation)] = operation
         for operation in found.values():
             if not hasattr(operation, "swarden_id"):
