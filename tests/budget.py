@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_910, 55_540  # lines
+PRODUCT, TESTS = 81_960, 55_550  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -27,9 +27,9 @@ LINES: Mapping[str, int] = {
     "harness/core": 5_600,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
-    "harness/engines/own": 2_380,
+    "harness/engines/own": 2_400,
     "harness/engines/own/content": 520,
-    "harness/engines/own/mutants": 2_560,
+    "harness/engines/own/mutants": 2_570,
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 8_360,
     "harness/engines/transformers": 1_360,
@@ -42,9 +42,9 @@ LINES: Mapping[str, int] = {
     "harness/search": 7_530,
     "harness/strict": 1_650,
     "harness/traces": 400,
-    "invariants": 3_470,
+    "invariants": 3_480,
     "invariants/contracts": 3_520,
-    "invariants/laws": 3_460,
+    "invariants/laws": 3_470,
     "src": 200,
     "tests": 1_630,
     "tests/cuda": 820,
@@ -54,7 +54,7 @@ LINES: Mapping[str, int] = {
     "tests/fakes": 750,
     "tests/harness": 21_780,
     "tests/hostile": 1_040,
-    "tests/invariants": 6_500,
+    "tests/invariants": 6_510,
     "tests/packaging": 130,
     "tests/quality": 3_740,
     "tests/real": 960,
