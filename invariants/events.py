@@ -753,6 +753,12 @@ class LetGo(NamedTuple):
     cause: str
 
 
+class PeerGaveUp(NamedTuple):
+    """The other engine has given up a transfer; this one has read each message about it, and had a step since."""
+
+    request_id: int
+
+
 # --- a server, seen over HTTP
 
 

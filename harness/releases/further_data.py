@@ -62,7 +62,9 @@ def foreign_data(target: Target, missing: frozenset[str]) -> set[str]:
     """The data that this engine cannot have, by its machines, its faults and its components."""
     machines = target.machines.values()
     ops = {kind for machine in machines for kind in machine.ops}
-    of_pairs = "Filled HandedOver LetGo Received Reserved Sent SetAside TakenOver awaited delivered due_transfers"
+    of_pairs = (
+        "Filled HandedOver LetGo PeerGaveUp Received Reserved Sent SetAside TakenOver awaited delivered due_transfers"
+    )
     can_have = {
         "Proposed Verified": Accept in ops,
         "GivenUp Kept Lent TurnRefused sessions": OpenSession in ops,

@@ -43,6 +43,7 @@ RESULTS: dict[type, str] = {  # the events that are shown as results, each with 
     seen.TakenOver: "took over r{request_id}",
     seen.SetAside: "set aside r{request_id}",
     seen.LetGo: "released transfer of r{request_id}: {cause}",
+    seen.PeerGaveUp: "the other engine gave up r{request_id}",
 }
 IN_A_HISTORY: dict[type, str] = {
     **RESULTS,

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import swarden.invariants.events as seen
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Seal, encode
-from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.engine import create_engine
 from swarden.engine_under_test.host.tier import HostCopier
 from swarden.engine_under_test.messages import Message
 from swarden.engine_under_test.model.runner import ModelForward
@@ -36,7 +35,7 @@ from swarden.harness.engines.own.router import OwnRouter
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants import reference, view
-from swarden.invariants.limits import DECODE
+from swarden.invariants.limits import DECODE, PREFILL
 
 # Comparisons of memory, which only the level content of the strict check and workers of other engines report.
 NEVER_SENT = (seen.BlocksCleared, seen.CacheReset, seen.GrammarRefused, seen.PrefetchSized)  # of other engines
@@ -124,44 +123,44 @@ class SwardenEngine(EnginePort):
             self._proposer(config) if config.draft_tokens and not model else None,
             UnsteadyLink(link, self.faults, damaged, mail.count) if link is not None else None,
         )
-        self._engine = create_engine(config, ports=ports)
-        if self._engine.memory.host is not None:
-            self.log.forward_to(CopyInspector(self._engine.memory, self.log.add))
+        self.engine = create_engine(config, ports=ports)  # which callers only read
+        if self.engine.memory.host is not None:
+            self.log.forward_to(CopyInspector(self.engine.memory, self.log.add))
         router = OwnRouter(config, self.log.add)
         self.log.forward_to(router)
         unreported = OF_CONTENT | names_of(seen.OF_SERVERS) | names_of(NEVER_SENT)
+        self._given_up = mail.take_given_up if config.role == DECODE else list[int]
+        if config.role == PREFILL:
+            self.log.forward_to(mail)
         is_delivered = mail.was_read if config.role == DECODE else mail.is_read
-        self._capture = EngineCapture(self._engine, unreported, is_delivered, router)
-        self._neighbour = Neighbour(self._engine.memory)
+        self._capture = EngineCapture(self.engine, unreported, is_delivered, router)
+        self._neighbour = Neighbour(self.engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
-        self.sessions: SessionPort | None = self._engine if link is None else None
-        self.awaits_another = partial(awaits_another, self._engine)
+        self.sessions: SessionPort | None = self.engine if link is None else None
         self._steps = 0
 
     @property
-    def engine(self) -> Engine:
-        """The engine itself, for callers that only read it."""
-        return self._engine
-
-    @property
     def has_work(self) -> bool:
-        return self._engine.has_work
+        return self.engine.has_work
 
     def reference(self) -> reference.Reference:
         """The reference. It predicts no outputs of a tiny model, because ComparedForward checks them."""
-        windows = tuple(pool.window for pool in self._engine.config.pools)
+        windows = tuple(pool.window for pool in self.engine.config.pools)
         return reference.Reference(VOCABULARY if self._compared is None else 0, windows)
+
+    def awaits_another(self) -> bool:
+        return awaits_another(self.engine)
 
     def submit(self, submission: Submission) -> int:
         sampling = SamplingParams(submission.max_new_tokens, submission.stop)
         tokens, namespace, priority = submission.tokens, submission.namespace, submission.priority
         if submission.transfer_id:
-            request_id = self._engine.submit_transfer(
+            request_id = self.engine.submit_transfer(
                 submission.transfer_id, tokens, sampling, namespace=namespace, priority=priority
             )
             assert request_id == submission.transfer_id, f"request {request_id} of transfer {submission.transfer_id}"
         else:
-            request_id = self._engine.submit(
+            request_id = self.engine.submit(
                 tokens, sampling, namespace=namespace, priority=priority, session=submission.session
             )
         if self._compared is not None:
@@ -169,11 +168,13 @@ class SwardenEngine(EnginePort):
         return request_id
 
     def abort(self, request_id: int) -> None:
-        self._engine.abort(request_id)
+        self.engine.abort(request_id)
 
     def step(self) -> Sequence[Streamed]:
         self._steps += 1
-        streamed = [Streamed._make(output[: len(Streamed._fields)]) for output in self._engine.step()]
+        for number in self._given_up():
+            self.log.notice(seen.PeerGaveUp(number))
+        streamed = [Streamed._make(output[: len(Streamed._fields)]) for output in self.engine.step()]
         if self._compared is not None:
             for output in streamed:
                 if output.finish_reason is not None:
@@ -185,7 +186,7 @@ class SwardenEngine(EnginePort):
         return True
 
     def flush(self) -> bool:
-        self._engine.flush()
+        self.engine.flush()
         return True
 
     def pressure(self, pool: str, pages: int) -> bool:
@@ -193,11 +194,11 @@ class SwardenEngine(EnginePort):
         return True
 
     def pause(self) -> bool:
-        self._engine.pause()
+        self.engine.pause()
         return True
 
     def resume(self) -> None:
-        self._engine.resume()
+        self.engine.resume()
 
     def capture(self) -> view.Snapshot:
         outside = {pool: self._neighbour.holdings(pool) for pool in self.pool_names}

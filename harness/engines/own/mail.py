@@ -3,6 +3,9 @@
 from collections import Counter
 
 from swarden.engine_under_test.messages import Message, TransferEnd, TransferRequest
+from swarden.invariants.events import Finished, FinishReason, FreeCause, LetGo
+
+SENT = (FinishReason.LENGTH, FinishReason.STOP, FreeCause.HANDED_OVER)  # the prefill side has not given up
 
 
 class Mail:
@@ -16,6 +19,18 @@ class Mail:
         self._unread = Counter[int]()
         self._ended: set[int] = set()
         self._was_read: set[int] = set()
+        self._given_up: set[int] = set()
+
+    def notice(self, event: object) -> None:
+        """Take note of the end of a request or a transfer on the prefill side."""
+        if isinstance(event, (Finished, LetGo)) and event[1] not in SENT:
+            self._given_up.add(event.request_id)
+
+    def take_given_up(self) -> list[int]:
+        """The transfers, each once, that the prefill side has given up, and whose messages have all been read."""
+        taken = sorted(number for number in self._given_up if not self._unread[number])
+        self._given_up.difference_update(taken)
+        return taken
 
     def count(self, message: Message, change: int) -> None:
         """A message was sent (1) or received (-1)."""

@@ -31,6 +31,7 @@ class HandoverCode(Code):
     BEGAN_UNREPORTED = "began without an event"
     AWAITS_OTHER_PAGES = "awaits {pages}, but its pages of {pool} for {length} tokens are others"
     TIMED_OUT_WITH_ALL = "ended because the other engine was silent, but all was sent, and every message was read"
+    FAILED_ON_ONE_SIDE = "the other engine has given it up, and its KV is still awaited"
     NOT_TAKEN_OVER = "it was due before the step, and its KV is still awaited after it"
     PAGES_CHANGED = "{pool} pages changed from {was} to {now}"
     UNITS_LEFT = "ended, but still owns {units}"
@@ -139,6 +140,17 @@ def delivered_transfers_never_time_out(change: Transition) -> Evidence:
     timed_out = {request_id for request_id, reason in ends if reason == seen.FinishReason.PEER_TIMEOUT}
     for request_id in sorted(timed_out & (change.before.delivered or frozenset())):
         yield found(_transfer_ref(request_id), HandoverCode.TIMED_OUT_WITH_ALL)
+
+
+@invariant(When.STEP, needs=("awaited",), on=(seen.PeerGaveUp,))
+def failed_transfers_end_on_both_sides(change: Transition) -> Evidence:
+    """A decode engine awaits no KV of a transfer that the other engine has given up.
+
+    It would keep the request and its pages until its time-out (sglang pull 30551).
+    """
+    for event in change.events_of(seen.PeerGaveUp):
+        if event.request_id in (change.after.awaited or {}):
+            yield found(_transfer_ref(event.request_id), HandoverCode.FAILED_ON_ONE_SIDE)
 
 
 @invariant(When.STEP, needs=("awaited", "due_transfers"))

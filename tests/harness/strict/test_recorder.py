@@ -168,7 +168,7 @@ def run(config, ops, of=outputs_of):
             system.take_events()
             if isinstance(op, Step):
                 got += [of(item) for item in system.streamed if not (item.finish_reason or "").startswith("rejected")]
-    observer = port._engine._observer
+    observer = port.engine._observer
     assert isinstance(observer, Both)
     assert isinstance(observer.second, StrictChecker)
     return observer.second.recorder.recording.ops(), got

@@ -14,6 +14,7 @@ from swarden.invariants.laws.lifecycle.handover import (
     awaited_pages_are_due,
     delivered_transfers_never_time_out,
     due_transfers_are_taken_over,
+    failed_transfers_end_on_both_sides,
     filled_pages_were_reserved,
     reserved_pages_cover_the_prompt,
     sent_pages_are_held,
@@ -217,6 +218,13 @@ CASES = [
         ),
         transfer(HandoverCode.TIMED_OUT_WITH_ALL),
     ),
+    broken(
+        failed_transfers_end_on_both_sides,
+        "still-awaited",
+        idle(seen.PeerGaveUp(2), before=DUE, after=DUE),
+        transfer(HandoverCode.FAILED_ON_ONE_SIDE),
+    ),
+    healthy(failed_transfers_end_on_both_sides, idle(seen.PeerGaveUp(1), before=DUE, after=DUE), "another-transfer"),
     broken(
         due_transfers_are_taken_over,
         "not-taken-over",

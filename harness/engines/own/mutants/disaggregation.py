@@ -203,3 +203,12 @@ bug(
     ),
     caught_by=("delivered_transfers_never_time_out",),
 )
+
+bug(
+    "S246",
+    "sglang pull 30551: the prefill side ends a transfer, and does not close it",
+    at=f"{PREFILL}.ended",
+    healthy="self._close(request.transfer_id, str(ending))",
+    broken="pass",
+    caught_by=("failed_transfers_end_on_both_sides",),
+)

@@ -36,10 +36,6 @@ ADDRESS = "127.0.0.1"
 OF_SERVER = ("attn_tp_size", "attn_cp_size", "pp_size", "page_size", "kv_cache_dtype")
 
 
-class OneSidedFailureError(Exception):
-    """The prefill side has given up a transfer, and the decode side still waits for it."""
-
-
 class Connector(SglangCapability, frozen=True):
     """With `connector` the release's code for this transfer backend links the sides."""
 
@@ -91,7 +87,7 @@ class MooncakeLink(SglangLink):
                 continue
             passed = self._num_steps - self._failed.setdefault(number, self._num_steps.copy())
             if min(passed[False], passed[True]) > TOLD_STEPS:
-                raise OneSidedFailureError(f"room {number} failed, and the decode side waits for it")
+                self.decode.notice(seen.PeerGaveUp(self.room(number).request_id))
 
     def listen(self) -> tuple[int, "Socket"]:
         """A new port, and its socket."""

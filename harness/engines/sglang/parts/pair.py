@@ -53,7 +53,7 @@ class Side(SglangCapability, frozen=True):
 
     def reported(self, config: Any) -> Sequence[type[object]]:
         """Only a decode side takes over requests."""
-        return (seen.TakenOver, seen.Filled, seen.CopiedIn) if self.is_decode else ()
+        return (seen.TakenOver, seen.Filled, seen.CopiedIn, seen.PeerGaveUp) if self.is_decode else ()
 
     def inapplicable(self, config: Any, release: SglangRelease) -> Collection[str]:
         """A decode side rejects a prompt by the windowed pages that it allocates for it, which no law knows."""

@@ -273,13 +273,14 @@ class SglangStorage:
     def operations(self, pool: str) -> Iterator[tuple[Owner, Any, int]]:
         """The prefetches in a queue or at work, each with its slots in a host pool.
 
-        Of these so many at the front may be those of the tree already, or free: what is read in whole.
+        Of these so many at the front may be those of the tree already, or free: what is read in whole. One that ended
+        before it got memory of full attention is read by no thread.
         """
         ongoing = [part for info in self._tree.ongoing_prefetch.values() for part in info]
         items = [*ongoing, *[item for queue in self._queues for item in queue.items]]
         operations = [getattr(item, "operation", item) for item in items]
         for operation in {id(operation): operation for operation in operations}.values():
-            if not hasattr(operation, "request_id"):
+            if not hasattr(operation, "request_id") or (operation.host_indices is None and operation.is_terminated()):
                 continue
             if not hasattr(operation, "swarden_id"):
                 self._last_operation = operation.swarden_id = self._last_operation + 1

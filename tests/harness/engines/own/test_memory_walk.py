@@ -20,7 +20,7 @@ def engine_after(ops, config=CONFIGS[0]):
     system = EngineSystem(port)
     for op in ops:
         system.do(op)
-    return system, port._engine
+    return system, port.engine
 
 
 def seen(engine, walk):
