@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import compress
 from operator import ne
 
@@ -45,7 +46,7 @@ class PeerWalk:
     def __init__(self, ledgers: PairedLedgers) -> None:
         self._ledgers = ledgers
         self.known = {pool: peers[:] for pool, peers in ledgers.peers.items()}
-        kind = Peers if ledgers.anchor.capacity >= Following.LEAST else tuple
+        kind = Peers if ledgers.anchor.capacity >= Following.LEAST else copy
         self.maps = tuple([PeerMap(ledgers.anchor.name, pool, kind(peers)) for pool, peers in self.known.items()])
 
     def visit(self, moves: Moves) -> set[int]:
