@@ -13,7 +13,7 @@ from swarden.invariants.view import PeerMap
 
 
 class LedgerWalk:
-    """`peers` by pool at the newest walk, and `maps` of them.  An audit reads all, and each walk all of a small pool."""
+    """`peers` by pool at the newest walk, and `maps` of them.  An audit reads all, each walk all of a small pool."""
 
     def __init__(self, ledgers: PairedLedgers) -> None:
         self._ledgers, self._is_audit = ledgers, True
