@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from copy import copy
 
 from swarden.engine_under_test.pools.ledger import Ledger
 from swarden.engine_under_test.pools.paired import PairedLedgers
@@ -19,8 +18,7 @@ class LedgerWalk:
         self._ledgers, self._is_audit = ledgers, True
         self._taken, self._paired = Counter[str](), defaultdict[str, set[int]](set)
         self.peers = {pool: peers[:] for pool, peers in ledgers.peers.items()}
-        kind = Peers if ledgers.anchor.capacity >= Following.LEAST else copy
-        self.maps = tuple([PeerMap(ledgers.anchor.name, pool, kind(peers)) for pool, peers in self.peers.items()])
+        self.maps = tuple([PeerMap(ledgers.anchor.name, pool, peers[:]) for pool, peers in self.peers.items()])
 
     def note(self, event: Taken | Paired) -> None:
         if isinstance(event, Taken):
@@ -33,11 +31,14 @@ class LedgerWalk:
         self._is_audit, handles, maps = is_audit, set[int](), []
         for one in self.maps:
             now, known, marked = self._ledgers.peers[one.to_pool], self.peers[one.to_pool], self._paired[one.to_pool]
+            follows = len(now) > Following.LEAST and bool(marked)  # nobody marks in a live engine
             if is_audit or not isinstance(one.peers, Peers):
                 marked = differing(known, now)
             if changed := {handle: now[handle] for handle in marked if now[handle] != known[handle]}:
-                peers = one.peers.following(changed) if isinstance(one.peers, Peers) else now[:]
-                one = one._replace(peers=peers)
+                if isinstance(one.peers, Peers):
+                    one = one._replace(peers=one.peers.following(changed))
+                else:
+                    one = one._replace(peers=Peers(now) if follows else now[:])
                 for handle, peer in changed.items():
                     known[handle] = peer
                 handles.update(changed)
