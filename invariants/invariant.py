@@ -43,11 +43,7 @@ class Invariant:
 
 
 def invariant(
-    when: When,
-    *,
-    needs: tuple[str, ...] = (),
-    on: tuple[type, ...] = (),
-    given: Given | None = None,
+    when: When, *, needs: tuple[str, ...] = (), on: tuple[type, ...] = (), given: Given | None = None
 ) -> Callable[[Callable[[Transition], Evidence]], Invariant]:
     """Make an Invariant of a generator; its name is the function's, its claim the docstring's first line."""
 
@@ -55,14 +51,7 @@ def invariant(
         claim = inspect.getdoc(find)
         assert claim, f"{find.__name__} has no docstring, want its claim"
         return Invariant(
-            find.__name__,
-            claim.splitlines()[0],
-            when,
-            frozenset(needs),
-            frozenset(on),
-            frozenset(),
-            given,
-            find,
+            find.__name__, claim.splitlines()[0], when, frozenset(needs), frozenset(on), frozenset(), given, find
         )
 
     return made

@@ -112,10 +112,7 @@ class Process:
     """
 
     def __init__(
-        self,
-        running: Path | None = None,
-        limits: ProcessLimits = NO_LIMITS,
-        interpreter: Interpreter | None = None,
+        self, running: Path | None = None, limits: ProcessLimits = NO_LIMITS, interpreter: Interpreter | None = None
     ) -> None:
         """`running` is the path of the log that tasks write ahead.
 

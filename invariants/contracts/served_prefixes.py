@@ -28,10 +28,7 @@ def promises_replays(change: Transition) -> bool:
 
 
 @invariant(
-    When.STEP,
-    needs=("requests", "records", "nodes", "Completed", "Freed"),
-    on=(Launched,),
-    given=promises_replays,
+    When.STEP, needs=("requests", "records", "nodes", "Completed", "Freed"), on=(Launched,), given=promises_replays
 )
 def served_prefixes_are_hit(change: Transition) -> Evidence:
     """A request begins behind the longest prefix of it that other requests have computed, if it was not evicted since.

@@ -46,10 +46,7 @@ def _has_dropped_copies(change: Transition) -> bool:
 
 
 @invariant(
-    When.STEP,
-    needs=("nodes", "receipts", "requests", "Given"),
-    on=(seen.Finished,),
-    given=writes_through_and_is_idle,
+    When.STEP, needs=("nodes", "receipts", "requests", "Given"), on=(seen.Finished,), given=writes_through_and_is_idle
 )
 def ended_requests_are_written_through(change: Transition) -> Evidence:
     """An idle host with enough free pages has a copy of each node that a request inserted when it ended by itself.
@@ -62,10 +59,7 @@ def ended_requests_are_written_through(change: Transition) -> Evidence:
 
 
 @invariant(
-    When.STEP,
-    needs=("nodes", "receipts", "requests", "Given"),
-    on=(seen.Finished,),
-    given=writes_through_and_is_idle,
+    When.STEP, needs=("nodes", "receipts", "requests", "Given"), on=(seen.Finished,), given=writes_through_and_is_idle
 )
 def idle_copies_give_way(change: Transition) -> Evidence:
     """If the free pages are too few, an idle host drops other copies for what a request inserted when it ended.

@@ -168,9 +168,7 @@ COMPLETION_EVENTS = DECODE[4:]
 OVERLAPPED_EVENTS = (Launched(8, ((1, 21, 22),)), *COMPLETION_EVENTS)
 OVERLAPPED_STEP = Transition(IN_FLIGHT_BEFORE, OVERLAPPED_EVENTS, IN_FLIGHT_AFTER, When.STEP, reference(22))
 FENCED = replace(
-    AFTER,
-    pools=with_pool(AFTER, "full", free=[10, 11, 12], fenced=[Fence(7, [9])]),
-    launches=(LaunchView(7, (), ()),),
+    AFTER, pools=with_pool(AFTER, "full", free=[10, 11, 12], fenced=[Fence(7, [9])]), launches=(LaunchView(7, (), ()),)
 )
 
 

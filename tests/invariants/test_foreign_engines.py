@@ -188,10 +188,7 @@ def test_engine_with_one_pool_for_all_layers_has_no_violation():
             {"free": [3, 7, 8, 9]},
             (Freed("blocks", (3,), R1, "finished", 0),),
             [
-                (
-                    "units_move_only_by_their_owner",
-                    "block 3: freed by request r1 (finished), but its owner was tree",
-                ),
+                ("units_move_only_by_their_owner", "block 3: freed by request r1 (finished), but its owner was tree"),
                 ("unit_has_one_owner", "block 3: owned by free and tree"),
                 ("unit_has_one_owner", "block 10: no owner"),
             ],
@@ -362,10 +359,7 @@ def test_page_whose_slots_have_peers_in_two_pages_is_found():
 
     assert found(PAGED_SLOTS, replace(PAGED_SLOTS, peer_maps=(PAGE_OF_SLOTS._replace(peers=strayed),))) == [
         ("peers_are_unique_and_live", "kv page 3: its peer kv windowed page 3 is free"),
-        (
-            "held_follower_units_are_peers",
-            "kv windowed page 2: owned by request r1, but the peer of no unit of kv",
-        ),
+        ("held_follower_units_are_peers", "kv windowed page 2: owned by request r1, but the peer of no unit of kv"),
         ("peers_share_their_owner", "kv page 3: owned by request r1, but its peer kv windowed page 3 is owned by free"),
         (
             "slot_peers_keep_their_offset",

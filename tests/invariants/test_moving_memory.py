@@ -41,11 +41,7 @@ IDLE = replace(
     records=(),
     requests=(),
 )
-MOVED = (
-    Taken("sectors", (4,), FULL),
-    Freed("full", (7, 8), ABSENT, "assigned", 0),
-    Taken("full", (8,), R1),
-)
+MOVED = (Taken("sectors", (4,), FULL), Freed("full", (7, 8), ABSENT, "assigned", 0), Taken("full", (8,), R1))
 
 
 def violations(before, after, *events, when=When.STEP):

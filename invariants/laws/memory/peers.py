@@ -104,10 +104,7 @@ def slot_peers_keep_their_offset(change: Transition) -> Evidence:
             is_stale = home and mapped != (*range(home * size, home * size + size),)
             if is_stale and any(slot and slot != home * size + offset for offset, slot in enumerate(mapped)):
                 yield found(
-                    unit_ref(from_pool, unit),
-                    PeerCode.SLOTS_SCATTERED,
-                    slots=mapped,
-                    peer=unit_ref(to_pool, home),
+                    unit_ref(from_pool, unit), PeerCode.SLOTS_SCATTERED, slots=mapped, peer=unit_ref(to_pool, home)
                 )
 
 

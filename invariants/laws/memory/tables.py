@@ -82,11 +82,7 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
         if end != record.protected_len and (path or is_whole_read):
             code = TableCode.SHARES_ANOTHER_LENGTH if path else TableCode.SHARES_NO_NODE
             yield found(
-                owner_ref(record.owner),
-                code,
-                protected_len=record.protected_len,
-                node=node_ref(record.node),
-                end=end,
+                owner_ref(record.owner), code, protected_len=record.protected_len, node=node_ref(record.node), end=end
             )
         for index, page_size in enumerate(after.page_sizes):
             window = after.components[index].window
@@ -141,10 +137,7 @@ def last_token_keeps_its_page(change: Transition) -> Evidence:
                 continue
             if index >= len(units) or not units[index]:
                 yield found(
-                    owner_ref(record.owner),
-                    TableCode.LAST_PAGE_MISSING,
-                    component=component.pool,
-                    position=position,
+                    owner_ref(record.owner), TableCode.LAST_PAGE_MISSING, component=component.pool, position=position
                 )
 
 

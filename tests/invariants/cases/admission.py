@@ -2,11 +2,7 @@
 
 from dataclasses import replace
 
-from swarden.invariants.contracts.admission import (
-    AdmissionCode,
-    admission_matches_planner,
-    reservations_match_planner,
-)
+from swarden.invariants.contracts.admission import AdmissionCode, admission_matches_planner, reservations_match_planner
 from swarden.invariants.events import Admitted, Finished, Invited, LetGo, Owner, Taken
 from swarden.invariants.limits import ARRIVAL, PRIORITY, Estimates
 from swarden.invariants.violation import Found, Ref, found
@@ -61,11 +57,7 @@ CASES = [
     healthy(admission_matches_planner, planned(pools=with_pool(BEFORE, "swa", free=[6])), "one-page-too-few"),
     healthy(admission_matches_planner, planned(pools=with_pool(BEFORE, "rows", free=[])), "no-free-row"),
     healthy(admission_matches_planner, planned(is_paused=True), "paused"),
-    healthy(
-        admission_matches_planner,
-        planned(Finished(1, "timeout")),
-        "unpredictable-after-other-events",
-    ),
+    healthy(admission_matches_planner, planned(Finished(1, "timeout")), "unpredictable-after-other-events"),
     broken(
         admission_matches_planner,
         "fitting-request-not-admitted",
@@ -90,11 +82,7 @@ CASES = [
         planned(DECODE_TAKES_PAGE),
         found(REQUEST, AdmissionCode.KEPT_WAITING, **WANT),
     ),
-    healthy(
-        admission_matches_planner,
-        alone(records=TRANSFER_RECORDS),
-        "a-transfer-will-release-its-pages",
-    ),
+    healthy(admission_matches_planner, alone(records=TRANSFER_RECORDS), "a-transfer-will-release-its-pages"),
     broken(
         admission_matches_planner,
         "no-request-holds-pages",

@@ -90,11 +90,7 @@ CASES = [
         uncached(Owner("tree", 3)),
         found(request_ref(1), ClientCode.CACHED_AGAINST_ITS_WISH, units=(Ref("page", 7, "full"),)),
     ),
-    healthy(
-        outputs_end_as_asked,
-        ended(FinishReason.STOP, stop=(LAST,)),
-        "ended-at-a-stop-token",
-    ),
+    healthy(outputs_end_as_asked, ended(FinishReason.STOP, stop=(LAST,)), "ended-at-a-stop-token"),
     broken(
         outputs_end_as_asked,
         "not-ended-at-a-stop-token",

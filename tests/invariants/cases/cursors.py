@@ -31,12 +31,7 @@ def not_in_flight(committed, launched, *entries):
 
 def in_window(frontier, position, most):
     return found(
-        owner_ref(R1),
-        CursorCode.FRONTIER_IN_WINDOW,
-        component="swa",
-        frontier=frontier,
-        position=position,
-        most=most,
+        owner_ref(R1), CursorCode.FRONTIER_IN_WINDOW, component="swa", frontier=frontier, position=position, most=most
     )
 
 

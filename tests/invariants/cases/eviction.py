@@ -80,12 +80,7 @@ CASES = [
         idle(Evicted((("full", 3),), (("full", 2),), (("full", 1),))),
         found(Ref("pool", pool="full"), EvictionCode.STOPPED_EARLY, need=3, freed=2, left=1),
     ),
-    broken(
-        dead_interior_is_evicted_first,
-        "tail-evicted-first",
-        eviction(Removed(3, "swa", True)),
-        dead_spared(3, 1),
-    ),
+    broken(dead_interior_is_evicted_first, "tail-evicted-first", eviction(Removed(3, "swa", True)), dead_spared(3, 1)),
     broken(
         dead_interior_is_evicted_first,
         "tail-evicted-before-the-interior-of-a-split-node",
@@ -121,17 +116,8 @@ CASES = [
         evicting_to(Removed(3, "swa", True), nodes=WITHOUT_N3),
         broken_branch(3),
     ),
-    healthy(
-        idle_branches_keep_their_window,
-        taking_n2(need=3),
-        "too-few-dead-pages",
-    ),
-    broken(
-        idle_branches_keep_their_window,
-        "enough-dead-pages",
-        taking_n2(need=2),
-        broken_branch(2),
-    ),
+    healthy(idle_branches_keep_their_window, taking_n2(need=3), "too-few-dead-pages"),
+    broken(idle_branches_keep_their_window, "enough-dead-pages", taking_n2(need=2), broken_branch(2)),
     broken(
         eviction_is_least_recently_used,
         "older-parent-of-a-demoted-node",

@@ -115,9 +115,7 @@ CASES = [
         "request-retracted-since",
     ),
     healthy(
-        discarded_results_are_stale,
-        in_flight(Loaded(1, 16, (7,)), Completed(7), Discarded(7, 1)),
-        "load-failed-since",
+        discarded_results_are_stale, in_flight(Loaded(1, 16, (7,)), Completed(7), Discarded(7, 1)), "load-failed-since"
     ),
     broken(
         discarded_results_are_stale,

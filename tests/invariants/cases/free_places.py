@@ -36,14 +36,10 @@ CASES = [
     healthy(waiting_requests_take_free_places, ample(DECODED, free=range(5, 10)), "too-few-pages-for-all"),
     healthy(waiting_requests_take_free_places, ample(DECODED, rows=[]), "no-free-slot"),
     healthy(
-        waiting_requests_take_free_places,
-        one_free_slot(Launched(8, ((2, 0, 3),))),
-        "launched-request-takes-the-slot",
+        waiting_requests_take_free_places, one_free_slot(Launched(8, ((2, 0, 3),))), "launched-request-takes-the-slot"
     ),
     healthy(
-        waiting_requests_take_free_places,
-        one_free_slot(LoadPlanned(2, 8, 2, (), ())),
-        "loading-request-takes-the-slot",
+        waiting_requests_take_free_places, one_free_slot(LoadPlanned(2, 8, 2, (), ())), "loading-request-takes-the-slot"
     ),
     broken(
         waiting_requests_take_free_places,

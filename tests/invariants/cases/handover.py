@@ -97,12 +97,7 @@ def taking(*, prefix_len: int, **pages: int) -> Transition:
 def set_aside(*events: Any, place: Place | None) -> Transition:
     """r2 ran and was set aside after three output tokens; now it is in `place`, or in no queue."""
     later = [] if place is None else [R2_LINKED._replace(place=place, num_outputs=3)]
-    return idle(
-        seen.SetAside(2, 24),
-        *events,
-        before=R2_RUNS,
-        after=replace(R2_WAITS, requests=(RUNNING, *later)),
-    )
+    return idle(seen.SetAside(2, 24), *events, before=R2_RUNS, after=replace(R2_WAITS, requests=(RUNNING, *later)))
 
 
 THREE_OUTPUTS = replace(R2_WAITS, requests=(RUNNING, R2_LINKED._replace(num_outputs=3)))
@@ -281,10 +276,5 @@ CASES = [
         set_aside(place=Place.WAITING),
         found(request_ref(2), HandoverCode.WAITS_FOR_PREFILL, place=Place.WAITING),
     ),
-    broken(
-        set_aside_requests_are_kept,
-        "lost",
-        set_aside(place=None),
-        found(request_ref(2), HandoverCode.LOST),
-    ),
+    broken(set_aside_requests_are_kept, "lost", set_aside(place=None), found(request_ref(2), HandoverCode.LOST)),
 ]

@@ -118,10 +118,5 @@ CASES = [
         "loaded-prefix-is-the-whole-input",
     ),
     healthy(host_prefixes_are_loaded, admitting(ADMITTED, load_back_threshold=9), "too-short-for-a-load"),
-    broken(
-        host_prefixes_are_loaded,
-        "not-alone-with-too-few-pages",
-        admitting(ADMITTED, fits=False),
-        COMPUTED_AGAIN,
-    ),
+    broken(host_prefixes_are_loaded, "not-alone-with-too-few-pages", admitting(ADMITTED, fits=False), COMPUTED_AGAIN),
 ]

@@ -46,14 +46,7 @@ CASES = [
         locks_extend_to_ancestors,
         "more-locks-than-the-parent",
         after(nodes=nodes(1, locks=(0, 0))),
-        found(
-            node_ref(2),
-            LockCode.PARENT_LOCKED_LESS,
-            component="full",
-            locks=1,
-            parent=node_ref(1),
-            parent_locks=0,
-        ),
+        found(node_ref(2), LockCode.PARENT_LOCKED_LESS, component="full", locks=1, parent=node_ref(1), parent_locks=0),
     ),
     broken(
         locks_extend_to_ancestors,

@@ -95,9 +95,7 @@ CASES = [
         found(page("full", 7), MoveCode.GIVEN_BY_ANOTHER, by=R2, to=TREE, owner=R1),
     ),
     healthy(
-        refused_takes_change_nothing,
-        during(seen.Taken("rows", (2,), R2), seen.Refused("full", R2, 1, 0)),
-        "row-kept",
+        refused_takes_change_nothing, during(seen.Taken("rows", (2,), R2), seen.Refused("full", R2, 1, 0)), "row-kept"
     ),
     broken(
         refused_takes_change_nothing,

@@ -11,12 +11,6 @@ CASES = [
         old_requests_time_out,
         "late",
         aged(ages=(100, 99)),
-        found(
-            request_ref(1),
-            OverdueRequestsCode.LATE,
-            place=Place.RUNNING,
-            age_ms=LIMIT_MS,
-            timeout_ms=LIMIT_MS,
-        ),
-    ),
+        found(request_ref(1), OverdueRequestsCode.LATE, place=Place.RUNNING, age_ms=LIMIT_MS, timeout_ms=LIMIT_MS),
+    )
 ]

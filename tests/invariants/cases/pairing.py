@@ -16,5 +16,5 @@ CASES = [
         after(peer_maps=peers({1: 4, 6: 0})),
         alone(1, page("swa", 4), None),
         alone(6, None, page("swa", 4)),
-    ),
+    )
 ]

@@ -30,5 +30,5 @@ CASES = [
         "overtaken-by-a-load",
         queued(LoadPlanned(2, 4, 1, (), ())),
         overtaken(2, priority=0),
-    ),
+    )
 ]

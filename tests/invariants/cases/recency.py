@@ -69,10 +69,7 @@ CASES = [
     broken(last_uses_follow_locks, "unnoticed", step(Locked(5, 3)), unnoticed(3, 1, 4)),
     broken(last_uses_follow_locks, "above", step(Locked(5, 2), n2=4), unnoticed(1, 3, 4)),
     broken(
-        last_uses_follow_locks,
-        "other-order",
-        step(Locked(5, 2), Locked(6, 3), n1=5, n2=5, n3=4),
-        unnoticed(3, 4, 6),
+        last_uses_follow_locks, "other-order", step(Locked(5, 2), Locked(6, 3), n1=5, n2=5, n3=4), unnoticed(3, 4, 6)
     ),
     broken(
         last_uses_follow_locks,

@@ -17,5 +17,5 @@ CASES = [
             found(request_ref(1), ReclaimingCode.FREES_NOTHING_NOW, units=2, launch=8),
         )
         for event in (RETRACTED, PREEMPTED)
-    ],
+    ]
 ]

@@ -59,10 +59,5 @@ CASES = [
         during(FINISHED, **NOTHING_OF_R1),
         found(REQUEST, ReleaseCode.STILL_QUEUED, reason=FinishReason.STOP, place="running"),
     ),
-    broken(
-        requests_survive_failed_passes,
-        "lost",
-        failing(after=None),
-        found(REQUEST, ReleaseCode.VANISHED, launch=7),
-    ),
+    broken(requests_survive_failed_passes, "lost", failing(after=None), found(REQUEST, ReleaseCode.VANISHED, launch=7)),
 ]

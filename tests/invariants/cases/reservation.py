@@ -39,10 +39,7 @@ CASES = [
     ),
     healthy(reserved_units_never_run_out, during(RanOut(1, "swa", 2, 2)), "refused-by-a-fault"),
     broken(
-        reserved_units_never_run_out,
-        "ran-out",
-        during(ADMITTED, RanOut(2, "swa", 2, 1)),
-        ran_out(Ref("request", 2)),
+        reserved_units_never_run_out, "ran-out", during(ADMITTED, RanOut(2, "swa", 2, 1)), ran_out(Ref("request", 2))
     ),
     broken(
         reserved_units_never_run_out,
@@ -61,13 +58,7 @@ CASES = [
         "range-cut",
         during(ADMITTED, Launched(7, ((2, 0, 4),))),
         found(
-            Ref("request", 2),
-            ReservationCode.OTHER_RANGE_LAUNCHED,
-            launch=7,
-            start=0,
-            end=4,
-            want_start=0,
-            want_end=5,
+            Ref("request", 2), ReservationCode.OTHER_RANGE_LAUNCHED, launch=7, start=0, end=4, want_start=0, want_end=5
         ),
     ),
 ]

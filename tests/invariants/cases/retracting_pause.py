@@ -34,5 +34,5 @@ CASES = [
         units(R1, "full", 7, 8),
         units(R1, "swa", 5, 6),
         units(R1, "rows", 1),
-    ),
+    )
 ]

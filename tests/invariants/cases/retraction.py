@@ -95,9 +95,7 @@ CASES = [
         enough_is_free(1, {"full": 1, "swa": 1}, {"full": 5, "swa": 1}),
     ),
     healthy(
-        retraction_is_necessary,
-        short(Locked(5, 3), RETRACTED, idle_nodes=True, frontier=12),
-        "locked-in-this-step",
+        retraction_is_necessary, short(Locked(5, 3), RETRACTED, idle_nodes=True, frontier=12), "locked-in-this-step"
     ),
     broken(
         retraction_is_necessary,

@@ -52,12 +52,7 @@ def computed_again(start, served):
 CASES = [
     healthy(served_prefixes_are_hit, again(0, Tombstoned(3, "swa", True)), "window-evicted"),
     broken(served_prefixes_are_hit, "all", again(0), computed_again(0, 8)),
-    broken(
-        served_prefixes_are_hit,
-        "another-prefix-evicted",
-        again(0, Removed(1, "full", True)),
-        computed_again(0, 8),
-    ),
+    broken(served_prefixes_are_hit, "another-prefix-evicted", again(0, Removed(1, "full", True)), computed_again(0, 8)),
     healthy(served_prefixes_are_hit, silently(again(4, evicted("swa", 4, owner=IN_N3))), "page-of-a-window-lost"),
     healthy(served_prefixes_are_hit, silently(again(0, evicted("full", 9))), "page-of-this-step-lost"),
     healthy(served_blocks_are_hit, again_by_hashes(4, Given("swa", (4,), TREE, R1)), "window-no-longer-cached"),

@@ -20,13 +20,7 @@ CASES = [
         idle_sessions_keep_only_written_kv,
         "keeps-unwritten-pages",
         with_sessions(records=(RECORDS[0], KEPT._replace(allocated_len=12))),
-        found(
-            Ref("session", 4),
-            SessionReleaseCode.KEEPS_UNWRITTEN,
-            committed_len=8,
-            launched_len=8,
-            allocated_len=12,
-        ),
+        found(Ref("session", 4), SessionReleaseCode.KEEPS_UNWRITTEN, committed_len=8, launched_len=8, allocated_len=12),
     ),
     broken(
         closing_sessions_close_after_their_turn,

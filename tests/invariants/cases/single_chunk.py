@@ -15,5 +15,5 @@ CASES = [
         "two",
         after(requests=(CHUNKED, RequestView(2, Place.CHUNKED, 0, 5, 0, 1))),
         found(request_ref(2), SingleChunkCode.SECOND_CHUNK, first=request_ref(1)),
-    ),
+    )
 ]
