@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 82_310, 55_650  # lines
+PRODUCT, TESTS = 82_240, 55_530  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -24,12 +24,12 @@ LINES: Mapping[str, int] = {
     "harness": 280,
     "harness/bench": 310,
     "harness/commands": 3_820,
-    "harness/core": 5_630,
+    "harness/core": 5_620,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
     "harness/engines/own": 2_440,
     "harness/engines/own/content": 520,
-    "harness/engines/own/mutants": 2_560,
+    "harness/engines/own/mutants": 2_540,
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 8_360,
     "harness/engines/transformers": 1_360,
@@ -42,9 +42,9 @@ LINES: Mapping[str, int] = {
     "harness/search": 7_530,
     "harness/strict": 1_650,
     "harness/traces": 400,
-    "invariants": 3_790,
-    "invariants/contracts": 3_510,
-    "invariants/laws": 3_460,
+    "invariants": 3_780,
+    "invariants/contracts": 3_500,
+    "invariants/laws": 3_450,
     "src": 200,
     "tests": 1_630,
     "tests/cuda": 820,
@@ -54,7 +54,7 @@ LINES: Mapping[str, int] = {
     "tests/fakes": 750,
     "tests/harness": 21_850,
     "tests/hostile": 1_040,
-    "tests/invariants": 6_500,
+    "tests/invariants": 6_380,
     "tests/packaging": 130,
     "tests/quality": 3_780,
     "tests/real": 960,
