@@ -45,14 +45,7 @@ def invariant(
         claim = inspect.getdoc(find)
         assert claim, f"{find.__name__} has no docstring, want its claim"
         return Invariant(
-            find.__name__,
-            claim.splitlines()[0],
-            when,
-            frozenset(needs),
-            frozenset(on),
-            frozenset(),
-            given,
-            find,
+            find.__name__, claim.splitlines()[0], when, frozenset(needs), frozenset(on), frozenset(), given, find
         )
 
     return made

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_300, 55_190  # lines
+PRODUCT, TESTS = 82_430, 55_290  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -24,14 +24,14 @@ LINES: Mapping[str, int] = {
     "harness": 280,
     "harness/bench": 310,
     "harness/commands": 3_810,
-    "harness/core": 5_380,
+    "harness/core": 5_680,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_090,
-    "harness/engines/own": 2_390,
+    "harness/engines/own": 2_890,
     "harness/engines/own/content": 520,
-    "harness/engines/own/mutants": 2_570,
+    "harness/engines/own/mutants": 2_550,
     "harness/engines/server": 2_450,
-    "harness/engines/sglang": 8_810,
+    "harness/engines/sglang": 8_170,
     "harness/engines/transformers": 1_340,
     "harness/engines/vllm": 8_370,
     "harness/engines/vllm_cpu": 880,
@@ -42,9 +42,9 @@ LINES: Mapping[str, int] = {
     "harness/search": 7_450,
     "harness/strict": 1_630,
     "harness/traces": 390,
-    "invariants": 3_360,
-    "invariants/contracts": 3_480,
-    "invariants/laws": 3_400,
+    "invariants": 3_670,
+    "invariants/contracts": 3_470,
+    "invariants/laws": 4_080,
     "src": 200,
     "tests": 1_630,
     "tests/cuda": 820,
@@ -52,11 +52,11 @@ LINES: Mapping[str, int] = {
     "tests/engines": 5_250,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_670,
+    "tests/harness": 21_740,
     "tests/hostile": 1_040,
     "tests/invariants": 6_390,
     "tests/packaging": 130,
-    "tests/quality": 3_670,
+    "tests/quality": 3_710,
     "tests/real": 950,
 }
 

@@ -113,6 +113,7 @@ class EnginePort(Protocol):
 
     def clear(self) -> None:
         """Evict all cached pages one by one at the end of a drain; a reset of the pools would hide a leak."""
+        self.log.captures = 0
         self.flush()
 
     def pressure(self, pool: str, pages: int) -> bool:

@@ -139,11 +139,7 @@ def driver_of(
     with blamed_on(target.name, "build"):
         systems = target.systems(header.machine, configs, header.model)
     checking = Checking(
-        catalog_of(target.contracts),
-        code=target.code,
-        max_steps=MAX_STEPS,
-        target=target.name,
-        engines=len(configs),
+        catalog_of(target.contracts), code=target.code, max_steps=MAX_STEPS, target=target.name, engines=len(configs)
     )
     return Driver(systems, checking=checking, keep=keep, observe=observe)
 

@@ -124,9 +124,7 @@ def configuration(
 def with_sessions(draw: Draw, config: EngineConfig) -> EngineConfig:
     """Idle sessions may keep all, half or a tenth of the pages. Most have no timeout and stay until eviction."""
     return replace(
-        config,
-        idle_session_share=draw.one_of(IDLE_SHARES),
-        session_timeout_ms=draw.one_of((None, None, TIMEOUT_MS)),
+        config, idle_session_share=draw.one_of(IDLE_SHARES), session_timeout_ms=draw.one_of((None, None, TIMEOUT_MS))
     )
 
 

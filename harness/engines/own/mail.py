@@ -21,9 +21,9 @@ class Mail:
         self._was_read: set[int] = set()
         self._given_up: set[int] = set()
 
-    def notice(self, event: object) -> None:
+    def notice(self, event: Finished | LetGo) -> None:
         """Take note of the end of a request or a transfer on the prefill side."""
-        if isinstance(event, (Finished, LetGo)) and event[1] not in SENT:
+        if event[1] not in SENT:
             self._given_up.add(event.request_id)
 
     def take_given_up(self) -> list[int]:

@@ -25,7 +25,7 @@ from swarden.harness.engines.own.memory_walk import MemoryWalk
 from swarden.harness.engines.own.neighbour import Neighbour
 from swarden.harness.search.traffic.draws import one_option, ordinals, rarely, recipes
 from swarden.invariants.catalog import ALL, Tally
-from swarden.invariants.events import Fired, Slid
+from swarden.invariants.events import CopyBegan, CopyEnded, Fired, Slid
 from swarden.invariants.reference import namespace_tag, next_tag
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import Snapshot
@@ -56,7 +56,7 @@ class HostPart(RuleBasedStateMachine):
         self.requests = Requests(self.memory, self.cache)
         store = UnsteadyHostStore(HostCopier(), self.faults)
         self.tier = HostTier(Policy.for_config(self.config), self.memory, self.cache, store, self.log)
-        self.log.forward_to(CopyInspector(self.memory, self.log.add))
+        self.log.forward_to(CopyInspector(self.memory, self.log.add).notice, CopyBegan, CopyEnded)
         self.neighbour = Neighbour(self.memory)
         self.walk = MemoryWalk(self.memory, self.cache.tree)
         self.readers: list[KVRecord] = []

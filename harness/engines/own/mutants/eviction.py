@@ -52,10 +52,7 @@ bug(
     at=f"{EVICT}:evict",
     healthy="while eviction.freed[component] + eviction.num_spared[component] < wanted:",
     broken="while not eviction.freed[component] + eviction.num_spared[component] and wanted > 0:",
-    caught_by=(
-        "evictions_free_what_is_needed",
-        "reserved_units_never_run_out",
-    ),
+    caught_by=("evictions_free_what_is_needed", "reserved_units_never_run_out"),
 )
 
 bug(
@@ -94,11 +91,7 @@ bug(
     at="swarden.engine_under_test.cache.prefix_cache:PrefixCache.evict",
     healthy="node.handles = self._ledgers.free_alone(pool, node.handles, owner=TREE, cause=FreeCause.EVICTED)",
     broken="pass",
-    caught_by=(
-        "evictions_free_what_is_needed",
-        "live_nodes_hold_their_pages",
-        "AccountingError",
-    ),
+    caught_by=("evictions_free_what_is_needed", "live_nodes_hold_their_pages", "AccountingError"),
 )
 
 bug(

@@ -25,11 +25,7 @@ bug(
     at=f"{DEPARTURES}.release",
     healthy="if after > self._memory.completed_launch:",
     broken="if False:",
-    caught_by=(
-        "units_in_flight_are_pinned",
-        "fenced_units_wait_for_their_launch",
-        "slots_hold_their_prefix",
-    ),
+    caught_by=("units_in_flight_are_pinned", "fenced_units_wait_for_their_launch", "slots_hold_their_prefix"),
 )
 
 bug(
@@ -38,11 +34,7 @@ bug(
     at=f"{DEPARTURES}.complete",
     healthy="self._cache.unlock(departure.receipt)",
     broken="pass",
-    caught_by=(
-        "fenced_units_wait_for_their_launch",
-        "receipts_match_records",
-        "node_locks_match_receipts",
-    ),
+    caught_by=("fenced_units_wait_for_their_launch", "receipts_match_records", "node_locks_match_receipts"),
 )
 
 bug(

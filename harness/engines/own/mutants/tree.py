@@ -47,12 +47,7 @@ bug(
     at=LONGEST,
     healthy="elif dead_until[component] and end - dead_until[component] < tail_len:",
     broken="elif dead_until[component]:",
-    caught_by=(
-        "matches_are_valid",
-        "matches_are_longest",
-        "published_prefixes_match",
-        "admission_matches_planner",
-    ),
+    caught_by=("matches_are_valid", "matches_are_longest", "published_prefixes_match", "admission_matches_planner"),
 )
 
 bug(
@@ -70,12 +65,7 @@ bug(
     at=LONGEST,
     healthy="dead_until[component], is_usable = end, False",
     broken="is_usable = False",
-    caught_by=(
-        "matches_are_valid",
-        "matches_are_longest",
-        "locked_nodes_stay_live",
-        "locked_windows_are_live",
-    ),
+    caught_by=("matches_are_valid", "matches_are_longest", "locked_nodes_stay_live", "locked_windows_are_live"),
 )
 
 bug(
