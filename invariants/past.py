@@ -153,8 +153,9 @@ def _note_prefixes(change: Transition) -> None:
         expected = change.reference.expectations.get(event.request_id)
         if event.reason in BY_ITSELF and expected is not None and _is_cached(change, event.request_id, expected):
             page_size = change.after.limits.page_size
-            whole = (len(expected.tokens) - 1) // page_size * page_size  # its last token is not computed
-            past.served.setdefault(event.request_id, []).append(whole)
+            whole = (len(expected.tokens) - 1) // page_size * page_size  # its last output is not computed
+            lengths = past.served.setdefault(event.request_id, [])
+            lengths += [whole] * (whole > max(lengths, default=0))  # less than the prompt if there are no outputs
 
 
 class Loss(NamedTuple):
