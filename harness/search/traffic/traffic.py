@@ -241,7 +241,7 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
         case "apart":
             return draw(scenes.partings(load, shape))
         case "talk":
-            return draw(scenes.talks(load, rewinds=shape.sessions_rewind))
+            return draw(scenes.talks(load, shape))
         case "rewind":
             return draw(scenes.rewinds(load, shape))
         case "abort":
