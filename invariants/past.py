@@ -152,9 +152,9 @@ def _note_prefixes(change: Transition) -> None:
     for event in change.events_of(seen.Finished):
         expected = change.reference.expectations.get(event.request_id)
         if event.reason in BY_ITSELF and expected is not None and _is_cached(change, event.request_id, expected):
-            page_size = change.after.limits.page_size
-            whole = (len(expected.tokens) - 1) // page_size * page_size  # its last token is not computed
-            past.served.setdefault(event.request_id, []).append(whole)
+            whole = range(0, len(expected.tokens), change.after.limits.page_size)[-1]  # its last output is not computed
+            lengths = past.served.setdefault(event.request_id, [])
+            lengths += [whole] * (whole > max(lengths, default=0))  # less than the prompt if there are no outputs
 
 
 class Loss(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 82_430, 55_290  # lines
+PRODUCT, TESTS = 81_770, 55_290  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -24,10 +24,10 @@ LINES: Mapping[str, int] = {
     "harness": 280,
     "harness/bench": 310,
     "harness/commands": 3_810,
-    "harness/core": 5_680,
+    "harness/core": 5_400,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_090,
-    "harness/engines/own": 2_890,
+    "harness/engines/own": 2_450,
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_550,
     "harness/engines/server": 2_450,
@@ -39,12 +39,12 @@ LINES: Mapping[str, int] = {
     "harness/nightly": 2_340,
     "harness/releases": 2_450,
     "harness/report": 2_620,
-    "harness/search": 7_450,
+    "harness/search": 8_200,
     "harness/strict": 1_630,
     "harness/traces": 390,
     "invariants": 3_670,
     "invariants/contracts": 3_470,
-    "invariants/laws": 4_080,
+    "invariants/laws": 3_400,
     "src": 200,
     "tests": 1_630,
     "tests/cuda": 820,

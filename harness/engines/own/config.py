@@ -41,7 +41,7 @@ SETTINGS_FOR: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "overbooked": (OVERBOOKED, OVERBOOKED | {"chunk_len": None}),
     "returning": (RETURNING, RETURNING | {"chunk_len": None}, RETURNING | {"chunk_len": None}),
     "outlasting": (RETURNING | {"chunk_len": 16, "host_policy": "write_back", "overlap": True},),
-    "talking": (OVERBOOKED,),
+    "talking": (OVERBOOKED, OVERBOOKED | {"session_timeout_ms": TIMEOUT_MS}),
     "rewinding": ({"prefix_sharing": False, "request_timeout_ms": None, "idle_session_share": 1.0},),
     "impatient": ({"request_timeout_ms": TIMEOUT_MS, "max_running_requests": 2},),
 }

@@ -88,16 +88,17 @@ def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 
 @st.composite
-def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...]:
+def talks(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
     """A turn of a session and its steps. Sometimes the session is opened before it, or the turn is disturbed.
 
-    A disturbance is an abort, a second turn, a close, or with `rewinds` a later turn that rewinds the session.
+    A disturbance is an abort, a second turn, one that is too long, a close, or a later turn that rewinds the session.
+    Sometimes the session times out, or nearly does, before and after it.
     """
     opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 3)
     turn = Turn(
         session=draw(st.integers(0, 3)),
         recipe=draw(recipes()),
-        rewind=draw(one_option(*REWINDS)) if rewinds else 0,
+        rewind=draw(one_option(*REWINDS)) if shape.sessions_rewind else 0,
         max_new_tokens=draw(one_option(*load.outputs)),
         stop=draw(stop_sets()),
         priority=draw(one_option(*load.priorities)),
@@ -108,12 +109,14 @@ def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...
         (),
         (Abort(request=draw(ordinals())),),
         (turn,),
+        (msgspec.structs.replace(turn, recipe=long_recipe(shape.max_context_len, family=3)),),
         (CloseSession(session=turn.session),),
-        *((Step(count=8), Step(count=8), rewinding),) * (2 * rewinds),
+        *((Step(count=8), Step(count=8), rewinding),) * (2 * shape.sessions_rewind),
     )
     before, after = Step(count=draw(one_option(8, 4, 1))), Step(count=draw(one_option(8, 1)))
     disturbance = draw(st.sampled_from(disturbances))
-    return *opens, turn, before, *disturbance, *((after,) if disturbance else ())
+    idle = [(AdvanceClock(ms=ms),) * (ms > 0) for ms in draw(one_option((0, 0), (60, 60), (TIMEOUT_MS, 1)))]
+    return *opens, turn, before, *idle[0], *disturbance, *idle[1], *((after,) if disturbance or idle[1] else ())
 
 
 @st.composite

@@ -279,7 +279,7 @@ KINDS: Mapping[str, Kind] = {
     "pressure": Kind(Pressure, pressures),
     "pause": Kind(Pause, lambda draw, run: draw(scenes.pauses(run.load, modes=run.pauses))),
     "reset": Kind(Reset, lambda draw, run: draw(scenes.resets(run.load, run.shape, run.pauses))),
-    "talk": Kind(OpenSession, lambda draw, run: draw(scenes.talks(run.load, rewinds=run.shape.sessions_rewind))),
+    "talk": Kind(OpenSession, lambda draw, run: draw(scenes.talks(run.load, run.shape))),
     "rewind": Kind(OpenSession, lambda draw, run: draw(scenes.rewinds(run.load, run.shape))),
     "accept": Kind(Accept, lambda draw, _: (draw(acceptances()),)),
     "trouble": Kind(Inject, lambda draw, run: draw(troubles(run.faults))),
