@@ -9,16 +9,28 @@ from swarden.harness.kit.calls import intercept
 from tests.engines.vllm.some_requests import PROMPT, answer, core_of
 
 OF_BLOCKS = "self.blocks.marked.update([block.block_id for block in blocks])"
+OF_HASHED = "self.blocks.marked.update([one.block_id for one in args if not isinstance(one, bytes)])"
+
+
+def insert(pool, call):
+    """Let a hash of the pool's map find a free block, too."""
+    hashed, block = next(one.block_hash for one in pool.blocks if one.block_hash), pool.blocks[-1]
+    block._block_hash = hashed
+    call(hashed, block)
+
+
 FAULTS = {  # by the hook that forgets its mark, or what the engine does past the hooks
     "_take": (OF_BLOCKS, lambda built, *_: built.pressure(POOL, 3)),
     "_free": (OF_BLOCKS, lambda built, *_: built.pressure(POOL, 0)),
     "_evict": ("self.blocks.marked.add(block.block_id)", lambda _, pool, block: pool.evict_blocks({block.block_id})),
     "_mark": (OF_BLOCKS.replace("in blocks", "in marked"), lambda _, pool, block: pool.touch([block])),
     "_mark_all": ("self.blocks.marked.update(self.blocks.all)", lambda _, pool, __: pool.reset_prefix_cache()),
+    "_mark_hashed": (OF_HASHED, lambda _, pool, __: insert(pool, pool.cached_block_hash_to_block.insert)),
     "hash dropped": ("", lambda _, __, block: block.reset_hash()),
     "counted": ("", lambda _, __, block: setattr(block, "ref_cnt", 1)),
     "touched": ("", lambda _, pool, block: type(pool).touch(pool, [block])),
     "evicted": ("", lambda _, pool, block: type(pool)._maybe_evict_cached_block(pool, block)),
+    "inserted": ("", lambda _, pool, __: insert(pool, lambda *_: None)),
     "reset": ("", lambda _, pool, __: type(pool).reset_prefix_cache(pool)),
 }
 
