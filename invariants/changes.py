@@ -4,12 +4,14 @@ A capture returns the same object for each part that did not change, so a compar
 not proven to be as correct as before is checked again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import compress
 from operator import attrgetter, is_
 
 from swarden.invariants.derived import Derived
-from swarden.invariants.view import NodeView, PeerMap, PoolView, RecordView, Snapshot
+from swarden.invariants.events import FENCE_KIND, LOAD_KIND, OUTSIDE_KIND
+from swarden.invariants.following import Peers
+from swarden.invariants.view import FENCE, FREE, NodeView, PeerMap, PoolView, RecordView, Snapshot
 
 PARTS = (
     "pools",
@@ -29,8 +31,12 @@ SHAPE = slice(NodeView._fields.index("locks"))  # and its units, and where it is
 BELOW_THE_LENGTHS = slice(RecordView._fields.index("committed_len"))  # of a record: its owner, row and protected_len
 ABOVE_THE_LENGTHS = slice(RecordView._fields.index("frontiers"), None)  # its frontiers, pages, table, receipt and node
 
+RELEASED = (FREE, FENCE, None)  # owners of units that have no peer
+UNPAIRED = (FREE.kind, FENCE_KIND, OUTSIDE_KIND, LOAD_KIND)  # kinds of owners of a follower's units without a peer
+
 _parts_of = attrgetter(*PARTS)
 _NONE: frozenset[str] = frozenset()
+_NOWHERE: frozenset[int] = frozenset()
 
 
 class Changes:
@@ -66,16 +72,37 @@ class Changes:
 
     @Derived
     def peer_maps(self) -> Sequence[PeerMap]:
-        """The peer maps that differ, or lead from or to a pool that differs."""
-        maps = self._after.peer_maps or ()
-        if self.checks_all:
+        """The peer maps that are not proven to be right: what differs in them or in their pools may be wrong."""
+        maps, checked = self._after.peer_maps or (), self._checked.peer_maps or ()
+        if self.checks_all or len(maps) != len(checked):
             return maps
-        checked, changed = self._checked.peer_maps or (), {pool.name for pool in self.pools}
-        return [
-            one
-            for index, one in enumerate(maps)
-            if one.from_pool in changed or one.to_pool in changed or index >= len(checked) or checked[index] is not one
-        ]
+        return [after for before, after in zip(checked, maps, strict=True) if not self._are_paired(before, after)]
+
+    def _moved(self, pool: str) -> Set[int] | None:
+        """The units of a pool that are not where they were; None: any may have moved."""
+        before, after = self._checked.pool_by_name.get(pool), self._after.pool(pool)
+        since = (before, _NOWHERE) if before is after else after.moved_since
+        return since[1] if since is not None and since[0] is before else None
+
+    def _are_paired(self, before: PeerMap, after: PeerMap) -> bool:
+        """Is a map right because it was, and all that differs in it or has moved in its pools is right?"""
+        moved, others = self._moved(after.from_pool), self._moved(after.to_pool)
+        if before is after and moved == others == _NOWHERE:
+            return True
+        peers, was = after.peers, before.peers
+        if moved is None or others is None or not isinstance(peers, Peers) or (unit_of := peers.unit_of) is None:
+            return False
+        if peers is not was and peers.former is not was:
+            return False
+        changed = () if peers is was else peers.came
+        from_owner, to_owner = self._after.pool(after.from_pool).owner_of, self._after.pool(after.to_pool).owner_of
+        for unit in {*moved, *changed, *map(unit_of.get, others)}:
+            if unit and (peer := peers[unit]):
+                owner = from_owner.get(unit)
+                if owner in RELEASED or owner != to_owner.get(peer):
+                    return False
+        unpaired = [unit for unit in {*others, *[was[unit] for unit in changed]} if unit and not unit_of.get(unit)]
+        return all((owner := to_owner.get(unit)) is not None and owner.kind in UNPAIRED for unit in unpaired)
 
     @Derived
     def nodes(self) -> Sequence[NodeView]:

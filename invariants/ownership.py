@@ -1,6 +1,6 @@
 """The owner of each unit at each event of a step: the events, replayed over the state before the step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import swarden.invariants.events as seen
@@ -10,6 +10,16 @@ MOVES = frozenset(
     {seen.Taken, seen.Given, seen.Freed, seen.Written, seen.Completed, seen.CopiedIn, seen.CopyBegan, seen.Filled}
 )  # they are replayed
 SHARED_KINDS = ("free", seen.FENCE_KIND, seen.TREE_KIND)  # of units that are not private to a holder
+
+
+class Moved(dict[int, seen.Owner]):
+    """The owners of units that have moved; `owner` knows those of the others, too."""
+
+    def __init__(self, owner_of: Mapping[int, seen.Owner]) -> None:
+        self._before = owner_of.get
+
+    def owner(self, unit: int) -> seen.Owner | None:
+        return self.get(unit) or self._before(unit)
 
 
 class Misplaced(NamedTuple):
@@ -25,7 +35,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
 
     All nodes of the tree count as one owner here.
     """
-    owners = {pool.name: dict(pool.owner_of) for pool in before.pools}
+    owners = {pool.name: Moved(pool.owner_of) for pool in before.pools}
     taken: set[tuple[str, int]] = set()
     fences, is_shared_early = Fences(before, events, after), after.limits.shares_uncomputed
     found: list[Misplaced] = []
@@ -36,7 +46,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
             if (owner_of := owners.get(event.pool)) is not None:
                 expected = (seen.REQUEST_KIND, event.request_id)
                 for index, unit in enumerate(event.pages):
-                    owner = owner_of.get(unit)
+                    owner = owner_of.owner(unit)
                     is_kept = owner == expected or fences.covers(event, unit)
                     if not is_kept and is_shared_early and owner == seen.TREE:
                         is_kept = _is_own_place(event, index, before, after)
@@ -60,7 +70,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
                 for copied in _copied_in(event, after)
                 if (owner_of := owners.get(copied.pool)) is not None
                 for unit in copied.units
-                if not _may_copy(copied, owner := owner_of.get(unit), (copied.pool, unit) in taken)
+                if not _may_copy(copied, owner := owner_of.owner(unit), (copied.pool, unit) in taken)
             ]
     return found
 
@@ -127,7 +137,7 @@ class Fences:
             launch >= event.launch and (pool, waiting) == (event.pool, unit) for launch, pool, waiting in self._waiting
         )
 
-    def complete(self, launch: int, owners: dict[str, dict[int, seen.Owner]]) -> None:
+    def complete(self, launch: int, owners: Mapping[str, Moved]) -> None:
         """Free the units that waited for launches up to `launch`."""
         self._under_way = {other for other in self._under_way if other > launch}
         if self._waiting:
@@ -156,13 +166,13 @@ def _move(
     event: seen.Taken | seen.Given | seen.Freed,
     expected: seen.Owner,
     to: seen.Owner,
-    owner_of: dict[int, seen.Owner],
+    owner_of: Moved,
     found: list[Misplaced],
 ) -> None:
     """Move the units to their new owner; note those whose owner was not the expected one, or that are named twice."""
     units = event.units
     for unit in units:
-        owner = owner_of.get(unit)
+        owner = owner_of.owner(unit)
         if (
             owner is not expected
             and owner != expected

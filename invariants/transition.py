@@ -12,7 +12,7 @@ from swarden.invariants.derived import Derived, inherit
 from swarden.invariants.ownership import Misplaced, misplaced_units
 from swarden.invariants.passes import PASS_EVENTS, Landing, landings
 from swarden.invariants.reference import Expectation, Reference
-from swarden.invariants.view import INDEXES, RequestView, Snapshot
+from swarden.invariants.view import INDEXES, RequestView, Snapshot, follow
 
 NOT_OF_THE_TREE = frozenset(
     {
@@ -62,6 +62,10 @@ class Transition:
 
     def __post_init__(self) -> None:
         inherit(self.before, self.after, INDEXES)
+        if self.before.pools is not self.after.pools:
+            for before, after in zip(self.before.pools, self.after.pools, strict=False):
+                if after is not before:
+                    follow(before, after)
 
     def once(self, find: "Callable[[Transition], ValueT]") -> ValueT:
         """The result of `find(self)`, computed once for all invariants that need it."""

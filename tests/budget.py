@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_910, 55_540  # lines
+PRODUCT, TESTS = 82_350, 55_550  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -17,17 +17,17 @@ LINES: Mapping[str, int] = {
     "engine_under_test/disaggregation": 1_520,
     "engine_under_test/host": 570,
     "engine_under_test/model": 3_180,
-    "engine_under_test/pools": 530,
+    "engine_under_test/pools": 540,
     "engine_under_test/scheduler": 1_580,
     "fakes": 490,
     "fakes/front": 590,
     "harness": 280,
     "harness/bench": 310,
     "harness/commands": 3_820,
-    "harness/core": 5_600,
+    "harness/core": 5_630,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
-    "harness/engines/own": 2_380,
+    "harness/engines/own": 2_470,
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_560,
     "harness/engines/server": 2_470,
@@ -35,14 +35,14 @@ LINES: Mapping[str, int] = {
     "harness/engines/transformers": 1_360,
     "harness/engines/vllm": 8_400,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_320,
+    "harness/kit": 3_310,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,
     "harness/search": 7_530,
     "harness/strict": 1_650,
     "harness/traces": 400,
-    "invariants": 3_470,
+    "invariants": 3_790,
     "invariants/contracts": 3_520,
     "invariants/laws": 3_460,
     "src": 200,
@@ -56,7 +56,7 @@ LINES: Mapping[str, int] = {
     "tests/hostile": 1_040,
     "tests/invariants": 6_500,
     "tests/packaging": 130,
-    "tests/quality": 3_740,
+    "tests/quality": 3_750,
     "tests/real": 960,
 }
 

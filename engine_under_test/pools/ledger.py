@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 from swarden.engine_under_test.errors import PoolExhausted
 from swarden.engine_under_test.ports import Backing, Observer
@@ -30,7 +31,7 @@ class Ledger:
         self.observer = observer
         self.backing = backing
         self.completed_launch = 0
-        self._newest_first = reuse == "lifo"
+        self.newest_first = reuse == "lifo"
         self._free = deque(range(1, capacity + 1))
         self._fenced: dict[int, list[int]] = {}
 
@@ -42,6 +43,10 @@ class Ledger:
     def free_units(self) -> tuple[int, ...]:
         """The units that can be taken now, in the order in which they were freed."""
         return tuple(self._free)
+
+    def freed_last(self, count: int) -> list[int]:
+        """The last `count` free units in that order, or all; costs their number."""
+        return list(islice(reversed(self._free), count))[::-1]
 
     @property
     def fenced_units(self) -> dict[int, tuple[int, ...]]:
@@ -62,7 +67,7 @@ class Ledger:
 
     def take_checked(self, count: int, *, owner: Owner) -> list[int]:
         """Take `count` units; `check` has just found enough."""
-        take_one = self._free.pop if self._newest_first else self._free.popleft
+        take_one = self._free.pop if self.newest_first else self._free.popleft
         units = [take_one() for _ in range(count)]
         if self.observer and units:
             self.observer.notice(Taken(self.name, tuple(units), owner))

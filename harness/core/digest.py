@@ -11,16 +11,20 @@ from collections.abc import Sequence
 import msgspec
 
 from swarden.invariants.events import Read
+from swarden.invariants.following import Following
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import Snapshot
 
 DIGEST_BYTES = 6
+MOST_DIGESTED = 512  # free units of a pool
 
 
 def _plain(value: object) -> object:
-    """Encode the arrays of rows, peers and tags, which msgspec does not support."""
+    """Encode the arrays of rows, peers and tags, and the units that follow others, which msgspec does not support."""
     if isinstance(value, array):
         return value.tobytes()
+    if isinstance(value, Following):
+        return [*value]
     raise TypeError(f"{type(value).__name__} in a snapshot")
 
 
@@ -30,6 +34,17 @@ _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain, order="deterministic")
 def encoded(facts: object) -> bytes:
     """Facts of snapshots as bytes; equal facts give equal bytes."""
     return _ENCODER.encode(facts)
+
+
+def _ends(units: Sequence[int]) -> object:
+    """A list whole, or what can have changed in a long one: its length and its ends, where units come and go.
+
+    What stands between its ends was at an end before.
+    """
+    count = len(units)
+    if count > MOST_DIGESTED:
+        return count, units[: MOST_DIGESTED // 2], units[count - MOST_DIGESTED // 2 :]
+    return units
 
 
 class Digest:
@@ -43,7 +58,7 @@ class Digest:
         after = change.after
         facts = [
             after.step,
-            [(pool.free, pool.fenced) for pool in after.pools],
+            [(_ends(pool.free), pool.fenced) for pool in after.pools],
             after.records,
             after.launches,
             [event.tags for event in change.events_of(Read)],

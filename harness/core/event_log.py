@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.invariants.events import OF_OBSERVERS
+
+CAPTURES_PER_AUDIT = 16  # at least
+UNITS_PER_CAPTURE = 1024  # that audits read on average
 
 
 class PassedOver(NamedTuple):
@@ -32,12 +35,6 @@ class Tracer(Protocol):
 TracerOf = Callable[[EngineCode], Tracer | None]  # makes the tracer of a run; None: nothing of this code is followed
 
 
-class Listener(Protocol):
-    """A further observer of the events."""
-
-    def notice(self, event: object) -> None: ...
-
-
 class EventLog:
     """The observer of an engine: keeps its events until they are taken.
 
@@ -46,6 +43,7 @@ class EventLog:
     """
 
     is_replayed = False  # the run is that of an op-log, so that an adapter audits each of its captures
+    captures = 0  # begun; 0 makes the next one an audit
 
     def __init__(self, *, code: EngineCode = UNKNOWN_CODE) -> None:
         self.origins: Sequence[str] = ()
@@ -54,22 +52,33 @@ class EventLog:
         self._events: list[NamedTuple] = []
         self._places: dict[int, str] | None = None  # by the index of an event in _events
         self._tracer: Tracer | None = None
-        self._listeners: list[Listener] = []
+        self._listeners: dict[type, list[Callable[[Any], None]]] = {}
         self.when_traced: Callable[[], None] = lambda: None  # an adapter begins to watch what only a story shows
 
-    def forward_to(self, listener: Listener) -> None:
-        """Pass each event of `notice` to this listener too; an event of `add` is only kept."""
-        self._listeners.append(listener)
+    def forward_to(self, listen: Callable[[Any], None], *kinds: type) -> None:
+        """Pass each event of these types to `listen`, too, if it comes by `notice`; an event of `add` is only kept."""
+        for kind in kinds:
+            self._listeners.setdefault(kind, []).append(listen)
 
     def notice(self, event: NamedTuple) -> None:
         self.add(event)
-        for listener in self._listeners:
-            listener.notice(event)
+        for listen in self._listeners.get(type(event), ()):
+            listen(event)
 
     def add(self, event: NamedTuple) -> None:
         if self._places is not None:
             self._places[len(self._events)] = self._code.origin_of_caller()
         self._events.append(event)
+
+    def begin_capture(self, units: int) -> bool:
+        """Must the capture that begins read all `units` of the pools, also those that no event or call has marked?
+
+        Such an audit is each capture of a replay, else the first, those at the end of a drain, and a share that reads
+        few units per capture.
+        """
+        is_audit = self.is_replayed or self.captures % max(CAPTURES_PER_AUDIT, units // UNITS_PER_CAPTURE) == 0
+        self.captures += 1
+        return is_audit
 
     def trace(self, tracer_of: TracerOf = lambda _: None) -> None:
         """Record the place in the engine's code of each later event; each event costs a walk over the stack.

@@ -125,6 +125,7 @@ class EnginePort(Protocol):
 
         This must not reset the pools, because a reset would hide a leak.
         """
+        self.log.captures = 0
         self.flush()
 
     def pressure(self, pool: str, pages: int) -> bool:

@@ -20,8 +20,6 @@ from swarden.invariants.reference import Reference
 from swarden.invariants.reuse import sharing
 from swarden.invariants.view import ComponentView, Counters, PoolView, RecordView, RequestView, Snapshot
 
-CAPTURES_PER_AUDIT = 16
-
 
 class Adapted(EnginePort):
     """An engine behind its port.  A subclass has its facts, from `pools` on, and its calls.
@@ -45,7 +43,7 @@ class Adapted(EnginePort):
         self.log = EventLog(code=self.code)
         self.faults = FaultPlan(faults, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self.passes = Passes[Any]()
-        self._steps = self._captures = 0
+        self._steps = 0
         self._last: Snapshot | None = None
 
     # --- the facts
@@ -110,7 +108,6 @@ class Adapted(EnginePort):
     def clear(self) -> None:
         for part in self.parts:
             part.clear()
-        self._captures = 0
         super().clear()
 
     def capture(self) -> Snapshot:
@@ -125,10 +122,9 @@ class Adapted(EnginePort):
         return self._last
 
     def audit_in_turn(self) -> None:
-        """Audit before a capture: each in a replay, else the first, those at the end of a drain, and a share."""
-        if self.log.is_replayed or self._captures % CAPTURES_PER_AUDIT == 0:
+        """Audit before a capture, if the log says that one is due."""
+        if self.log.begin_capture(sum([pool.capacity for pool in self._last.pools]) if self._last is not None else 0):
             self.audit()
-        self._captures += 1
 
     def snapshot(self) -> Snapshot:
         """The facts; a subclass that has more of them may add them here."""

@@ -8,6 +8,7 @@ from itertools import compress, starmap, zip_longest
 from operator import ne
 
 from swarden.invariants.events import Paired
+from swarden.invariants.following import Peers
 from swarden.invariants.invariant import invariant
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, found, unit_ref
@@ -39,6 +40,8 @@ def peers_change_only_by_pairing(change: Transition) -> Evidence:
 
 def _differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
     """The indices at which two maps differ; equal blocks are skipped with one comparison."""
+    if isinstance(new, Peers) and new.former is old:
+        return set(new.came)
     differing = set[int]()
     for first in range(0, 0 if old is new else max(len(old), len(new)), BLOCK):
         then, now = old[first : first + BLOCK], new[first : first + BLOCK]

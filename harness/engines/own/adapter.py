@@ -29,10 +29,11 @@ from swarden.harness.engines.own.capture import EngineCapture, awaits_another
 from swarden.harness.engines.own.compared_forward import ComparedForward
 from swarden.harness.engines.own.copies import CopyInspector
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
+from swarden.harness.engines.own.followed import Moves
 from swarden.harness.engines.own.mail import Mail
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.own.neighbour import Neighbour
-from swarden.harness.engines.own.router import OwnRouter
+from swarden.harness.engines.own.router import OF_ROUTERS, OwnRouter
 from swarden.harness.kit.reported import names_of
 from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants import reference, view
@@ -126,12 +127,14 @@ class SwardenEngine(EnginePort):
         )
         self._engine = create_engine(config, ports=ports)
         if self._engine.memory.host is not None:
-            self.log.forward_to(CopyInspector(self._engine.memory, self.log.add))
+            inspector = CopyInspector(self._engine.memory, self.log.add)
+            self.log.forward_to(inspector.notice, seen.CopyBegan, seen.CopyEnded)
         router = OwnRouter(config, self.log.add)
-        self.log.forward_to(router)
+        self.log.forward_to(router.notice, *OF_ROUTERS)
         unreported = OF_CONTENT | names_of(seen.OF_SERVERS) | names_of(NEVER_SENT)
         is_delivered = mail.was_read if config.role == DECODE else mail.is_read
         self._capture = EngineCapture(self._engine, unreported, is_delivered, router)
+        self.log.forward_to(self._capture.moves.note, *Moves.KINDS)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.sessions: SessionPort | None = self._engine if link is None else None
@@ -201,7 +204,8 @@ class SwardenEngine(EnginePort):
 
     def capture(self) -> view.Snapshot:
         outside = {pool: self._neighbour.holdings(pool) for pool in self.pool_names}
-        return self._capture.capture(step=self._steps, outside=outside, now_ms=self._clock.now_ms())
+        is_audit = self.log.begin_capture(self._capture.num_units)
+        return self._capture.capture(step=self._steps, outside=outside, now_ms=self._clock.now_ms(), is_audit=is_audit)
 
     def _proposer(self, config: EngineConfig) -> ScriptedProposer:
         """A proposer whose number of right drafts is set by the op-log, also beyond the client's limit."""

@@ -7,6 +7,7 @@ from swarden.engine_under_test.scheduler.custody import Custody
 from swarden.engine_under_test.scheduler.pipeline import Flight
 from swarden.engine_under_test.sessions.controller import Sessions
 from swarden.engine_under_test.units import handover_owner
+from swarden.harness.engines.own.followed import Moves
 from swarden.harness.engines.own.limits import counters_of, limits_of
 from swarden.harness.engines.own.memory_walk import MemoryWalk, Outside
 from swarden.harness.engines.own.router import OwnRouter
@@ -32,17 +33,20 @@ class EngineCapture:
         self._unreported, self._is_delivered, self._router = unreported, is_delivered, router
         self._walk = MemoryWalk(engine.memory, engine.cache.tree)
         self._limits = limits_of(engine.config)
+        self.moves, self.num_units = Moves(), sum([pool.num_pages for pool in engine.config.pools])
         self._requests: tuple[RequestView, ...] = ()
         self._launches: tuple[LaunchView, ...] = ()
         self._sessions: tuple[SessionView, ...] = ()
         self._counters: Counters | None = None
 
-    def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
+    def capture(self, *, step: int, outside: Outside, now_ms: int | None = None, is_audit: bool = True) -> Snapshot:
         engine, walk = self._engine, self._walk
         custody = engine.scheduler.custody
         side = custody.other_side
         records = custody.with_row + custody.sessions.records
-        walk.visit(records, outside, custody.departures.waiting, engine.scheduler.loading.under_way)
+        self.moves.is_audit = is_audit
+        walk.visit(records, outside, self.moves, custody.departures.waiting, engine.scheduler.loading.under_way)
+        self.moves.forget()
         flights = engine.scheduler.pipeline.flights
         transfers = [view.owner.id for view in walk.records if view.owner.kind == HANDOVER_KIND]
         delivered = None if self._is_delivered is None else frozenset(filter(self._is_delivered, transfers))

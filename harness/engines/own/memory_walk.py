@@ -5,8 +5,7 @@ snapshots can be compared by identity.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
-from operator import ne
+from operator import is_not
 from typing import NamedTuple
 
 from swarden.engine_under_test.cache.departures import Departing
@@ -17,7 +16,9 @@ from swarden.engine_under_test.cache.tree import RadixTree
 from swarden.engine_under_test.host.copy_jobs import CopyJob
 from swarden.engine_under_test.pools.ledger import Ledger
 from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.harness.engines.own.followed import Moves, PeerWalk, free_units
 from swarden.invariants.events import BACKUP_KIND, FENCE_KIND, LOAD_KIND, TREE_KIND, Owner
+from swarden.invariants.following import Units
 from swarden.invariants.reuse import same_or_new
 from swarden.invariants.view import (
     ComponentView,
@@ -31,7 +32,6 @@ from swarden.invariants.view import (
     RecordView,
 )
 
-COMPARED_AT_ONCE = 64  # peers
 PLACE = slice(5)  # the facts of a node that place it: the node, its parent and its tokens
 Outside = Mapping[str, Sequence[Holding]]  # holdings outside of the engine, by pool
 
@@ -69,16 +69,20 @@ class MemoryWalk:
             ComponentView(pool.name, pool.window, memory.page_size, bool(pool.slots)) for pool in memory.pools
         )
         self.pools: tuple[PoolView, ...] = ()
-        self.peer_maps: tuple[PeerMap, ...] = ()
         self.nodes: tuple[NodeView, ...] = ()
         self.records: tuple[RecordView, ...] = ()
         self.receipts: tuple[ReceiptView, ...] = ()
         self.copy_jobs: tuple[CopyJobView, ...] | None = None
         self._memory = memory
         self._tree = tree
+        self._peers = PeerWalk(memory.ledgers)
         self._known_nodes: dict[int, KnownNode] = {}
         self._known_records: dict[Owner, KnownRecord] = {}
         self._known_receipts: dict[int, KnownReceipt] = {}
+
+    @property
+    def peer_maps(self) -> tuple[PeerMap, ...]:
+        return self._peers.maps
 
     @property
     def host_pools(self) -> list[str]:
@@ -88,11 +92,15 @@ class MemoryWalk:
         self,
         records: Sequence[KVRecord],
         outside: Outside,
+        moves: Moves,
         departing: Sequence[Departing] = (),
         copy_jobs: Sequence[CopyJob] = (),
     ) -> None:
-        """Walk pools, tree and records. `departing` locks await a pass; they have no record."""
-        changed_handles = self._visit_peers()
+        """Walk pools, tree and records. `departing` locks await a pass; they have no record.
+
+        Free lists and peers are read whole, or only where the `moves` since the previous walk may have changed them.
+        """
+        changed_handles = self._peers.visit(moves)
         nodes, is_same_tree = self._visit_nodes(changed_handles)
         known_records = self._visit_records(records, changed_handles)
         open_receipts: list[tuple[LockReceipt, Owner]] = [(record.receipt, record.owner) for record in records]
@@ -101,16 +109,7 @@ class MemoryWalk:
         self._visit_receipts(open_receipts, is_same_tree=is_same_tree)
         if self._memory.host is not None:
             self.copy_jobs = same_or_new(self.copy_jobs, tuple([_copy_job_view(one) for one in copy_jobs]))
-        self._visit_pools(nodes, known_records, outside)
-
-    def _visit_peers(self) -> set[int]:
-        """The handles whose peer changed since the previous walk."""
-        ledgers, before = self._memory.ledgers, self.peer_maps
-        peer_maps = tuple([PeerMap(ledgers.anchor.name, pool, peers[:]) for pool, peers in ledgers.peers.items()])
-        self.peer_maps = same_or_new(before, peer_maps)
-        if self.peer_maps is before:
-            return set()
-        return {unit for old, new in zip(before, peer_maps, strict=False) for unit in _differing(old.peers, new.peers)}
+        self._visit_pools(nodes, known_records, outside, moves)
 
     def _visit_nodes(self, changed_handles: set[int]) -> tuple[list[KnownNode], bool]:
         """Every node, parents first, and whether nodes, tokens and parents are the same as in the previous walk."""
@@ -218,7 +217,9 @@ class MemoryWalk:
         self._known_receipts = {seen.view.id: seen for seen in receipts_seen}
         self.receipts = same_or_new(self.receipts, tuple([seen.view for seen in receipts_seen]))
 
-    def _visit_pools(self, nodes: Sequence[KnownNode], records: Sequence[KnownRecord], outside: Outside) -> None:
+    def _visit_pools(
+        self, nodes: Sequence[KnownNode], records: Sequence[KnownRecord], outside: Outside, moves: Moves
+    ) -> None:
         """The KV pools, the host pools, then the rows. The pages owned in a follower are the peers of the handles."""
         pools = []
         for index, ledger in enumerate(self._memory.ledgers.ledgers):
@@ -241,12 +242,13 @@ class MemoryWalk:
             pools.append((ledger, "page", holdings))
         pools.append((self._memory.table.rows, "row", [row for _, row, _ in records]))
         before = self.pools or [None] * len(pools)
-        views = [_pool_view(*pool, old) for pool, old in zip(pools, before, strict=True)]
-        self.pools = same_or_new(self.pools, tuple(views))
+        views = [_pool_view(*pool, old, moves) for pool, old in zip(pools, before, strict=True)]
+        if any(map(is_not, views, before)):
+            self.pools = tuple(views)
 
     def _units(self, handles: Sequence[int]) -> tuple[Sequence[int], ...]:
         """The handles, then per follower pool the peers of the handles."""
-        return (handles[:], *[[peer_map.peers[handle] for handle in handles] for peer_map in self.peer_maps])
+        return (handles[:], *[[peers[handle] for handle in handles] for peers in self._peers.known.values()])
 
 
 def node_id(node: Node) -> int:
@@ -260,19 +262,11 @@ def _private_frontier(record: KVRecord, pool: str) -> int:
     return frontier if frontier > record.protected_len else 0
 
 
-def _differing(old: Sequence[int], new: Sequence[int]) -> Iterator[int]:
-    """The indices at which two maps of one length differ. Equal blocks are skipped with one comparison."""
-    for first in range(0, len(new), COMPARED_AT_ONCE):
-        then, now = old[first : first + COMPARED_AT_ONCE], new[first : first + COMPARED_AT_ONCE]
-        if then != now:
-            yield from compress(range(first, first + len(now)), map(ne, then, now))
-
-
-def _pool_view(ledger: Ledger, unit: str, holdings: Sequence[Holding], old: PoolView | None) -> PoolView:
+def _pool_view(ledger: Ledger, unit: str, holdings: Sequence[Holding], old: PoolView | None, moves: Moves) -> PoolView:
     fences = [Fence(launch, units) for launch, units in ledger.fenced_units.items()]
     if old is None:
-        return PoolView(ledger.name, unit, ledger.capacity, ledger.free_units, fences, holdings)
-    free, held = same_or_new(old.free, ledger.free_units), same_or_new(old.holdings, holdings)
+        return PoolView(ledger.name, unit, ledger.capacity, Units(ledger.free_units), fences, holdings)
+    free, held = free_units(ledger, old.free, moves), same_or_new(old.holdings, holdings)
     if free is old.free and held is old.holdings and fences == old.fenced:
         return old
     return PoolView(ledger.name, unit, ledger.capacity, free, fences, held)

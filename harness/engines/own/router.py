@@ -10,6 +10,8 @@ from swarden.harness.kit.router import BlockEvent, RouterView, Tier
 from swarden.invariants.events import BlocksRemoved, BlocksStored, Dropped, Rooted, Split, Stored, Uprooted
 from swarden.invariants.view import CachedBlocks, NodeView
 
+OF_ROUTERS = (Rooted, Stored, Dropped, Split, Uprooted)  # the events from which the published ones are made
+
 
 class Pages(NamedTuple):
     """The hashes of the pages of a node with these tokens, behind the page with the hash `above`, and their numbers."""
@@ -25,16 +27,13 @@ class OwnRouter:
 
     def __init__(self, config: EngineConfig, notice: Callable[[NamedTuple], None]) -> None:
         self._events, self._page_size = KVEvents(config.page_size), config.page_size
+        self.notice = self._events.notice
         self._groups = {pool.name: group for group, pool in enumerate(config.pools)}
         hosts = [Tier(group, on_host=True) for group in self._groups.values()] if config.host_pools else []
         self._view = RouterView([*map(Tier, self._groups.values()), *hosts], notice)
         self._nodes: Sequence[NodeView] = ()
         self._pages: dict[int, Pages] = {}  # by node
         self._found: tuple[CachedBlocks, ...] = ()
-
-    def notice(self, event: object) -> None:
-        if isinstance(event, (Rooted, Stored, Dropped, Split, Uprooted)):
-            self._events.notice(event)
 
     def cached_blocks(self, nodes: Sequence[NodeView]) -> tuple[CachedBlocks, ...]:
         """The view of a router after the events so far, which are reported, beside what the nodes hold."""

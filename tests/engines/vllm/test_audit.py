@@ -2,9 +2,9 @@
 
 import pytest
 
+from swarden.harness.core.event_log import CAPTURES_PER_AUDIT
 from swarden.harness.core.patch import Hunk, Patch
 from swarden.harness.engines.vllm.layers import POOL
-from swarden.harness.kit.adapted import CAPTURES_PER_AUDIT
 from swarden.harness.kit.calls import intercept
 from tests.engines.vllm.some_requests import PROMPT, answer, core_of
 

@@ -20,12 +20,13 @@ from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.ops import Recipe
 from swarden.harness.engines.own.copies import CopyInspector
+from swarden.harness.engines.own.followed import Moves
 from swarden.harness.engines.own.limits import counters_of, limits_of
 from swarden.harness.engines.own.memory_walk import MemoryWalk
 from swarden.harness.engines.own.neighbour import Neighbour
 from swarden.harness.search.traffic.draws import one_option, ordinals, rarely, recipes
 from swarden.invariants.catalog import ALL, Tally
-from swarden.invariants.events import Fired, Slid
+from swarden.invariants.events import CopyBegan, CopyEnded, Fired, Slid
 from swarden.invariants.reference import namespace_tag, next_tag
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import Snapshot
@@ -59,7 +60,7 @@ class HostPart(RuleBasedStateMachine):
         self.requests = Requests(self.memory, self.cache)
         store = UnsteadyHostStore(HostCopier(), self.faults)
         self.tier = HostTier(Policy.for_config(self.config), self.memory, self.cache, store, self.log)
-        self.log.forward_to(CopyInspector(self.memory, self.log.add))
+        self.log.forward_to(CopyInspector(self.memory, self.log.add).notice, CopyBegan, CopyEnded)
         self.neighbour = Neighbour(self.memory)
         self.walk = MemoryWalk(self.memory, self.cache.tree)
         self.readers: list[KVRecord] = []
@@ -213,7 +214,7 @@ class HostPart(RuleBasedStateMachine):
     def capture(self) -> Snapshot:
         walk = self.walk
         held = {pool.name: self.neighbour.holdings(pool.name) for pool in self.memory.pools}
-        walk.visit(self.readers, held, copy_jobs=self.tier.under_way)
+        walk.visit(self.readers, held, Moves(), copy_jobs=self.tier.under_way)
         return Snapshot(
             self.num_actions,
             limits_of(self.config),

@@ -17,7 +17,18 @@ from swarden.harness.engines.own.content.level import Content
 from swarden.harness.engines.own.live import live_of
 from swarden.harness.engines.own.target import side_systems
 from swarden.harness.strict.census import Census
-from swarden.invariants.events import CopyBegan, CopyEnded, Filled, Freed, Launched, Sent, StepBegan, StepEnded
+from swarden.invariants.events import (
+    CHECKED,
+    OF_OBSERVERS,
+    CopyBegan,
+    CopyEnded,
+    Filled,
+    Freed,
+    Launched,
+    Sent,
+    StepBegan,
+    StepEnded,
+)
 from swarden.invariants.violation import Violation
 from tests.quality.perturbed.changes import (
     CHANGES,
@@ -160,7 +171,7 @@ def _watch(port: object) -> PerturbationWatch:
     assert isinstance(port, SwardenEngine), f"{port} is not swarden's own engine"
     port.faults.known |= {*CHANGES, COPIED, SENT}
     watch = PerturbationWatch(port.engine, port.faults)
-    port.log.forward_to(watch)
+    port.log.forward_to(watch.notice, *(CHECKED | OF_OBSERVERS))
     return watch
 
 
