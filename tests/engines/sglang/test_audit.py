@@ -2,9 +2,9 @@
 
 import pytest
 
+from swarden.harness.core.event_log import CAPTURES_PER_AUDIT
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.patch import Hunk, Patch
-from swarden.harness.core.event_log import CAPTURES_PER_AUDIT
 from tests.engines.sglang.conftest import config_of, driver_of, port_of
 
 SERVED = (Submit(tokens=tuple(range(1, 20)), max_new_tokens=3), *[Step()] * 8)

@@ -24,7 +24,7 @@ FAULTS = {  # by the hook that forgets its mark, or what the engine does past th
     "_free": (OF_BLOCKS, lambda built, *_: built.pressure(POOL, 0)),
     "_evict": ("self.blocks.marked.add(block.block_id)", lambda _, pool, block: pool.evict_blocks({block.block_id})),
     "_mark": (OF_BLOCKS.replace("in blocks", "in marked"), lambda _, pool, block: pool.touch([block])),
-    "_mark_all": ("self.blocks.marked.update(self.blocks.all)", lambda _, pool, __: pool.reset_prefix_cache()),
+    "_mark_all": ("self.blocks.audit()", lambda _, pool, __: pool.reset_prefix_cache()),
     "_mark_hashed": (OF_HASHED, lambda _, pool, __: insert(pool, pool.cached_block_hash_to_block.insert)),
     "hash dropped": ("", lambda _, __, block: block.reset_hash()),
     "counted": ("", lambda _, __, block: setattr(block, "ref_cnt", 1)),
