@@ -1,23 +1,24 @@
 """The free queue of the release's pool, of which a read follows the blocks that have moved."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from swarden.harness.kit.owners import UNREAD, UnitPlace
-from swarden.invariants.following import Units, UnitSet
+from swarden.invariants.following import Following, Units, UnitSet
 
 
 class FreeQueue:
     """The `free` blocks of a queue in order, and its `evictable` ones, which are only cached.
 
     Free blocks come to it and go at both ends.  A read follows the links from both ends up to a block that has not
-    `moved`; it follows all of them if the queue `is_unknown`, or a moved block may be elsewhere.
+    `moved`; it follows all of them if the queue `is_unknown` or small, or a moved block may be elsewhere.
     """
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
-        self.free, self.evictable = Units(()), UnitSet()
+        self.free: Sequence[int] = ()
+        self.evictable: Sequence[int] = ()
         self.moved, self.is_unknown = set[int](), True
         self._is_evictable = dict[int, bool]()  # each block in the queue
 
@@ -32,6 +33,8 @@ class FreeQueue:
 
     def _reads_ends(self, places: Mapping[int, UnitPlace]) -> bool:
         moved, was, free = self.moved, self._is_evictable, self.free
+        assert isinstance(free, Units), "read whole before"
+        assert isinstance(self.evictable, UnitSet), "as free"
         num_gone = sum([was.get(unit) is False for unit in moved])  # free ones
         first = _num_moved(free[:num_gone], moved)
         end = len(free) - _num_moved(free[len(free) - num_gone + first :][::-1], moved)
@@ -57,14 +60,17 @@ class FreeQueue:
 
     def _read_all(self, places: Mapping[int, UnitPlace]) -> None:
         """Follow the links; a cycle ends the walk after every block."""
-        blocks = self._pool.blocks
-        units = self._units(self._pool.free_block_queue.fake_free_list_head, "next_free_block", range(len(blocks)))
+        count, queue = len(self._pool.blocks), self._pool.free_block_queue
+        units = self._units(queue.fake_free_list_head, "next_free_block", range(count))
         self._is_evictable = {unit: places.get(unit) == UNREAD for unit in units}
-        self.is_unknown = len(units) > len(self._is_evictable)
+        is_small = count <= Following.LEAST
+        self.is_unknown = is_small or len(units) > len(self._is_evictable)
         free = [unit for unit in units if not self._is_evictable[unit]]
         evictable = sorted([unit for unit, is_evictable in self._is_evictable.items() if is_evictable])
-        self.free = self.free if self.free == free else Units(free)
-        self.evictable = self.evictable if self.evictable == evictable else UnitSet(evictable)
+        if is_small or self.free != free:
+            self.free = free if is_small else Units(free)
+        if is_small or self.evictable != evictable:
+            self.evictable = evictable if is_small else UnitSet(evictable)
 
     def _units(self, end: Any, link: str, wanted: Any) -> list[int]:
         """The blocks from an end of the queue on that are `wanted`."""

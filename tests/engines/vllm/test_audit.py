@@ -19,6 +19,11 @@ def insert(pool, call):
     call(hashed, block)
 
 
+def requeue(queue, block):
+    queue.remove(block)
+    queue.append(block)
+
+
 FAULTS = {  # by the hook that forgets its mark, or what the engine does past the hooks
     "_take": (OF_BLOCKS, lambda built, *_: built.pressure(POOL, 3)),
     "_free": (OF_BLOCKS, lambda built, *_: built.pressure(POOL, 0)),
@@ -31,32 +36,36 @@ FAULTS = {  # by the hook that forgets its mark, or what the engine does past th
     "touched": ("", lambda _, pool, block: type(pool).touch(pool, [block])),
     "evicted": ("", lambda _, pool, block: type(pool)._maybe_evict_cached_block(pool, block)),
     "inserted": ("", lambda _, pool, __: insert(pool, lambda *_: None)),
+    "queued elsewhere": ("", lambda _, pool, __: requeue(pool.free_block_queue, pool.blocks[300])),
     "reset": ("", lambda _, pool, __: type(pool).reset_prefix_cache(pool)),
 }
 
 
 def missed(engine, fault):
     """Whether audits have missed marks before and after a fault, while the cache holds blocks of no request."""
-    built, (mark, act) = core_of(engine, {"prefix_caching": fault != "_take"}), FAULTS[fault]
+    built, (mark, act) = core_of(engine, {"prefix_caching": fault != "_take", "num_blocks": 600}), FAULTS[fault]
     blocks = built.moves.blocks
-    found = set()
+    found = list[bool]()
+
+    def facts():
+        blocks.look()
+        blocks.queue.read(blocks.counted.places)
+        return dict(blocks.counted.places), [*blocks.queue.free], [*blocks.queue.evictable]
 
     def compare(audit):
-        blocks.look()
-        before = dict(blocks.counted.places)
+        before = facts()
         audit()
-        blocks.look()
-        found.update([unit for unit in blocks.all if before.get(unit) != blocks.counted.places.get(unit)])
+        found.append(before != facts())
 
     intercept(built, "audit", compare)
     answer(built, PROMPT, 4)
     built.pressure(POOL, 3 * (fault == "_free"))
-    before = [built.capture() and bool(found) for _ in range(CAPTURES_PER_AUDIT)]
+    before = [built.capture() and any(found) for _ in range(CAPTURES_PER_AUDIT)]
     block = next((one for one in built.built.pool.blocks if one.block_hash is not None), None)
     hunks = (Hunk(f"swarden.harness.engines.vllm.moves:Moves.{fault}", mark, "..."),) if mark else ()
     with Patch(fault, hunks).planted():
         act(built, built.built.pool, block)
-    return any(before), any(built.capture() and found for _ in range(CAPTURES_PER_AUDIT))
+    return any(before), any(built.capture() and any(found) for _ in range(CAPTURES_PER_AUDIT))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
