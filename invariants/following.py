@@ -5,7 +5,9 @@ may use them in a PoolView, a Holding or a PeerMap; any other sequence serves th
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, TypeVar, overload
+from itertools import compress, count
+from operator import ne
+from typing import Any, Self, TypeVar
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -58,8 +60,12 @@ class Followed(Mapping[KeyT, ValueT]):
 
 
 class Following(Sequence[int]):
-    """Numbers that follow the `former` ones: without those that have `gone`, with those that `came`."""
+    """Numbers that follow the `former` ones: without those that have `gone`, with those that `came`.
 
+    Pools with fewer than LEAST units are read and judged whole, because that costs less.
+    """
+
+    LEAST = 512
     __slots__ = ("came", "former", "gone")
 
     def __init__(self) -> None:
@@ -67,105 +73,96 @@ class Following(Sequence[int]):
         self.gone: Sequence[int] = ()
         self.came: Sequence[int] = ()
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Following) and other.former is self:
+            return False
+        return self is other or (isinstance(other, Sequence) and len(self) == len(other) and [*self] == [*other])
+
+    def __getitem__(self, index: Any) -> Any:
+        return [*self][index]
+
     def _follow(self, former: Self, gone: Sequence[int], came: Sequence[int]) -> Self:
         self.former, self.gone, self.came, former.former = former, gone, came, None
         return self
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Sequence) and [*self] == [*other])
-
-    def __repr__(self) -> str:
-        return repr([*self])
-
-
-class Parts(NamedTuple):
-    """A list as units of its own, indices into the units that it shares, and units of its own."""
-
-    head: tuple[int, ...]
-    span: range
-    tail: tuple[int, ...]
-
-    def between(self, first: int, end: int) -> "Parts":
-        spans, start = list[slice](), 0
-        for part in self:
-            spans.append(slice(max(0, first - start), max(0, end - start)))
-            start += len(part)
-        return Parts(self.head[spans[0]], self.span[spans[1]], self.tail[spans[2]])
 
 
 class Units(Following):
     """Units in order, which come and go at both ends, as in a free list."""
 
-    __slots__ = ("_parts", "_shared")
+    __slots__ = ("_end", "_first", "_head", "_len", "_shared", "_tail")
 
     def __init__(self, units: Iterable[int]) -> None:
         super().__init__()
+        self._head: tuple[int, ...] = ()
+        self._tail: tuple[int, ...] = ()
         self._shared = tuple(units)
-        self._parts = Parts((), range(len(self._shared)), ())
+        self._first, self._end, self._len = 0, len(self._shared), len(self._shared)
 
     def following(self, first: int, end: int, behind: Sequence[int] = (), before: Sequence[int] = ()) -> "Units":
-        """The units with the indices from `first` to `end`, and others before and behind them."""
-        head, span, tail = self._parts.between(first, end)
-        parts = Parts((*before, *head), span, (*tail, *behind))
-        is_loose = len(parts.head) + len(parts.tail) > MOST_LOOSE
-        one = Units((*parts.head, *self._shared[span.start : span.stop], *parts.tail) if is_loose else ())
-        if not is_loose:
-            one._shared, one._parts = self._shared, parts
-        return one._follow(self, (*self[:first], *self[end:]), (*before, *behind))
+        """The units with the indices from `first` to `end`, and others before and behind; itself if it has these."""
+        left = self[end:]
+        same = next(compress(count(), map(ne, left, behind)), min(len(left), len(behind)))
+        gone, came, end = (*self[:first], *left[same:]), (*before, *behind[same:]), end + same
+        if not gone and not came:
+            return self
+        head, lo, hi, tail = self._cut(first, end)
+        head, tail = (*before, *head), (*tail, *behind[same:])
+        one = Units((*head, *self._shared[lo:hi], *tail) if len(head) + len(tail) > MOST_LOOSE else ())
+        if not one._len:
+            one._head, one._shared, one._first, one._end, one._tail = head, self._shared, lo, hi, tail
+            one._len = len(head) + hi - lo + len(tail)
+        return one._follow(self, gone, came)
 
-    @overload
-    def __getitem__(self, index: int) -> int: ...
+    def _cut(self, first: int, end: int) -> tuple[tuple[int, ...], int, int, tuple[int, ...]]:
+        """What is of the units with these indices: its own ones, the range of shared ones, and its own ones behind."""
+        start, border = len(self._head), self._len - len(self._tail)
+        lo = min(max(first - start, 0) + self._first, self._end)
+        hi = max(lo, min(end - start + self._first, self._end))
+        return self._head[first:end], lo, hi, self._tail[max(0, first - border) : max(0, end - border)]
 
-    @overload
-    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, int):
             return self[index : index + 1 or None][0]
-        first, end, _ = index.indices(len(self))
-        head, span, tail = self._parts.between(first, end)
-        return (*head, *self._shared[span.start : span.stop], *tail)
+        head, lo, hi, tail = self._cut(*index.indices(self._len)[:2])
+        return (*head, *self._shared[lo:hi], *tail) if head or tail else self._shared[lo:hi]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self[:])
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return self._len
 
 
 class UnitSet(Following):
     """Units in ascending order, of which any can go."""
 
-    __slots__ = ("_is_in", "_len")
+    __slots__ = ("_is_in", "_len", "_sorted")
 
     def __init__(self, units: Iterable[int] = ()) -> None:
         super().__init__()
         self._is_in = Followed(dict.fromkeys(units, True))
         self._len = len(self._is_in)
+        self._sorted: list[int] | None = None
 
     def following(self, gone: Iterable[int], came: Iterable[int]) -> "UnitSet":
-        """The set without the units of it that have gone, and with those that came."""
-        one, has = UnitSet(), self._is_in.get
+        """The set without the units of it that have gone, and with those that came; itself if it is that."""
+        has = self._is_in.get
         left = [unit for unit in {*gone}.difference(came) if has(unit)]
         new = [unit for unit in {*came} if not has(unit)]
+        if not left and not new:
+            return self
+        one = UnitSet()
         one._is_in = self._is_in.changed(dict.fromkeys(left, False) | dict.fromkeys(new, True))
         one._len = self._len + len(new) - len(left)
         return one._follow(self, left, new)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        return [*self][index]
 
     def __contains__(self, unit: object) -> bool:
         return bool(self._is_in.get(unit))
 
     def __iter__(self) -> Iterator[int]:
-        return iter(sorted([unit for unit, is_in in self._is_in.items() if is_in]))
+        if self._sorted is None:
+            self._sorted = sorted([unit for unit, is_in in self._is_in.items() if is_in])
+        return iter(self._sorted)
 
     def __len__(self) -> int:
         return self._len
@@ -186,7 +183,7 @@ class Peers(Following):
         self.unit_of = Followed(units) if len(units) == len(self._peers) else None
 
     def following(self, changes: Mapping[int, int]) -> "Peers":
-        """The map with these peers of units."""
+        """The map with these peers of units, at least one of them another one."""
         one, get = Peers(()), self._peers.get
         was = {unit: get(unit, 0) for unit in changes}
         new = {unit: peer for unit, peer in changes.items() if peer != was[unit]}
@@ -198,13 +195,7 @@ class Peers(Following):
         one._len, one._peers, one.unit_of = self._len, self._peers.changed(new), unit_of
         return one._follow(self, (), [*new])
 
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-
-    def __getitem__(self, index: int | slice) -> int | list[int]:
+    def __getitem__(self, index: Any) -> Any:
         return self._peers.get(range(self._len)[index], 0) if isinstance(index, int) else [*self][index]
 
     def __iter__(self) -> Iterator[int]:

@@ -1,10 +1,9 @@
 """Snapshots that share their equal parts, so that the laws check again only what changed."""
 
-from dataclasses import replace
 from typing import TypeVar
 
 from swarden.invariants.changes import PARTS
-from swarden.invariants.view import Snapshot
+from swarden.invariants.view import FIELDS, Snapshot
 
 PartT = TypeVar("PartT")
 
@@ -15,7 +14,7 @@ def same_or_new(old: PartT, new: PartT) -> PartT:
 
 
 def sharing(before: Snapshot, after: Snapshot) -> Snapshot:
-    """`after` with the parts, pools and nodes of `before` that are equal.
+    """`after`, which nobody else has, with the parts, pools and nodes of `before` that are equal.
 
     Neither snapshot may have a list that the engine changes in place.
     """
@@ -25,4 +24,8 @@ def sharing(before: Snapshot, after: Snapshot) -> Snapshot:
         parts["nodes"] = tuple([same_or_new(known.get(node.id, node), node) for node in after.nodes])
     if after.pools is parts["pools"] and len(before.pools) == len(after.pools):
         parts["pools"] = tuple(map(same_or_new, before.pools, after.pools))
-    return replace(after, **parts)
+    own = vars(after)
+    for derived in own.keys() - FIELDS:
+        del own[derived]
+    own.update(parts)
+    return after

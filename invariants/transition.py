@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from swarden.invariants import events as seen
 from swarden.invariants.changes import Changes
 from swarden.invariants.derived import Derived, inherit
+from swarden.invariants.following import Following
 from swarden.invariants.ownership import Misplaced, misplaced_units
 from swarden.invariants.passes import PASS_EVENTS, Landing, landings
 from swarden.invariants.reference import Expectation, Reference
@@ -64,7 +65,7 @@ class Transition:
         inherit(self.before, self.after, INDEXES)
         if self.before.pools is not self.after.pools:
             for before, after in zip(self.before.pools, self.after.pools, strict=False):
-                if after is not before:
+                if after is not before and after.capacity >= Following.LEAST:
                     follow(before, after)
 
     def once(self, find: "Callable[[Transition], ValueT]") -> ValueT:

@@ -550,6 +550,7 @@ class Snapshot:
         return path
 
 
+FIELDS = {part.name for part in fields(Snapshot)}
 OPTIONAL_PARTS = (
     *(part.name for part in fields(Snapshot) if part.default is None),
     *("windowed", "stateful", "slot_maps"),

@@ -8,7 +8,7 @@ from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.invariants.events import OF_OBSERVERS
 
 CAPTURES_PER_AUDIT = 16  # at least
-UNITS_PER_CAPTURE = 1024  # that audits read on average
+UNITS_PER_CAPTURE = 256  # that audits read on average
 
 
 class PassedOver(NamedTuple):

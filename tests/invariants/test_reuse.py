@@ -32,7 +32,7 @@ def test_only_the_node_and_the_pool_that_changed_are_new():
     changed = first._replace(locks=(7, 7)), replace(pool, free=[])
     after = replace(copied, nodes=(changed[0], *nodes), pools=(changed[1], *pools))
 
-    shared = sharing(AFTER, after)
+    shared = sharing(AFTER, deepcopy(after))
 
     assert shared == after
     changes = Changes(AFTER, shared)

@@ -18,7 +18,6 @@ from swarden.engine_under_test.pools.ledger import Ledger
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.harness.engines.own.followed import Moves, PeerWalk, free_units
 from swarden.invariants.events import BACKUP_KIND, FENCE_KIND, LOAD_KIND, TREE_KIND, Owner
-from swarden.invariants.following import Units
 from swarden.invariants.reuse import same_or_new
 from swarden.invariants.view import (
     ComponentView,
@@ -264,10 +263,9 @@ def _private_frontier(record: KVRecord, pool: str) -> int:
 
 def _pool_view(ledger: Ledger, unit: str, holdings: Sequence[Holding], old: PoolView | None, moves: Moves) -> PoolView:
     fences = [Fence(launch, units) for launch, units in ledger.fenced_units.items()]
-    if old is None:
-        return PoolView(ledger.name, unit, ledger.capacity, Units(ledger.free_units), fences, holdings)
-    free, held = free_units(ledger, old.free, moves), same_or_new(old.holdings, holdings)
-    if free is old.free and held is old.holdings and fences == old.fenced:
+    free = free_units(ledger, () if old is None else old.free, moves)
+    held = holdings if old is None else same_or_new(old.holdings, holdings)
+    if old is not None and free is old.free and held is old.holdings and fences == old.fenced:
         return old
     return PoolView(ledger.name, unit, ledger.capacity, free, fences, held)
 
