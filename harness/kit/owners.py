@@ -1,6 +1,7 @@
 """Owners of units where an engine names none: by the moves so far, and by the facts of tables and reader counts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from itertools import compress
 from operator import is_not
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.invariants.events import REQUEST_KIND, TREE, TREE_KIND, Owner
+from swarden.invariants.following import Followed
 from swarden.invariants.view import FENCE, FREE, Fence, Holding, PoolView
 
 UNKNOWN = Owner(REQUEST_KIND, 0)  # of a unit that moved and had no owner
@@ -19,7 +21,10 @@ class Owners:
 
     def __init__(self, pool: str, owner_of: Mapping[int, Owner]) -> None:
         self.pool = pool
-        self.owner_of = dict(owner_of)
+        known: Any = owner_of
+        self.owner_of: MutableMapping[int, Owner] = (
+            ChainMap({}, known) if isinstance(owner_of, Followed) else dict(owner_of)
+        )
 
     def take(self, units: Iterable[int], owner: Callable[[int], Owner]) -> list[seen.Taken]:
         """Note taken units; `owner` returns the new owner of each unit."""
