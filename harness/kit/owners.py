@@ -184,16 +184,8 @@ class CountedUnits:
                 self._holdings.pop(place, None)
         return True
 
-    def view(
-        self,
-        name: str,
-        noun: str,
-        capacity: int,
-        free: Sequence[int],
-        evictable: Sequence[int],
-        fences: Sequence[Fence] = (),
-    ) -> PoolView:
-        """The pool with the units of its free queue, in order, and those of it that are only cached, ascending."""
+    def holdings(self, evictable: Sequence[int]) -> list[Holding]:
+        """The holdings of a pool; `evictable` are the units that are only cached and in its free queue, ascending."""
         for place in self._units.keys() - self._holdings.keys():
             is_cached, by = place
             if units := sorted(self._units[place]):
@@ -202,8 +194,7 @@ class CountedUnits:
                 del self._units[place]
         if evictable is not self._unread.units:
             self._unread = Holding(TREE, evictable, True)
-        holdings = [*([self._unread] if evictable else []), *sorted(self._holdings.values(), key=_cached_first)]
-        return PoolView(name, noun, capacity, free, fences, holdings)
+        return [*([self._unread] if evictable else []), *sorted(self._holdings.values(), key=_cached_first)]
 
 
 def _cached_first(holding: Holding) -> tuple[bool, int]:
@@ -223,4 +214,4 @@ def pool_view(
         counted.put(unit, place_of(*of_unit))
     evictable = {unit for unit in free if counted.places.get(unit) == UNREAD}
     left = [unit for unit in free if unit not in evictable]
-    return counted.view(name, noun, len(facts), left, sorted(evictable), fences)
+    return PoolView(name, noun, len(facts), left, fences, counted.holdings(sorted(evictable)))

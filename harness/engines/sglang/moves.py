@@ -89,7 +89,7 @@ class FreeUnits:
     def read(self, *, is_audit: bool) -> Sequence[int]:
         lists, were = _free_lists(self._allocator), self._lists
         count, self._lists = sum([part.numel() for part in lists]), lists
-        if max(count, len(self._units)) < Following.LEAST:
+        if not count or max(count, len(self._units)) < Following.LEAST:
             self._units = free_units(self._allocator)
         elif is_audit or not isinstance(self._units, Units) or lists[0].numel() < count:
             units = free_units(self._allocator)

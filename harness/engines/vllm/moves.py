@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, compress
 from operator import attrgetter, ne
@@ -58,21 +57,19 @@ class BlockFacts:
         self._built, self._owner, self.held = built, owner, held
         self.all = range(1, len(built.pool.blocks))
         self.counted = CountedUnits()
-        self.marked = set[int]()  # blocks that calls may have changed since the last look
-        self.audited = set(self.all)  # blocks that the next look reads, too
+        self.marked = set(self.all)  # blocks that may have changed since the last look
         self.queue = FreeQueue(built.pool)
         self.unsettled = set[int]()  # blocks that may have changed hands since the last settle
         self.outside: list[Any] = []  # blocks that no part of the engine holds
         self.tables: dict[Table, list[int]] = {}  # the blocks at the last look
         self.hashed = set[int]()
         self._copied = set[int]()  # the blocks of copies and deferred frees at the last look
-        self._has_parts = hasattr(built.pool.blocks[0], "_block_hash_num_tokens")
 
     def audit(self) -> None:
         """Let the next look read each block that is or was in use, and the whole queue."""
         blocks = self._built.pool.blocks
-        self.audited.update([block.block_id for block in blocks if block.ref_cnt or block._block_hash is not None])
-        self.audited.update(self.counted.places)
+        self.marked.update([block.block_id for block in blocks if block.ref_cnt or block._block_hash is not None])
+        self.marked.update(self.counted.places)
         self.queue.is_unknown = True
 
     def look(self) -> None:
@@ -81,9 +78,9 @@ class BlockFacts:
         A block has a holder for each place in a table.  The readers that a connector counts are those of its copies,
         which are left out.
         """
-        before, tables, marked, self.marked = self.tables, self._built.tables, self.marked, set()
         if self._built.manager is None:
             self.audit()
+        before, tables, marked, self.marked = self.tables, self._built.tables, self.marked, set()
         self.queue.moved |= marked
         rids = chain.from_iterable([table.req_to_blocks for table in tables])
         owners = {rid: self._owner(self._built.number_of(rid)) for rid in set(rids)}
@@ -99,8 +96,8 @@ class BlockFacts:
                 marked.update(*compress(zip(was, now, strict=False), map(ne, was, now)), was[len(now) :])
             marked.update(now[len(was) :])
         copies, deferred = [*self.held(), *self._pinned()], [block for _, blocks in self.deferred for block in blocks]
-        marked |= self._copied | self.audited
-        self._copied, self.audited = {*[block for block, _ in copies], *ids_of(deferred)}, set()
+        marked |= self._copied
+        self._copied = {*[block for block, _ in copies], *ids_of(deferred)}
         marked |= self._copied
         marked.discard(0)
         if not marked:
@@ -114,7 +111,7 @@ class BlockFacts:
         for (group, _, owner), units in self.tables.items():
             for unit in filter(marked.__contains__, units):
                 holders.setdefault(unit, []).append(owner)
-                if self._has_parts and (blocks[unit]._block_hash_num_tokens or 0) % tables[group].block_size:
+                if (getattr(blocks[unit], "_block_hash_num_tokens", 0) or 0) % tables[group].block_size:
                     begun.add(unit)
         held = Counter([unit for unit, _ in copies])
         for unit, owner in copies:
@@ -228,8 +225,8 @@ class Moves:
         """
         queue, counted = self.blocks.queue, self.blocks.counted
         queue.read(counted.places)
-        view = counted.view(self._name, "block", len(self.blocks.all), queue.free, queue.evictable, self._fences())
-        view = replace(view, outlasts_drains=True) if self._built.manager is None else view
+        parts = queue.free, self._fences(), counted.holdings(queue.evictable), self._built.manager is None
+        view = PoolView(self._name, "block", len(self.blocks.all), *parts)
         num_free = self._built.pool.get_num_free_blocks() - len(queue.evictable)
         return [(view, num_free), *(() if self._beside is None else self._beside.pools)]
 
