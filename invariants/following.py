@@ -5,13 +5,21 @@ may use them in a PoolView, a Holding or a PeerMap; any other sequence serves th
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress, count
+from itertools import compress, count, starmap, zip_longest
 from operator import ne
 from typing import Any, Self, TypeVar
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 MOST_LOOSE = 1024  # units of its own in a list
+
+
+def differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
+    """The indices at which two maps differ."""
+    if isinstance(new, Following) and new.former is old:
+        return {*new.came}
+    pairs = zip_longest(old, new, fillvalue=0) if old is not new and old != new else ()
+    return {*compress(count(), starmap(ne, pairs))}
 
 
 class Followed(Mapping[KeyT, ValueT]):

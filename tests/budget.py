@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 82_350, 55_650  # lines
+PRODUCT, TESTS = 82_310, 55_650  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -27,7 +27,7 @@ LINES: Mapping[str, int] = {
     "harness/core": 5_630,
     "harness/engines/demo": 310,
     "harness/engines/lmdeploy": 1_100,
-    "harness/engines/own": 2_480,
+    "harness/engines/own": 2_440,
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_560,
     "harness/engines/server": 2_470,
@@ -42,8 +42,8 @@ LINES: Mapping[str, int] = {
     "harness/search": 7_530,
     "harness/strict": 1_650,
     "harness/traces": 400,
-    "invariants": 3_780,
-    "invariants/contracts": 3_520,
+    "invariants": 3_790,
+    "invariants/contracts": 3_510,
     "invariants/laws": 3_460,
     "src": 200,
     "tests": 1_630,

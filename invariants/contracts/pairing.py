@@ -4,16 +4,12 @@ On a server: A later free releases the windowed page of another request: its ans
 """
 
 from collections.abc import Sequence
-from itertools import compress, starmap, zip_longest
-from operator import ne
 
 from swarden.invariants.events import Paired
-from swarden.invariants.following import Peers
+from swarden.invariants.following import differing
 from swarden.invariants.invariant import invariant
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, found, unit_ref
-
-BLOCK = 256  # units that are compared at once
 
 
 class PairingCode(Code):
@@ -30,24 +26,12 @@ def peers_change_only_by_pairing(change: Transition) -> Evidence:
             if event.to_pool == after.to_pool
             for unit, peer in zip(event.units, event.peers, strict=True)
         }
-        for unit in sorted(paired.keys() | _differing(before.peers, after.peers)):
+        for unit in sorted(paired.keys() | differing(before.peers, after.peers)):
             peer, want = _peer(after.peers, unit), paired.get(unit, _peer(before.peers, unit))
             if peer != want:
                 subject, to_pool = unit_ref(change.after.pool(after.from_pool), unit), change.after.pool(after.to_pool)
                 refs = [unit_ref(to_pool, one) if one else None for one in (peer, want)]
                 yield found(subject, PairingCode.CHANGED_ALONE, peer=refs[0], paired_with=refs[1])
-
-
-def _differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
-    """The indices at which two maps differ; equal blocks are skipped with one comparison."""
-    if isinstance(new, Peers) and new.former is old:
-        return set(new.came)
-    differing = set[int]()
-    for first in range(0, 0 if old is new else max(len(old), len(new)), BLOCK):
-        then, now = old[first : first + BLOCK], new[first : first + BLOCK]
-        if then != now:
-            differing.update(compress(range(first, first + BLOCK), starmap(ne, zip_longest(then, now, fillvalue=0))))
-    return differing
 
 
 def _peer(peers: Sequence[int], unit: int) -> int:

@@ -29,7 +29,6 @@ from swarden.harness.engines.own.capture import EngineCapture, awaits_another
 from swarden.harness.engines.own.compared_forward import ComparedForward
 from swarden.harness.engines.own.copies import CopyInspector
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
-from swarden.harness.engines.own.followed import Moves
 from swarden.harness.engines.own.mail import Mail
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.own.neighbour import Neighbour
@@ -134,7 +133,7 @@ class SwardenEngine(EnginePort):
         unreported = OF_CONTENT | names_of(seen.OF_SERVERS) | names_of(NEVER_SENT)
         is_delivered = mail.was_read if config.role == DECODE else mail.is_read
         self._capture = EngineCapture(self._engine, unreported, is_delivered, router)
-        self.log.forward_to(self._capture.moves.note, *Moves.KINDS)
+        self.log.forward_to(self._capture.note, seen.Taken, seen.Paired)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.sessions: SessionPort | None = self._engine if link is None else None

@@ -7,7 +7,6 @@ from swarden.engine_under_test.scheduler.custody import Custody
 from swarden.engine_under_test.scheduler.pipeline import Flight
 from swarden.engine_under_test.sessions.controller import Sessions
 from swarden.engine_under_test.units import handover_owner
-from swarden.harness.engines.own.followed import Moves
 from swarden.harness.engines.own.limits import counters_of, limits_of
 from swarden.harness.engines.own.memory_walk import MemoryWalk, Outside
 from swarden.harness.engines.own.router import OwnRouter
@@ -33,7 +32,7 @@ class EngineCapture:
         self._unreported, self._is_delivered, self._router = unreported, is_delivered, router
         self._walk = MemoryWalk(engine.memory, engine.cache.tree)
         self._limits = limits_of(engine.config)
-        self.moves, self.num_units = Moves(), sum([pool.num_pages for pool in engine.config.pools])
+        self.note, self.num_units = self._walk.ledgers.note, sum([pool.num_pages for pool in engine.config.pools])
         self._requests: tuple[RequestView, ...] = ()
         self._launches: tuple[LaunchView, ...] = ()
         self._sessions: tuple[SessionView, ...] = ()
@@ -44,9 +43,8 @@ class EngineCapture:
         custody = engine.scheduler.custody
         side = custody.other_side
         records = custody.with_row + custody.sessions.records
-        self.moves.is_audit = is_audit
-        walk.visit(records, outside, self.moves, custody.departures.waiting, engine.scheduler.loading.under_way)
-        self.moves.forget()
+        copies = engine.scheduler.loading.under_way
+        walk.visit(records, outside, custody.departures.waiting, copies, is_audit=is_audit)
         flights = engine.scheduler.pipeline.flights
         transfers = [view.owner.id for view in walk.records if view.owner.kind == HANDOVER_KIND]
         delivered = None if self._is_delivered is None else frozenset(filter(self._is_delivered, transfers))

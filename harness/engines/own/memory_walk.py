@@ -16,7 +16,7 @@ from swarden.engine_under_test.cache.tree import RadixTree
 from swarden.engine_under_test.host.copy_jobs import CopyJob
 from swarden.engine_under_test.pools.ledger import Ledger
 from swarden.engine_under_test.pools.memory import KVMemory
-from swarden.harness.engines.own.followed import Moves, PeerWalk, free_units
+from swarden.harness.engines.own.followed import LedgerWalk
 from swarden.invariants.events import BACKUP_KIND, FENCE_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.reuse import same_or_new
 from swarden.invariants.view import (
@@ -74,14 +74,14 @@ class MemoryWalk:
         self.copy_jobs: tuple[CopyJobView, ...] | None = None
         self._memory = memory
         self._tree = tree
-        self._peers = PeerWalk(memory.ledgers)
+        self.ledgers = LedgerWalk(memory.ledgers)
         self._known_nodes: dict[int, KnownNode] = {}
         self._known_records: dict[Owner, KnownRecord] = {}
         self._known_receipts: dict[int, KnownReceipt] = {}
 
     @property
     def peer_maps(self) -> tuple[PeerMap, ...]:
-        return self._peers.maps
+        return self.ledgers.maps
 
     @property
     def host_pools(self) -> list[str]:
@@ -91,15 +91,16 @@ class MemoryWalk:
         self,
         records: Sequence[KVRecord],
         outside: Outside,
-        moves: Moves,
         departing: Sequence[Departing] = (),
         copy_jobs: Sequence[CopyJob] = (),
+        *,
+        is_audit: bool = True,
     ) -> None:
         """Walk pools, tree and records. `departing` locks await a pass; they have no record.
 
-        Free lists and peers are read whole, or only where the `moves` since the previous walk may have changed them.
+        Free lists and peers are read whole, or if this is no audit, where events have marked them.
         """
-        changed_handles = self._peers.visit(moves)
+        changed_handles = self.ledgers.visit_peers(is_audit=is_audit)
         nodes, is_same_tree = self._visit_nodes(changed_handles)
         known_records = self._visit_records(records, changed_handles)
         open_receipts: list[tuple[LockReceipt, Owner]] = [(record.receipt, record.owner) for record in records]
@@ -108,7 +109,7 @@ class MemoryWalk:
         self._visit_receipts(open_receipts, is_same_tree=is_same_tree)
         if self._memory.host is not None:
             self.copy_jobs = same_or_new(self.copy_jobs, tuple([_copy_job_view(one) for one in copy_jobs]))
-        self._visit_pools(nodes, known_records, outside, moves)
+        self._visit_pools(nodes, known_records, outside)
 
     def _visit_nodes(self, changed_handles: set[int]) -> tuple[list[KnownNode], bool]:
         """Every node, parents first, and whether nodes, tokens and parents are the same as in the previous walk."""
@@ -216,9 +217,7 @@ class MemoryWalk:
         self._known_receipts = {seen.view.id: seen for seen in receipts_seen}
         self.receipts = same_or_new(self.receipts, tuple([seen.view for seen in receipts_seen]))
 
-    def _visit_pools(
-        self, nodes: Sequence[KnownNode], records: Sequence[KnownRecord], outside: Outside, moves: Moves
-    ) -> None:
+    def _visit_pools(self, nodes: Sequence[KnownNode], records: Sequence[KnownRecord], outside: Outside) -> None:
         """The KV pools, the host pools, then the rows. The pages owned in a follower are the peers of the handles."""
         pools = []
         for index, ledger in enumerate(self._memory.ledgers.ledgers):
@@ -241,13 +240,22 @@ class MemoryWalk:
             pools.append((ledger, "page", holdings))
         pools.append((self._memory.table.rows, "row", [row for _, row, _ in records]))
         before = self.pools or [None] * len(pools)
-        views = [_pool_view(*pool, old, moves) for pool, old in zip(pools, before, strict=True)]
+        views = [self._pool_view(*pool, old) for pool, old in zip(pools, before, strict=True)]
         if any(map(is_not, views, before)):
             self.pools = tuple(views)
 
+    def _pool_view(self, ledger: Ledger, unit: str, holdings: Sequence[Holding], old: PoolView | None) -> PoolView:
+        fences = [Fence(launch, units) for launch, units in ledger.fenced_units.items()]
+        free = self.ledgers.free_units(ledger, () if old is None else old.free)
+        if old is not None:
+            holdings = same_or_new(old.holdings, holdings)
+            if free is old.free and holdings is old.holdings and fences == old.fenced:
+                return old
+        return PoolView(ledger.name, unit, ledger.capacity, free, fences, holdings)
+
     def _units(self, handles: Sequence[int]) -> tuple[Sequence[int], ...]:
         """The handles, then per follower pool the peers of the handles."""
-        return (handles[:], *[[peers[handle] for handle in handles] for peers in self._peers.known.values()])
+        return (handles[:], *[[peers[handle] for handle in handles] for peers in self.ledgers.peers.values()])
 
 
 def node_id(node: Node) -> int:
@@ -259,15 +267,6 @@ def _private_frontier(record: KVRecord, pool: str) -> int:
     """The frontier in a pool, as a snapshot has it: 0 if it is not in the private pages."""
     frontier = record.frontier(pool)
     return frontier if frontier > record.protected_len else 0
-
-
-def _pool_view(ledger: Ledger, unit: str, holdings: Sequence[Holding], old: PoolView | None, moves: Moves) -> PoolView:
-    fences = [Fence(launch, units) for launch, units in ledger.fenced_units.items()]
-    free = free_units(ledger, () if old is None else old.free, moves)
-    held = holdings if old is None else same_or_new(old.holdings, holdings)
-    if old is not None and free is old.free and held is old.holdings and fences == old.fenced:
-        return old
-    return PoolView(ledger.name, unit, ledger.capacity, free, fences, held)
 
 
 def _copy_job_view(job: CopyJob) -> CopyJobView:

@@ -20,7 +20,6 @@ from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.ops import Recipe
 from swarden.harness.engines.own.copies import CopyInspector
-from swarden.harness.engines.own.followed import Moves
 from swarden.harness.engines.own.limits import counters_of, limits_of
 from swarden.harness.engines.own.memory_walk import MemoryWalk
 from swarden.harness.engines.own.neighbour import Neighbour
@@ -214,7 +213,7 @@ class HostPart(RuleBasedStateMachine):
     def capture(self) -> Snapshot:
         walk = self.walk
         held = {pool.name: self.neighbour.holdings(pool.name) for pool in self.memory.pools}
-        walk.visit(self.readers, held, Moves(), copy_jobs=self.tier.under_way)
+        walk.visit(self.readers, held, copy_jobs=self.tier.under_way)
         return Snapshot(
             self.num_actions,
             limits_of(self.config),

@@ -9,7 +9,6 @@ from swarden.engine_under_test.host.copy_jobs import Move
 from swarden.harness.core.ops import Inject
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
-from swarden.harness.engines.own.followed import Moves
 from swarden.harness.engines.own.memory_walk import MemoryWalk
 from tests.quality.test_incremental_checks import CONFIGS, traffic
 
@@ -25,7 +24,7 @@ def engine_after(ops, config=CONFIGS[0]):
 
 
 def seen(engine, walk):
-    walk.visit(engine.scheduler.custody.records, {}, Moves(), (), engine.scheduler.loading.under_way)
+    walk.visit(engine.scheduler.custody.records, {}, (), engine.scheduler.loading.under_way)
     return walk.pools, walk.peer_maps, walk.nodes, walk.records, walk.receipts, walk.copy_jobs
 
 
