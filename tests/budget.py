@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 82_310, 55_650  # lines
+PRODUCT, TESTS = 82_480, 55_680  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -31,11 +31,11 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_560,
     "harness/engines/server": 2_470,
-    "harness/engines/sglang": 8_360,
+    "harness/engines/sglang": 8_440,
     "harness/engines/transformers": 1_360,
-    "harness/engines/vllm": 8_400,
+    "harness/engines/vllm": 8_490,
     "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_310,
+    "harness/kit": 3_320,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,
@@ -49,7 +49,7 @@ LINES: Mapping[str, int] = {
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_560,
-    "tests/engines": 5_250,
+    "tests/engines": 5_280,
     "tests/examples": 540,
     "tests/fakes": 750,
     "tests/harness": 21_850,

@@ -96,9 +96,8 @@ class BlockFacts:
                 marked.update(*compress(zip(was, now, strict=False), map(ne, was, now)), was[len(now) :])
             marked.update(now[len(was) :])
         copies, deferred = [*self.held(), *self._pinned()], [block for _, blocks in self.deferred for block in blocks]
-        marked |= self._copied
-        self._copied = {*[block for block, _ in copies], *ids_of(deferred)}
-        marked |= self._copied
+        were, self._copied = self._copied, {*[block for block, _ in copies], *ids_of(deferred)}
+        marked |= were | self._copied
         marked.discard(0)
         if not marked:
             return
@@ -114,15 +113,14 @@ class BlockFacts:
                 if (getattr(blocks[unit], "_block_hash_num_tokens", 0) or 0) % tables[group].block_size:
                     begun.add(unit)
         held = Counter([unit for unit, _ in copies])
-        for unit, owner in copies:
-            holders.setdefault(unit, [owner])
+        holders = {unit: [owner] for unit, owner in reversed(copies)} | holders
         # a copy of a block that is written on
         held.update([one.block_id for one in deferred if one.block_hash is None and one.block_id in holders])
         for unit in marked:
             block, of_block = blocks[unit], holders.get(unit, ())
             num_readers = len(of_block) if unit in begun else block.ref_cnt - held.get(unit, 0)
-            is_cached, is_queued = unit in self.hashed and unit not in begun, block.next_free_block is not None
-            if self.counted.put(unit, place_of(of_block, num_readers, is_cached)) or is_queued != (unit in self.queue):
+            place = place_of(of_block, num_readers, unit in self.hashed and unit not in begun)
+            if self.counted.put(unit, place) or (block.next_free_block is None) is (unit in self.queue):
                 self.queue.moved.add(unit)
 
     def _pinned(self) -> Iterator[HeldBlock]:
