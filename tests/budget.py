@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_770, 55_290  # lines
+PRODUCT, TESTS = 81_640, 55_320  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -31,15 +31,15 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_550,
     "harness/engines/server": 2_450,
-    "harness/engines/sglang": 8_170,
+    "harness/engines/sglang": 8_700,
     "harness/engines/transformers": 1_340,
-    "harness/engines/vllm": 8_370,
+    "harness/engines/vllm": 8_450,
     "harness/engines/vllm_cpu": 880,
     "harness/kit": 3_270,
     "harness/nightly": 2_340,
     "harness/releases": 2_450,
     "harness/report": 2_620,
-    "harness/search": 8_200,
+    "harness/search": 7_450,
     "harness/strict": 1_630,
     "harness/traces": 390,
     "invariants": 3_670,
@@ -49,7 +49,7 @@ LINES: Mapping[str, int] = {
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_500,
-    "tests/engines": 5_250,
+    "tests/engines": 5_280,
     "tests/examples": 540,
     "tests/fakes": 750,
     "tests/harness": 21_740,

@@ -1,6 +1,7 @@
 """Owners of units where an engine names none: by the moves so far, and by the facts of tables and reader counts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from itertools import compress
 from operator import is_not
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.invariants.events import REQUEST_KIND, TREE, TREE_KIND, Owner
+from swarden.invariants.following import Followed
 from swarden.invariants.view import FENCE, FREE, Fence, Holding, PoolView
 
 UNKNOWN = Owner(REQUEST_KIND, 0)  # of a unit that moved and had no owner
@@ -19,7 +21,10 @@ class Owners:
 
     def __init__(self, pool: str, owner_of: Mapping[int, Owner]) -> None:
         self.pool = pool
-        self.owner_of = dict(owner_of)
+        known: Any = owner_of
+        self.owner_of: MutableMapping[int, Owner] = (
+            ChainMap({}, known) if isinstance(owner_of, Followed) else dict(owner_of)
+        )
 
     def take(self, units: Iterable[int], owner: Callable[[int], Owner]) -> list[seen.Taken]:
         """Note taken units; `owner` returns the new owner of each unit."""
@@ -129,21 +134,20 @@ class UnitFacts(NamedTuple):
     @property
     def owner(self) -> Owner | None:
         """The tree for a unit that is cached, shared or counted too often; None for a counted unit without a holder."""
-        return owner_at(self.place)
-
-    @property
-    def place(self) -> "UnitPlace | None":
-        """Where a pool lists the unit; None for a unit without holder and readers that is not cached."""
-        holders, num_readers, is_cached = self
-        if not (holders or num_readers):
-            return UNREAD if is_cached else None
-        if is_cached or (holders and max(len(holders), num_readers) > 1):
-            return True, num_readers
-        return False, holders[0] if holders else None
+        return owner_at(place_of(*self))
 
 
 UnitPlace = tuple[bool, Any]  # where a pool lists a unit: as cached by its readers, or by its owner (None: not at all)
 UNREAD: UnitPlace = True, None  # of the cached units that have no holder and no reader
+
+
+def place_of(holders: Sequence[Owner], num_readers: int, is_cached: bool) -> UnitPlace | None:
+    """Where a pool lists a unit of such facts; None for a unit without holder and readers that is not cached."""
+    if not (holders or num_readers):
+        return UNREAD if is_cached else None
+    if is_cached or (holders and max(len(holders), num_readers) > 1):
+        return True, num_readers
+    return False, holders[0] if holders else None
 
 
 def owner_at(place: UnitPlace | None) -> Owner | None:
@@ -156,45 +160,45 @@ class CountedUnits:
 
     def __init__(self) -> None:
         self.places: dict[int, UnitPlace] = {}
-        self._units: dict[UnitPlace, set[int]] = {UNREAD: set()}
-        self._listed: dict[UnitPlace, list[int]] = {}
+        self._units: dict[UnitPlace, set[int]] = {}  # but for UNREAD, and units that are not listed
+        self._holdings: dict[UnitPlace, Holding] = {}
+        self._unread = Holding(TREE, (), True)
 
     def owner(self, unit: int) -> Owner | None:
         return owner_at(self.places.get(unit))
 
-    def put(self, unit: int, place: UnitPlace | None) -> None:
+    def put(self, unit: int, place: UnitPlace | None) -> bool:
+        """Note where a unit is; returns whether that is another place than before."""
         was = self.places.get(unit)
         if place == was:
-            return
+            return False
         if was is not None:
             del self.places[unit]
-            self._units[was].discard(unit)
-            self._listed.pop(was, None)
+            if was[1] is not None:
+                self._units[was].discard(unit)
+                self._holdings.pop(was, None)
         if place is not None:
             self.places[unit] = place
-            self._units.setdefault(place, set()).add(unit)
-            self._listed.pop(place, None)
+            if place[1] is not None:
+                self._units.setdefault(place, set()).add(unit)
+                self._holdings.pop(place, None)
+        return True
 
-    def view(self, name: str, noun: str, capacity: int, free: Sequence[int], fences: Sequence[Fence] = ()) -> PoolView:
-        """The pool with this free queue, in order."""
-        for place in self._units.keys() - self._listed.keys():
-            self._listed[place] = sorted(self._units[place])
-            if place != UNREAD and not self._listed[place]:
-                del self._units[place], self._listed[place]
-        unread = self._listed.pop(UNREAD)
-        evictable = self._units[UNREAD].intersection(free)
-        cached = {0: unread if len(evictable) == len(unread) else sorted(evictable)} if evictable else {}
-        in_order = sorted([(units[0], *place, units) for place, units in self._listed.items()])
-        self._listed[UNREAD] = unread
-        for _, is_cached, by, units in in_order:
-            if is_cached:
-                cached[by] = [*cached[by], *units] if by in cached else units
-        holdings = [
-            *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
-            *[Holding(by, units, False) for _, is_cached, by, units in in_order if not is_cached and by is not None],
-        ]
-        left = [unit for unit in free if unit not in evictable] if evictable else free
-        return PoolView(name, noun, capacity, left, fences, holdings)
+    def holdings(self, evictable: Sequence[int]) -> list[Holding]:
+        """The holdings of a pool; `evictable` are the units that are only cached and in its free queue, ascending."""
+        for place in self._units.keys() - self._holdings.keys():
+            is_cached, by = place
+            if units := sorted(self._units[place]):
+                self._holdings[place] = Holding(TREE, units, True, by) if is_cached else Holding(by, units, False)
+            else:
+                del self._units[place]
+        if evictable is not self._unread.units:
+            self._unread = Holding(TREE, evictable, True)
+        return [*([self._unread] if evictable else []), *sorted(self._holdings.values(), key=_cached_first)]
+
+
+def _cached_first(holding: Holding) -> tuple[bool, int]:
+    return not holding.cached, holding.units[0]
 
 
 def pool_view(
@@ -207,5 +211,7 @@ def pool_view(
     """
     counted = CountedUnits()
     for unit, of_unit in facts.items():
-        counted.put(unit, of_unit.place)
-    return counted.view(name, noun, len(facts), free, fences)
+        counted.put(unit, place_of(*of_unit))
+    evictable = {unit for unit in free if counted.places.get(unit) == UNREAD}
+    left = [unit for unit in free if unit not in evictable]
+    return PoolView(name, noun, len(facts), left, fences, counted.holdings(sorted(evictable)))

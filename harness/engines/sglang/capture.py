@@ -7,7 +7,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import SglangPart
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.forward import SglangEntry
-from swarden.harness.engines.sglang.moves import free_units
+from swarden.harness.engines.sglang.moves import FreeUnits
 from swarden.harness.engines.sglang.nodes import CapturedNode, TreeWalk, nodes_of
 from swarden.harness.engines.sglang.options import limits_of
 from swarden.harness.engines.sglang.parts.pair import BOTH, TransferQueues
@@ -20,6 +20,7 @@ from swarden.harness.kit.locks import LockMove, watch_locks
 from swarden.harness.kit.owners import owner_named
 from swarden.harness.kit.tags import VOCABULARY
 from swarden.invariants.events import BACKUP_KIND, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
+from swarden.invariants.following import Following, Peers
 from swarden.invariants.kinds import Place
 from swarden.invariants.view import (
     Counters,
@@ -57,12 +58,16 @@ class SglangFacts(Adapted):
         self._tree = nodes_of(release, self.components, self.memory.tree)
         self._walk = TreeWalk(self._tree, self.limits.page_size, built.namespace_of, self._host)
         self._walked: list[CapturedNode] | None = None
+        self._free = [FreeUnits(allocator) for allocator in self.memory.allocators]
+        self._mapped_at: Any = None  # the tensor of the mapping at the last capture
+        self._mapping: list[int] = []
+        self._peers: Any = ()
 
     def audit(self) -> None:
         self._walk.is_audit = True
 
     def further(self) -> dict[str, Any]:
-        mapping = [] if self.memory.mapping is None else self.memory.mapping[:-1].tolist()
+        is_audit, mapping = self._walk.is_audit, self._mapped()
         walked = self._walk.walk(self._root, mapping)
         if walked is not self._walked:
             self._walked, self._covered = walked, dict[tuple[int, Any, bool], tuple[Sequence[int], ...]]()
@@ -88,12 +93,12 @@ class SglangFacts(Adapted):
             held_by_pool[-1] += [
                 Holding(owner_named(REQUEST_KIND, number), of_one, False) for number, of_one in slots if of_one
             ]
-        self._pools = (*self._pool_views(held_by_pool), self._rows(held_rows), *self._host.pools(self._nodes))
+        self._pools = (*self._pool_views(held_by_pool, is_audit), self._rows(held_rows), *self._host.pools(self._nodes))
         with uncompared(core_of(self.memory.tree)):  # a difference is a failure of the turn that made it
             counters = self._counters()
         return {
             "host_pools": self._host.host_pools,
-            "peer_maps": (PeerMap("full", "swa", mapping, self.limits.page_size),) if mapping else (),
+            "peer_maps": (PeerMap("full", "swa", self._peers, self.limits.page_size),) if mapping else (),
             "nodes": self._nodes,
             "receipts": tuple(receipts),
             "requests": tuple([self._request(request, places[request.id]) for request in live.values()]),
@@ -122,13 +127,27 @@ class SglangFacts(Adapted):
         parts = [part for part in (tree, getattr(tree, "inner", None), core_of(tree)) if part is not None]
         watch_locks(parts, lambda: self._walk.locks(self._root, pools), notice)
 
-    def _pool_views(self, holdings: Sequence[Sequence[Holding]]) -> Iterator[PoolView]:
+    def _mapped(self) -> list[int]:
+        """The windowed slot of each slot, [] without a window; `_peers` are the same."""
+        tensor = self.memory.mapping
+        if tensor is None or len(tensor) <= Following.LEAST or self.limits.page_size > 1:
+            self._mapping = self._peers = [] if tensor is None else tensor[:-1].tolist()
+        elif self._mapped_at is None:
+            self._mapped_at, self._mapping = tensor.clone(), tensor[:-1].tolist()
+            self._peers = Peers(self._mapping)
+        elif changed := {
+            slot: int(tensor[slot]) for slot in (tensor != self._mapped_at)[:-1].nonzero().flatten().tolist()
+        }:
+            for slot, windowed in changed.items():
+                self._mapping[slot] = windowed
+            self._mapped_at, self._peers = tensor.clone(), self._peers.following(changed)
+        return self._mapping
+
+    def _pool_views(self, holdings: Sequence[Sequence[Holding]], is_audit: bool) -> Iterator[PoolView]:
         """The pool of each component; `holdings` are those of each."""
-        allocators = self.memory.allocators
-        for component, size, one, of_pool in zip(self.components, self._sizes, allocators, holdings, strict=True):
-            yield PoolView(
-                component.pool, "slot" if component.has_states else "page", size, free_units(one), (), of_pool
-            )
+        for component, size, free, of_pool in zip(self.components, self._sizes, self._free, holdings, strict=True):
+            noun = "slot" if component.has_states else "page"
+            yield PoolView(component.pool, noun, size, free.read(is_audit=is_audit), (), of_pool)
 
     def _rows(self, holdings: Sequence[Holding]) -> PoolView:
         rows = self.memory.rows

@@ -4,10 +4,11 @@ An allocator of SGLang does not know for whom it allocates. A taken unit belongs
 the same step, or to its owner in the snapshot after the step; a freed one to the owner that it had before.
 """
 
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from operator import is_
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -15,6 +16,7 @@ from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.locks import LockMove
 from swarden.harness.kit.owners import UNKNOWN, Owners, owner_named
 from swarden.invariants import view
+from swarden.invariants.following import Following, Units
 
 # The public methods of an allocator that change its free lists; calls among them are one change.
 MOVING_METHODS = (
@@ -30,6 +32,7 @@ MOVING_METHODS = (
     "clear",
 )
 ROWS = "rows"
+MOST_MOVED = 1024  # units of a large pool in a step; if more have moved, its list is read whole
 
 
 class AllocatorMove(NamedTuple):
@@ -70,6 +73,43 @@ def watch(pool: str, allocator: Any, notice: Callable[[NamedTuple], None], wrap:
 def free_units(allocator: Any) -> list[int]:
     """The free units of an allocator, in order."""
     return list(chain.from_iterable(part.tolist() for part in _free_lists(allocator)))
+
+
+class FreeUnits:
+    """The free units of an allocator, in order.
+
+    Those of a large pool follow the former ones: units go at the front of the list, and come at one end.  The list is
+    compared at its ends, in an audit whole.
+    """
+
+    def __init__(self, allocator: Any) -> None:
+        self._allocator, self._lists = allocator, _free_lists(allocator)
+        self._units: Sequence[int] = ()
+
+    def read(self, *, is_audit: bool) -> Sequence[int]:
+        lists, were = _free_lists(self._allocator), self._lists
+        count, self._lists = sum([part.numel() for part in lists]), lists
+        if not count or max(count, len(self._units)) < Following.LEAST:
+            self._units = free_units(self._allocator)
+        elif is_audit or not isinstance(self._units, Units) or lists[0].numel() < count:
+            units = free_units(self._allocator)
+            self._units = self._units if self._units == units else Units(units)
+        elif len(lists) != len(were) or not all(map(is_, lists, were)):
+            self._units = _following(self._units, lists[0])
+        return self._units
+
+
+def _following(old: Units, pages: Any) -> Units:
+    """The units of a tensor that follow others; new ones if what is at its ends does not tell how."""
+    count, first, last = pages.numel(), pages[:MOST_MOVED].tolist(), old[len(old) - 1]
+    longer, place = count - len(old), {unit: place for place, unit in enumerate(first)}
+    for index, unit in enumerate(old[:MOST_MOVED]):
+        left = len(old) - index
+        if unit == first[0] and left <= count and pages[left - 1] == last:
+            return old.following(index, len(old), pages[left:].tolist())
+        if place.get(unit) == index + longer and pages[-1] == last:
+            return old.following(index, len(old), (), first[: index + longer])
+    return Units(pages.tolist())
 
 
 def _free_lists(allocator: Any) -> tuple[Any, ...]:
@@ -116,6 +156,9 @@ def with_owners(
     for event in listed:
         if type(event) is seen.Written:
             writers[event.pool].update(dict.fromkeys(event.pages, event.request_id))
+    for was, now in zip(before.pools, after.pools, strict=False):
+        if was is not now and now.capacity >= Following.LEAST:
+            view.follow(was, now)
     owners = {pool.name: Owners(pool.name, pool.owner_of) for pool in before.pools}
     ends = {pool.name: pool.owner_of for pool in after.pools}
 
@@ -134,8 +177,20 @@ def with_owners(
         else:
             moved = [*_handed_on(event, owners), event]
         owned += [(index, move) for move in moved]
-    settled = [given for pool in owners if pool != ROWS for given in owners[pool].settle(ends[pool])]
+    settled = [
+        given
+        for pool in owners
+        if pool != ROWS
+        for given in owners[pool].settle(_ends_in(after.pool(pool), owners[pool]))
+    ]
     return owned + [(max(0, len(listed) - 1), given) for given in settled]
+
+
+def _ends_in(pool: view.PoolView, known: Owners) -> Mapping[int, seen.Owner]:
+    """The owners in a pool, of units that may have another one than before."""
+    if pool.moved_since is None or not isinstance(known.owner_of, ChainMap):
+        return pool.owner_of
+    return {unit: pool.owner_of[unit] for unit in sorted(pool.moved_since[1] | known.owner_of.maps[0].keys())}
 
 
 def _numbered(event: NodeLocks, before: view.Snapshot, after: view.Snapshot) -> list[NamedTuple]:

@@ -78,7 +78,7 @@ class VllmFacts(Adapted):
         return self.requests.sessions.get(entry.request, 0)
 
     def audit(self) -> None:
-        self.moves.blocks.marked.update(self.moves.blocks.all)
+        self.moves.blocks.audit()
 
     def settle(self) -> Iterator[NamedTuple]:
         return self.moves.settle()

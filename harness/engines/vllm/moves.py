@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, compress
 from operator import attrgetter, ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from swarden.harness.engines.vllm.free_queue import FreeQueue
 from swarden.harness.engines.vllm.layers import POOL
 from swarden.harness.kit.locks import LockMove, watch_locks
-from swarden.harness.kit.owners import CountedUnits, Owners, UnitFacts, Worker
+from swarden.harness.kit.owners import CountedUnits, Owners, Worker, place_of
 from swarden.invariants.events import (
     BACKUP_KIND,
     HANDOVER_KIND,
@@ -48,7 +48,7 @@ class HeldBlock(NamedTuple):
 class BlockFacts:
     """The facts of the blocks of a pool, of those that something holds or counts.
 
-    A look reads the tables, and the blocks that the calls of the pool have marked; an audit reads all blocks.
+    A look reads the tables, and the blocks that the calls of the pool have marked; after an audit, all blocks.
     """
 
     def __init__(
@@ -58,12 +58,19 @@ class BlockFacts:
         self.all = range(1, len(built.pool.blocks))
         self.counted = CountedUnits()
         self.marked = set(self.all)  # blocks that may have changed since the last look
+        self.queue = FreeQueue(built.pool)
         self.unsettled = set[int]()  # blocks that may have changed hands since the last settle
         self.outside: list[Any] = []  # blocks that no part of the engine holds
         self.tables: dict[Table, list[int]] = {}  # the blocks at the last look
         self.hashed = set[int]()
         self._copied = set[int]()  # the blocks of copies and deferred frees at the last look
-        self._has_parts = hasattr(built.pool.blocks[0], "_block_hash_num_tokens")
+
+    def audit(self) -> None:
+        """Let the next look read each block that is or was in use, and the whole queue."""
+        blocks = self._built.pool.blocks
+        self.marked.update([block.block_id for block in blocks if block.ref_cnt or block._block_hash is not None])
+        self.marked.update(self.counted.places)
+        self.queue.is_unknown = True
 
     def look(self) -> None:
         """Find the facts of the blocks that are marked, in copies, or in another place of a table than before.
@@ -71,7 +78,10 @@ class BlockFacts:
         A block has a holder for each place in a table.  The readers that a connector counts are those of its copies,
         which are left out.
         """
+        if self._built.manager is None:
+            self.audit()
         before, tables, marked, self.marked = self.tables, self._built.tables, self.marked, set()
+        self.queue.moved |= marked
         rids = chain.from_iterable([table.req_to_blocks for table in tables])
         owners = {rid: self._owner(self._built.number_of(rid)) for rid in set(rids)}
         self.tables = {
@@ -86,9 +96,8 @@ class BlockFacts:
                 marked.update(*compress(zip(was, now, strict=False), map(ne, was, now)), was[len(now) :])
             marked.update(now[len(was) :])
         copies, deferred = [*self.held(), *self._pinned()], [block for _, blocks in self.deferred for block in blocks]
-        marked |= self._copied
-        self._copied = {*[block for block, _ in copies], *ids_of(deferred)}
-        marked.update(self._copied, self.all if self._built.manager is None else ())
+        were, self._copied = self._copied, {*[block for block, _ in copies], *ids_of(deferred)}
+        marked |= were | self._copied
         marked.discard(0)
         if not marked:
             return
@@ -101,17 +110,18 @@ class BlockFacts:
         for (group, _, owner), units in self.tables.items():
             for unit in filter(marked.__contains__, units):
                 holders.setdefault(unit, []).append(owner)
-                if self._has_parts and (blocks[unit]._block_hash_num_tokens or 0) % tables[group].block_size:
+                if (getattr(blocks[unit], "_block_hash_num_tokens", 0) or 0) % tables[group].block_size:
                     begun.add(unit)
         held = Counter([unit for unit, _ in copies])
-        for unit, owner in copies:
-            holders.setdefault(unit, [owner])
+        holders = {unit: [owner] for unit, owner in reversed(copies)} | holders
         # a copy of a block that is written on
         held.update([one.block_id for one in deferred if one.block_hash is None and one.block_id in holders])
         for unit in marked:
             block, of_block = blocks[unit], holders.get(unit, ())
             num_readers = len(of_block) if unit in begun else block.ref_cnt - held.get(unit, 0)
-            self.counted.put(unit, UnitFacts(of_block, num_readers, unit in self.hashed and unit not in begun).place)
+            place = place_of(of_block, num_readers, unit in self.hashed and unit not in begun)
+            if self.counted.put(unit, place) or (block.next_free_block is None) is (unit in self.queue):
+                self.queue.moved.add(unit)
 
     def _pinned(self) -> Iterator[HeldBlock]:
         """The blocks that 0.28.0 pins for a connector beside the tables."""
@@ -211,20 +221,12 @@ class Moves:
 
         Each with its free blocks by the release's counter, without those that are cached.
         """
-        queue = self._free_queue()
-        view = self.blocks.counted.view(self._name, "block", len(self.blocks.all), queue, self._fences())
-        view = replace(view, outlasts_drains=True) if self._built.manager is None else view
-        num_free = self._built.pool.get_num_free_blocks() - (len(queue) - len(view.free))
+        queue, counted = self.blocks.queue, self.blocks.counted
+        queue.read(counted.places)
+        parts = queue.free, self._fences(), counted.holdings(queue.evictable), self._built.manager is None
+        view = PoolView(self._name, "block", len(self.blocks.all), *parts)
+        num_free = self._built.pool.get_num_free_blocks() - len(queue.evictable)
         return [(view, num_free), *(() if self._beside is None else self._beside.pools)]
-
-    def _free_queue(self) -> list[int]:
-        """The free blocks in the order of the queue, by its links; a cycle ends the walk after every block."""
-        queue, most, free = self._built.pool.free_block_queue, len(self._built.pool.blocks), list[int]()
-        block = queue.fake_free_list_head.next_free_block
-        while block is not None and block is not queue.fake_free_list_tail and len(free) < most:
-            free.append(block.block_id)
-            block = block.next_free_block
-        return free
 
     def _fences(self) -> list[Fence]:
         """The blocks that are freed when a launch has completed; the release counts only launches that compute.
@@ -272,7 +274,7 @@ class Moves:
         return original(*args)
 
     def _mark_all(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self.blocks.marked.update(self.blocks.all)
+        self.blocks.audit()
         known, is_reset = self._built.pool.cached_block_hash_to_block, original(*args, **kwargs)
         if (new := self._built.pool.cached_block_hash_to_block) is not known:
             self._built.wrap(new, "insert", self._mark_hashed)
