@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_910, 55_540  # lines
+PRODUCT, TESTS = 81_610, 55_540  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -26,16 +26,16 @@ LINES: Mapping[str, int] = {
     "harness/commands": 3_820,
     "harness/core": 5_600,
     "harness/engines/demo": 310,
-    "harness/engines/lmdeploy": 1_100,
+    "harness/engines/lmdeploy": 1_090,
     "harness/engines/own": 2_380,
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_560,
-    "harness/engines/server": 2_470,
-    "harness/engines/sglang": 8_360,
-    "harness/engines/transformers": 1_360,
+    "harness/engines/server": 2_450,
+    "harness/engines/sglang": 8_180,
+    "harness/engines/transformers": 1_340,
     "harness/engines/vllm": 8_400,
-    "harness/engines/vllm_cpu": 900,
-    "harness/kit": 3_320,
+    "harness/engines/vllm_cpu": 880,
+    "harness/kit": 3_270,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,
