@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_910, 55_540  # lines
+PRODUCT, TESTS = 81_790, 55_180  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -33,13 +33,13 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_470,
     "harness/engines/sglang": 8_360,
     "harness/engines/transformers": 1_360,
-    "harness/engines/vllm": 8_400,
+    "harness/engines/vllm": 8_360,
     "harness/engines/vllm_cpu": 900,
     "harness/kit": 3_320,
     "harness/nightly": 2_400,
     "harness/releases": 2_490,
     "harness/report": 2_650,
-    "harness/search": 7_530,
+    "harness/search": 7_450,
     "harness/strict": 1_650,
     "harness/traces": 400,
     "invariants": 3_470,
@@ -48,16 +48,16 @@ LINES: Mapping[str, int] = {
     "src": 200,
     "tests": 1_630,
     "tests/cuda": 820,
-    "tests/engine_under_test": 11_560,
+    "tests/engine_under_test": 11_500,
     "tests/engines": 5_250,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_780,
+    "tests/harness": 21_670,
     "tests/hostile": 1_040,
-    "tests/invariants": 6_500,
+    "tests/invariants": 6_380,
     "tests/packaging": 130,
-    "tests/quality": 3_740,
-    "tests/real": 960,
+    "tests/quality": 3_670,
+    "tests/real": 950,
 }
 
 
