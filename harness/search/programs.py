@@ -194,9 +194,8 @@ def engines_to_run(found: Found) -> list[str]:
     for name in sorted(installed()):
         target = target_of(name)
         if target.code.package == package and target.releases is not None and not target.releases.stand_ins:
-            for version in reversed(target.releases.installed()):
-                if found.bug is None or found.bug.has(version):
-                    real.append(f"{name}=={version}")
+            versions = [*reversed(target.releases.installed())]
+            real += [f"{name}=={each}" for each in versions if found.bug is None or found.bug.has(each)]
     return [*real, found.engine]
 
 

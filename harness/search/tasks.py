@@ -90,5 +90,4 @@ def _boot(parent: Parent, log: OpLog) -> Callable[..., None]:
 
 @cache
 def _prepare() -> None:
-    """Prepare the process, once."""
     prepare_process()

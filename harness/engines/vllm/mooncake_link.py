@@ -140,7 +140,6 @@ class TransferEngine(link.Agent):
         return FAILED if fails else 0
 
     def _blocks(self, first: int, size: int) -> Iterator[int]:
-        """The blocks at an address."""
         [cache] = [cache for cache in self.caches if 0 <= first - cache.data_ptr() < cache.nbytes]
         offset, block_size = first - cache.data_ptr(), cache.nbytes // len(cache)
         yield from range(offset // block_size, -(-(offset + size) // block_size))

@@ -151,7 +151,6 @@ class Runner:
         return self._last
 
     def _drop(self, rid: str) -> None:
-        """Drop the tables of a request."""
         request = self._numbers.pop(rid, 0)
         self.tables.pop(request, None)
         self.device.states.restart(request)

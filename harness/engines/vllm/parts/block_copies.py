@@ -83,7 +83,6 @@ class BlockCopier(Copier):
         return ended
 
     def complete(self, copy: OffloadCopy) -> None:
-        """Wait for a copy."""
         self._runner.synchronize(copy.after)
         self._make(copy)
         self._under_way.remove(copy)

@@ -158,7 +158,6 @@ class VllmSessions(Part, SessionPort):
             self._begin(turn.session, stream, following.id)
 
     def _views(self) -> Iterator[SessionView]:
-        """The open sessions."""
         for session, stream in self._streams.items():
             turn = stream.turn if stream.turn in self._requests else 0
             kept = 0 if turn or stream.req is None else stream.req.num_computed_tokens
