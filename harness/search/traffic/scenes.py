@@ -243,8 +243,7 @@ def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) 
     tier = draw(one_option(*(shape.tiers or (None,))))
     slow = draw(slow_copies(tier))
     fails = [(Inject(fault=fault, count=2),) for fault in (tier.failing if tier else ())]
-    host_faults = [slow, slow] * bool(slow) + fails
-    trouble = draw(st.sampled_from(((), draw(troubles(tuple(faults))), *host_faults)))
+    trouble = draw(st.sampled_from(((), draw(troubles(tuple(faults))), *[slow, slow] * bool(slow), *fails)))
     interruptions: tuple[Op, ...] = ()
     if slow and trouble == slow:  # during the load, when the earlier requests have ended
         aborts = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
@@ -396,8 +395,7 @@ def _num_chunks(length: int, shape: Shape) -> int:
 
 def _steps(count: int) -> tuple[Op, ...]:
     """Ops for `count` steps, but at most MAX_STEP_OPS * MAX_STEPS_PER_OP steps."""
-    count = min(count, MAX_STEP_OPS * MAX_STEPS_PER_OP)
-    whole, rest = divmod(count, MAX_STEPS_PER_OP)
+    whole, rest = divmod(min(count, MAX_STEP_OPS * MAX_STEPS_PER_OP), MAX_STEPS_PER_OP)
     return *(Step(count=MAX_STEPS_PER_OP),) * whole, *((Step(count=rest),) if rest else ())
 
 
