@@ -21,7 +21,7 @@ from swarden.harness.engines.vllm.parts.pair import Pairing
 from swarden.harness.engines.vllm.parts.part import VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.parts.ranks import RankGroup
 from swarden.harness.engines.vllm.passes import UNKNOWN, VllmPass
-from swarden.harness.kit.calls import intercept, replaced
+from swarden.harness.kit.calls import all_replaced, intercept
 from swarden.harness.kit.grammars import FAILS, FAULTS, LATE, ClientGrammar
 from swarden.harness.kit.part import Part, off
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs
@@ -140,7 +140,7 @@ class VllmGrammars(Part):
         logits = self._torch.zeros((len(drafts) + sum(map(len, drafts.values())), VOCABULARY))
         scheduled = {rid: of_rid for rid, of_rid in drafts.items() if of_rid}
         xgrammar, batch = SimpleNamespace(apply_token_bitmask_inplace=masked), SimpleNamespace(req_ids=list(drafts))
-        with replaced(sys.modules[self._apply.__module__], "xgr", xgrammar):
+        with all_replaced(sys.modules[self._apply.__module__], {"xgr": xgrammar, "PIN_MEMORY": False}):
             self._apply(SimpleNamespace(scheduled_spec_decode_tokens=scheduled), output, batch, logits)
         rows = iter([row.isfinite().nonzero().flatten().tolist() for row in logits])
         allowed = {rid: [*islice(rows, 1 + len(of_rid))] for rid, of_rid in drafts.items()}
