@@ -43,8 +43,8 @@ def waiting_requests_take_free_places(change: Transition) -> Evidence:
 
 
 def has_pages_for_all(before: Snapshot) -> bool:
-    """Has each pool as many free pages as all requests still need to reach their maximum length?"""
-    page_size, num_pages = before.limits.page_size, 0
+    """Has each pool as many free pages as all requests still need at their longest, also for states after drafts?"""
+    page_size, num_pages, states = before.limits.page_size, 0, 0 if before.stateful is None else before.limits.draft_len
     most = max([len(before.pool(component.pool).free) for component in before.components], default=0)
     for request in before.requests or ():
         if num_pages > most:
@@ -53,6 +53,7 @@ def has_pages_for_all(before: Snapshot) -> bool:
         record = before.record_by_request.get(request.id)
         held = record.allocated_len if record is not None else 0
         num_pages += max(0, longest - held) // page_size - (-before.limits.lookahead_len // page_size) + SPARE_PAGES
+        num_pages += states
     shares: dict[str, int] = {}
     for component in before.components:
         shares[component.pool] = shares.get(component.pool, 0) + num_pages

@@ -39,7 +39,7 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         if config.store.loads_within_a_step and LOAD_FAILS in config.faults:
             config = replaced(config, recomputes_loads=draw.one_of((True, True, False)))
     can_have_store = has("mooncake_store") and (has("failed_requests") or len(config.groups) == 1)
-    if kind == "offloading" and can_have_store and draw.one_of((False, False, True)):
+    if kind == "offloading" and can_have_store and not config.states.all_states and draw.one_of((False, False, True)):
         config = with_mooncake(draw, replaced(config, prefix_caching=True))
     elif kind == "offloading" and has("cpu_memory"):
         config = with_offloading(draw, replaced(config, prefix_caching=True), has=has)

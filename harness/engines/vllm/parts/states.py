@@ -41,7 +41,7 @@ class States(VllmPart, frozen=True):
         Annotated[int, within(1, 4096)] | None, PartOf("state_groups"), IfReleaseHas("match_unit")
     ] = None
 
-    needs = (Needs("all_states", CACHED | off(Drafts) | {"second_runner": (False,)}),)
+    needs = (Needs("all_states", CACHED | off(Drafts) | {"second_runner": (False,), "mooncake_blocks": (0,)}),)
     server_need = "recurrent states"
 
     def mode(self, *, prefix_caching: bool) -> str:
