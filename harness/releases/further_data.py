@@ -62,9 +62,7 @@ def foreign_data(target: Target, missing: frozenset[str]) -> set[str]:
     """The data that this engine cannot have, by its machines, its faults and its components."""
     machines = target.machines.values()
     ops = {kind for machine in machines for kind in machine.ops}
-    of_pairs = (
-        "Filled HandedOver LetGo PeerGaveUp Received Reserved Sent SetAside TakenOver awaited delivered due_transfers"
-    )
+    of_pairs = "Filled HandedOver LetGo Received Reserved Sent SetAside TakenOver awaited delivered due_transfers"
     can_have = {
         "Proposed Verified": Accept in ops,
         "GivenUp Kept Lent TurnRefused sessions": OpenSession in ops,
@@ -72,7 +70,7 @@ def foreign_data(target: Target, missing: frozenset[str]) -> set[str]:
         "CacheReset": Reset in ops,
         "Flushed": Flush in ops,
         "peer_maps slot_maps windowed": "windowed" not in missing,
-        of_pairs: PAIR in target.machines,
+        f"PeerGaveUp {of_pairs}": PAIR in target.machines,
         "Copied CopiedIn CopyBegan copy_jobs": any(fault.startswith("host.") for fault in target.faults),
         "BytesCompared Compared KVCompared PrefixesCompared": any(machine.models for machine in machines),
         "Answered Probed Rested": False,  # only a server has them

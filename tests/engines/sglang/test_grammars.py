@@ -13,6 +13,8 @@ from tests.engines.some_runs import served
 
 NEWEST = "0.5.23"
 
+TOO_LONG = Recipe(path=(0,), stretch=400)
+
 
 def prompt(path, max_new_tokens, grammar=40):
     return Submit(recipe=Recipe(path=(path,), stretch=2), max_new_tokens=max_new_tokens, grammar=grammar)
@@ -55,8 +57,9 @@ def test_request_waits_for_its_late_grammar(on_release):
         ([Inject(fault=LATE, count=3), prompt(0, 2), Step(), Abort()], FinishReason.ABORT),
         ([Inject(fault=LATE, count=MOST_POLLS + 1), prompt(0, 2), *[Step()] * MOST_POLLS], FinishReason.ERROR),
         ([Inject(fault=FAILS), prompt(0, 2)], FinishReason.ERROR),
+        ([Inject(fault=LATE, count=3), Submit(recipe=TOO_LONG, grammar=40)], FinishReason.REJECTED),
     ],
-    ids=["aborted", "too-late", "failed"],
+    ids=["aborted", "too-late", "failed", "refused"],
 )
 def test_request_without_a_grammar_ends_alone(on_release, ops, end):
     result = results(on_release, [*ops, prompt(1, 2, grammar=5)], steps=8)
