@@ -141,7 +141,7 @@ class VllmGrammars(Part):
         logits = self._torch.zeros((len(drafts) + sum(map(len, drafts.values())), VOCABULARY))
         scheduled = {rid: of_rid for rid, of_rid in drafts.items() if of_rid}
         xgrammar, batch = SimpleNamespace(apply_token_bitmask_inplace=masked), SimpleNamespace(req_ids=list(drafts))
-        in_its_module = {"xgr": xgrammar, "PIN_MEMORY": False}
+        in_its_module: dict[str, Any] = {"xgr": xgrammar, "PIN_MEMORY": False}
         with mock.patch.multiple(sys.modules[self._apply.__module__], create=True, **in_its_module):
             self._apply(SimpleNamespace(scheduled_spec_decode_tokens=scheduled), output, batch, logits)
         rows = iter([row.isfinite().nonzero().flatten().tolist() for row in logits])
