@@ -90,7 +90,7 @@ class EngineConfig:
     role: str = "both"
     link_retry_ms: int = 200  # after which unanswered messages are retransmitted
     link_timeout_ms: int = 10_000
-    link_frame_bytes: int = 1 << 24  # the most pages of a message
+    link_frame_bytes: int = 1 << 24  # bytes of pages in one message, at most
     link_buffer_bytes: int = 1 << 28
     reserved_decode_tokens: int = 16  # of each running request and transfer, for which a new transfer leaves pages free
 

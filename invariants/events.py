@@ -239,7 +239,7 @@ class LockCount(NamedTuple):
 
 
 class LocksCounted(NamedTuple):
-    """A call of the engine has changed these numbers of locks; only a run that is traced for its story reports it."""
+    """A call of the engine has changed these numbers of locks; reported in a run that is traced, so no law reads it."""
 
     request_id: int  # for which it was called; 0: not known
     counts: tuple[LockCount, ...]
@@ -754,7 +754,7 @@ class LetGo(NamedTuple):
 
 
 class PeerGaveUp(NamedTuple):
-    """The other engine has given up a transfer; this one has read each message about it, and had a step since."""
+    """The other engine has given up a transfer, of which this one lacks KV; this one has read each message."""
 
     request_id: int
 

@@ -11,19 +11,30 @@ from typing import Any, Self, TypeVar
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
-MOST_LOOSE = 1024  # units of its own in a list
+BLOCK = 256  # units that are compared at once
+MOST_LOOSE = 1024  # units in head and tail of a list; with more, they are merged into what it shares
 
 
 def differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
-    """The indices at which two maps differ."""
+    """The indices at which two maps differ; equal blocks are skipped with one comparison."""
+    if old is new:
+        return set()
     if isinstance(new, Following) and new.former is old:
         return {*new.came}
-    pairs = zip_longest(old, new, fillvalue=0) if old is not new and old != new else ()
-    return {*compress(count(), starmap(ne, pairs))}
+    old, new = [[*peers] if isinstance(peers, Following) else peers for peers in (old, new)]
+    differing = set[int]()
+    for first in range(0, max(len(old), len(new)), BLOCK):
+        then, now = old[first : first + BLOCK], new[first : first + BLOCK]
+        if then != now:
+            differing.update(compress(count(first), starmap(ne, zip_longest(then, now, fillvalue=0))))
+    return differing
 
 
 class Followed(Mapping[KeyT, ValueT]):
-    """A mapping without None.  The newest of a line has the values, an earlier one those that its next has changed."""
+    """A mapping without None.
+
+    The newest of a line has the values, an earlier one the former values of the keys that its successor changed.
+    """
 
     __slots__ = ("_later", "_values", "_was")
 
@@ -122,7 +133,7 @@ class Units(Following):
         return one._follow(self, gone, came)
 
     def _cut(self, first: int, end: int) -> tuple[tuple[int, ...], int, int, tuple[int, ...]]:
-        """What is of the units with these indices: its own ones, the range of shared ones, and its own ones behind."""
+        """The slice [first, end) in three parts: of the head, the range of shared units, of the tail."""
         start, border = len(self._head), self._len - len(self._tail)
         lo = min(max(first - start, 0) + self._first, self._end)
         hi = max(lo, min(end - start + self._first, self._end))
@@ -131,6 +142,8 @@ class Units(Following):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, int):
             return self[index : index + 1 or None][0]
+        if index.step not in (None, 1):
+            return self[:][index]
         head, lo, hi, tail = self._cut(*index.indices(self._len)[:2])
         return (*head, *self._shared[lo:hi], *tail) if head or tail else self._shared[lo:hi]
 

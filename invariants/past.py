@@ -152,9 +152,11 @@ def _note_prefixes(change: Transition) -> None:
     for event in change.events_of(seen.Finished):
         expected = change.reference.expectations.get(event.request_id)
         if event.reason in BY_ITSELF and expected is not None and _is_cached(change, event.request_id, expected):
-            whole = range(0, len(expected.tokens), change.after.limits.page_size)[-1]  # its last output is not computed
+            page_size = change.after.limits.page_size
+            whole = (len(expected.tokens) - 1) // page_size * page_size  # its last output is not computed
             lengths = past.served.setdefault(event.request_id, [])
-            lengths += [whole] * (whole > max(lengths, default=0))  # less than the prompt if there are no outputs
+            if whole > max(lengths, default=0):  # a request without outputs has computed its whole prompt
+                lengths.append(whole)
 
 
 class Loss(NamedTuple):

@@ -146,9 +146,10 @@ def follow(before: PoolView, after: PoolView) -> None:
         came += [(unit, FENCE) for fence in after.fenced for unit in fence.units]
     left, new = _differing(before.holdings, after.holdings)
     for owner, units, *_ in new:
-        is_at = [held.owner == owner and held.units is getattr(units, "former", None) for held in left]
-        if isinstance(units, Following) and True in is_at:
-            del left[is_at.index(True)]
+        former = units.former if isinstance(units, Following) else None
+        followed = next((held for held in left if held.owner == owner and held.units is former), None)
+        if isinstance(units, Following) and followed is not None:
+            left = [held for held in left if held is not followed]
             gone += units.gone
             came += zip(units.came, repeat(owner))
         else:

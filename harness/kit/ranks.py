@@ -243,7 +243,7 @@ class RankSystem:
     def _together(self, act: Callable[[System], ResultT]) -> ResultT:
         if self._rank == 0:
             self._outcomes[:] = self._ranks.run([partial(act, system) for system in self._systems])
-        result: ResultT = self._outcomes[self._rank].result()
+        result: ResultT = self._outcomes[self._rank].result(timeout=0)
         return result
 
 

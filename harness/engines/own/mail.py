@@ -5,7 +5,7 @@ from collections import Counter
 from swarden.engine_under_test.messages import Message, TransferEnd, TransferRequest
 from swarden.invariants.events import Finished, FinishReason, FreeCause, LetGo
 
-SENT = (FinishReason.LENGTH, FinishReason.STOP, FreeCause.HANDED_OVER)  # the prefill side has not given up
+NOT_GIVEN_UP = (FinishReason.LENGTH, FinishReason.STOP, FreeCause.HANDED_OVER)
 
 
 class Mail:
@@ -23,12 +23,15 @@ class Mail:
 
     def notice(self, event: Finished | LetGo) -> None:
         """Take note of the end of a request or a transfer on the prefill side."""
-        if event[1] not in SENT:
+        if (event.reason if isinstance(event, Finished) else event.cause) not in NOT_GIVEN_UP:
             self._given_up.add(event.request_id)
 
     def take_given_up(self) -> list[int]:
-        """The transfers, each once, that the prefill side has given up, and whose messages have all been read."""
-        taken = sorted(number for number in self._given_up if not self._unread[number])
+        """The transfers, each once, that the prefill side has given up, and whose messages have all been read.
+
+        The decode side needs nothing of one that it has read whole.
+        """
+        taken = sorted(number for number in self._given_up - self._was_read if not self._unread[number])
         self._given_up.difference_update(taken)
         return taken
 

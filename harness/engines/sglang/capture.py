@@ -147,7 +147,7 @@ class SglangFacts(Adapted):
         """The pool of each component; `holdings` are those of each."""
         for component, size, free, of_pool in zip(self.components, self._sizes, self._free, holdings, strict=True):
             noun = "slot" if component.has_states else "page"
-            yield PoolView(component.pool, noun, size, free.read(is_audit=is_audit), (), of_pool)
+            yield PoolView(component.pool, noun, size, free.read(size, is_audit=is_audit), (), of_pool)
 
     def _rows(self, holdings: Sequence[Holding]) -> PoolView:
         rows = self.memory.rows

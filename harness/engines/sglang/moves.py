@@ -86,10 +86,11 @@ class FreeUnits:
         self._allocator, self._lists = allocator, _free_lists(allocator)
         self._units: Sequence[int] = ()
 
-    def read(self, *, is_audit: bool) -> Sequence[int]:
+    def read(self, size: int, *, is_audit: bool) -> Sequence[int]:
+        """The free units of a pool of so many."""
         lists, were = _free_lists(self._allocator), self._lists
         count, self._lists = sum([part.numel() for part in lists]), lists
-        if not count or max(count, len(self._units)) < Following.LEAST:
+        if size < Following.LEAST:
             self._units = free_units(self._allocator)
         elif is_audit or not isinstance(self._units, Units) or lists[0].numel() < count:
             units = free_units(self._allocator)
@@ -101,14 +102,17 @@ class FreeUnits:
 
 def _following(old: Units, pages: Any) -> Units:
     """The units of a tensor that follow others; new ones if what is at its ends does not tell how."""
-    count, first, last = pages.numel(), pages[:MOST_MOVED].tolist(), old[len(old) - 1]
+    count, first, shown = pages.numel(), pages[:MOST_MOVED].tolist(), old[: 2 * MOST_MOVED]
     longer, place = count - len(old), {unit: place for place, unit in enumerate(first)}
-    for index, unit in enumerate(old[:MOST_MOVED]):
-        left = len(old) - index
-        if unit == first[0] and left <= count and pages[left - 1] == last:
+    for index, unit in enumerate(shown[:MOST_MOVED]):
+        at, left = place.get(unit), len(old) - index
+        stayed = () if at is None else tuple(first[at : at + left])
+        if at is None or stayed != shown[index : index + len(stayed)]:
+            continue
+        if at == 0 and left <= count and pages[left - 1] == old[-1]:
             return old.following(index, len(old), pages[left:].tolist())
-        if place.get(unit) == index + longer and pages[-1] == last:
-            return old.following(index, len(old), (), first[: index + longer])
+        if at == index + longer and pages[-1] == old[-1]:
+            return old.following(index, len(old), (), first[:at])
     return Units(pages.tolist())
 
 
@@ -175,7 +179,7 @@ def with_owners(
         elif isinstance(event, NodeLocks):
             moved = _numbered(event, before, after)
         else:
-            moved = [*_handed_on(event, owners), event]
+            moved = [*_handed_on(event, owners, before), event]
         owned += [(index, move) for move in moved]
     settled = [
         given
@@ -205,15 +209,23 @@ def _numbered(event: NodeLocks, before: view.Snapshot, after: view.Snapshot) -> 
     return [seen.LocksCounted(event.request_id, tuple(counts))] if counts else []
 
 
-def _handed_on(event: NamedTuple, owners: Mapping[str, Owners]) -> list[seen.Given]:
+def _handed_on(event: NamedTuple, owners: Mapping[str, Owners], before: view.Snapshot) -> list[seen.Given]:
     """The units that a transfer gives to its request, or that a session and its turn give to each other."""
+
+    def given(of_pool: Owners, giver: seen.Owner, taker: seen.Owner) -> list[seen.Given]:
+        if not isinstance(of_pool.owner_of, ChainMap):
+            return of_pool.give(giver, taker)
+        holdings = [held for held in before.pool(of_pool.pool).holdings if held.owner == giver]
+        units = dict.fromkeys([*chain.from_iterable(held.units for held in holdings), *of_pool.owner_of.maps[0]])
+        return of_pool.give(giver, taker, [unit for unit in units if of_pool.owner_of.get(unit) == giver])
+
     if not isinstance(event, seen.TakenOver | seen.Lent | seen.Kept):
         return []
     request = seen.Owner(seen.REQUEST_KIND, event.request_id)
     if isinstance(event, seen.TakenOver):
         transfer = seen.Owner(seen.HANDOVER_KIND, event.request_id)
-        return [given for of_pool in owners.values() for given in of_pool.give(transfer, request)]
+        return [move for of_pool in owners.values() for move in given(of_pool, transfer, request)]
     session = seen.Owner(seen.SESSION_KIND, event.session)
     giver, taker = (session, request) if isinstance(event, seen.Lent) else (request, session)
     of_kv = [of_pool for pool, of_pool in owners.items() if pool != ROWS]
-    return [given for of_pool in of_kv for given in of_pool.give(giver, taker)]
+    return [move for of_pool in of_kv for move in given(of_pool, giver, taker)]

@@ -119,6 +119,7 @@ class VllmEngine(VllmFacts):
         return self.pauses.flush()
 
     def clear(self) -> None:
+        self.log.captures = 0
         for part in self.parts:
             part.clear()
         self.pauses.reset(resets_running=False)

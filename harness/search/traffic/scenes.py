@@ -92,7 +92,7 @@ def talks(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
     """A turn of a session and its steps. Sometimes the session is opened before it, or the turn is disturbed.
 
     A disturbance is an abort, a second turn, one that is too long, a close, or a later turn that rewinds the session.
-    Sometimes the session times out, or nearly does, before and after it.
+    Sometimes the session times out, or nearly does, before and after the disturbance.
     """
     opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 3)
     turn = Turn(
@@ -115,8 +115,8 @@ def talks(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
     )
     before, after = Step(count=draw(one_option(8, 4, 1))), Step(count=draw(one_option(8, 1)))
     disturbance = draw(st.sampled_from(disturbances))
-    idle = [(AdvanceClock(ms=ms),) * (ms > 0) for ms in draw(one_option((0, 0), (60, 60), (TIMEOUT_MS, 1)))]
-    return *opens, turn, before, *idle[0], *disturbance, *idle[1], *((after,) if disturbance or idle[1] else ())
+    idle = [AdvanceClock(ms=ms) for ms in draw(one_option((), (60, 60), (TIMEOUT_MS, 1)))]
+    return *opens, turn, before, *idle[:1], *disturbance, *idle[1:], *((after,) if disturbance or idle else ())
 
 
 @st.composite

@@ -140,7 +140,7 @@ class RankGroup(SglangCapability, frozen=True):
         ranks = Ranks(self.ranks, held)
         parallel = vars(import_module("sglang.srt.distributed.parallel_state"))
         parallel["create_custom_parallel_group"] = lambda group_ranks, backend="gloo": ranks.new_group()
-        of_ranks = [engines.result() for engines in ranks.run([build] * self.ranks)]
+        of_ranks = [engines.result(timeout=0) for engines in ranks.run([build] * self.ranks)]
         kind = DispatchedSystem if self.dp_attention else RankSystem
         of_engines = [in_lockstep(ranks, of_engine, kind) for of_engine in zip(*of_ranks, strict=True)]
         return [system for of_rank in zip(*of_engines, strict=True) for system in of_rank]

@@ -1,6 +1,12 @@
 """The owner of a moved unit is found in the pass that writes it, or in the snapshots before and after."""
 
-from swarden.harness.engines.sglang.moves import AllocatorMove, with_owners
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from swarden.harness.engines.sglang.moves import AllocatorMove, FreeUnits, with_owners
 from swarden.invariants import events, view
 from swarden.invariants.events import Owner
 from swarden.invariants.limits import Limits
@@ -46,3 +52,21 @@ def test_unit_that_is_freed_twice_has_no_owner_the_second_time():
 
     assert first.owner == R1
     assert second.owner.id == 0
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_free_units_of_a_large_pool_are_those_of_the_allocator(comes_first):
+    for seed in range(40):
+        random, free, held = Random(seed), list(range(1, 701)), list[int]()
+        allocator = SimpleNamespace(free_pages=torch.tensor(free), release_pages=torch.tensor([], dtype=torch.int64))
+        units = FreeUnits(allocator)
+        units.read(700, is_audit=True)
+        for _ in range(20):
+            for _ in range(random.randint(1, 3)):
+                count = random.choice((0, 1, 2, 3, len(free)))
+                held, free = held + free[:count], free[count:]
+                freed = sorted(random.sample(held, min(len(held), random.choice((0, 1, 2, 600)))))
+                held = [unit for unit in held if unit not in freed]
+                free = freed + free if comes_first else free + freed
+            allocator.free_pages = torch.tensor(free, dtype=torch.int64)
+            assert list(units.read(700, is_audit=False)) == free
