@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_180, 55_320  # lines
+PRODUCT, TESTS = 81_210, 55_360  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -31,7 +31,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_550,
     "harness/engines/server": 2_450,
-    "harness/engines/sglang": 8_250,
+    "harness/engines/sglang": 8_260,
     "harness/engines/transformers": 1_340,
     "harness/engines/vllm": 8_450,
     "harness/engines/vllm_cpu": 880,
@@ -42,7 +42,7 @@ LINES: Mapping[str, int] = {
     "harness/search": 7_450,
     "harness/strict": 1_630,
     "harness/traces": 390,
-    "invariants": 3_670,
+    "invariants": 3_690,
     "invariants/contracts": 3_470,
     "invariants/laws": 3_400,
     "src": 200,
@@ -52,7 +52,7 @@ LINES: Mapping[str, int] = {
     "tests/engines": 5_280,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_740,
+    "tests/harness": 21_780,
     "tests/hostile": 1_040,
     "tests/invariants": 6_390,
     "tests/packaging": 130,

@@ -70,6 +70,8 @@ class Mutants:
         if at or not hunks:
             hunks += (Hunk(at, healthy, broken),)
         machine, model, caught_by = machine or self.machine, model or self.model, caught_by or self.caught_by
+        if not caught_by:
+            raise TypeError(f"mutant {id}: caught_by is missing; name the laws that detect it")
         mutant = Mutant(id, source, hunks, caught_by, machine, model, overlooks, self.fixes, is_canary)
         self.all.append(mutant)
         return mutant

@@ -87,7 +87,7 @@ def broken_check(healthy: str, broken: str) -> Mutant:
     return Mutant("broken", "made up for a test", (hunk,), ("made_up",))
 
 
-BLIND = broken_check("if not len(known):", "if True:")
+BLIND = broken_check("if not len(written):", "if True:")
 WRONG_PAGE = broken_check("zip(pages.tolist(),", "zip((pages + 1).tolist(),")
 FALSE_ALARM = broken_check("return []", "return [(1, 0)]")
 

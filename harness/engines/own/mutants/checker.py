@@ -48,8 +48,8 @@ bug(
     "B85",
     "sglang pulls 16067 and 19024: an engine counted as idle while requests waited, and their pages as leaked",
     at=f"{PORT}.has_work",
-    healthy="return self._engine.has_work",
-    broken="return bool(self._engine.scheduler.active)",
+    healthy="return self.engine.has_work",
+    broken="return bool(self.engine.scheduler.active)",
     caught_by=("drained_engine_is_empty",),
 )
 
@@ -57,8 +57,8 @@ bug(
     "B86",
     "a published engine counted as idle between two chunks of a prompt, and the pages of the prompt as leaked",
     at=f"{PORT}.has_work",
-    healthy="return self._engine.has_work",
-    broken="return bool(self._engine.scheduler.running or len(self._engine.scheduler.waiting))",
+    healthy="return self.engine.has_work",
+    broken="return bool(self.engine.scheduler.running or len(self.engine.scheduler.waiting))",
     caught_by=("drained_engine_is_empty",),
 )
 

@@ -32,7 +32,7 @@ def done(system, *ops):
 def demoted():
     """A system with cached pages on the host only."""
     system = after(SUBMIT, *[Step()] * 4)
-    cache = system.port._engine.cache
+    cache = system.port.engine.cache
     cache.evict({pool: cache.evictable(pool) for pool in ("full", "swa")})
     return system
 

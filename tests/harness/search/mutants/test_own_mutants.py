@@ -57,7 +57,7 @@ def test_calls_of_a_user_file_are_its_mutants_in_order(own):
         ),
         (
             'from swarden.harness.core.mutant import Mutants\nMutants().bug("one", "made up", at="m:f")',
-            "{path}:2: TypeError: Mutants.bug() missing 1 required keyword-only argument: 'caught_by'",
+            "{path}:2: TypeError: mutant one: caught_by is missing; name the laws that detect it",
         ),
         ("", "{path}: has no Mutant at module level"),
         ("1 +", "{path}:1: invalid syntax"),
