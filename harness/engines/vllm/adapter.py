@@ -159,8 +159,9 @@ class VllmEngine(VllmFacts):
 
     def _finished(self, original: Callable[..., Any], rids: Any, status: Any) -> Any:
         """One by one: the release makes a set of the ids, whose order differs from process to process."""
-        each = [rids] if rids is None or isinstance(rids, str) else sorted(rids, key=self.built.number_of)
-        return [req for rid in each for req in original(rid, status)]
+        if rids is None or isinstance(rids, str):
+            return original(rids, status)
+        return [req for rid in sorted(rids, key=self.built.number_of) for req in original(rid, status)]
 
     def launched(self, flight: VllmPass) -> None:
         super().launched(flight)
