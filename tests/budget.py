@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_210, 55_360  # lines
+PRODUCT, TESTS = 81_220, 55_390  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -49,10 +49,10 @@ LINES: Mapping[str, int] = {
     "tests": 1_630,
     "tests/cuda": 820,
     "tests/engine_under_test": 11_500,
-    "tests/engines": 5_280,
+    "tests/engines": 5_300,
     "tests/examples": 540,
     "tests/fakes": 750,
-    "tests/harness": 21_780,
+    "tests/harness": 21_790,
     "tests/hostile": 1_040,
     "tests/invariants": 6_390,
     "tests/packaging": 130,

@@ -1,7 +1,8 @@
 """Random runs of one release, in the process that imports it."""
 
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Op, Step
+from swarden.harness.core.process import Interpreter, Process
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like, log_of, replay
 from swarden.harness.core.system import EngineSystem
@@ -61,6 +63,7 @@ class RandomRuns:
     evaluated: Counter[str]
     failures: list[tuple[str, dict[str, Any]]]
     diverged: list[str]
+    digests: list[Sequence[str] | None]
 
     @property
     def failed(self) -> set[str]:
@@ -75,7 +78,16 @@ def random_runs(engine: str, runs: int) -> RandomRuns:
     headers = [log.header for log in recorder.logs]
     failures = [(one.expected, dict(one.configs[0])) for one in headers if one.expected is not None]
     diverged = [place for log in recorder.logs if (place := replay(log).diverged) is not None]
-    return RandomRuns(len(recorder.logs), recorder.evaluated, failures, diverged)
+    return RandomRuns(
+        len(recorder.logs), recorder.evaluated, failures, diverged, [log.digests for log in recorder.logs]
+    )
+
+
+def is_same_under_hash_seeds(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether the results of a function in two processes are equal, whose sets of texts differ in their order."""
+    seeded = [Interpreter(sys.executable, sys.path, {"PYTHONHASHSEED": seed}) for seed in "12"]
+    with Process(interpreter=seeded[0]) as first, Process(interpreter=seeded[1]) as second:
+        return bool(first.call(function, *arguments) == second.call(function, *arguments))
 
 
 def shrunk_failure(engine: str, law: str, searches: int, path: Path, most_ops: int) -> bool:

@@ -71,6 +71,7 @@ class VllmEngine(VllmFacts):
         self.log.when_traced = self.moves.watch_locks
         intercept(built.scheduler, "_preempt_request", self._preempted)
         intercept(built.scheduler, "_update_waiting_for_remote_kv", self._loaded)
+        intercept(built.scheduler, "finish_requests", self._finished)
         self.pauses = Pausing(self)
         self.parts = [self.pauses]
         if built.core.batch_queue is None:
@@ -95,7 +96,7 @@ class VllmEngine(VllmFacts):
 
     def abort(self, request_id: int) -> None:
         if request_id in self.requests and (parent := self.requests.live[request_id].parent):
-            self.built.core.abort_requests(self.requests.abort(parent))
+            self.built.core.abort_requests(self.requests.front.abort(parent))
             self.requests.collect()
         elif request_id in self.requests:
             self.built.core.abort_requests([self.requests.id_of(request_id)])
@@ -156,6 +157,12 @@ class VllmEngine(VllmFacts):
             self.log.notice(seen.Loaded(number, req.num_computed_tokens, units))
         else:
             self.log.notice(seen.Retracted(number, req.num_output_tokens, ()))
+
+    def _finished(self, original: Callable[..., Any], rids: Any, status: Any) -> Any:
+        """One by one: the release makes a set of the ids, whose order differs from process to process."""
+        if rids is None or isinstance(rids, str):
+            return original(rids, status)
+        return [req for rid in sorted(rids, key=self.built.number_of) for req in original(rid, status)]
 
     def launched(self, flight: VllmPass) -> None:
         super().launched(flight)

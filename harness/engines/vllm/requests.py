@@ -76,7 +76,7 @@ class VllmRequests(Clients[VllmRequest]):
         return Owner(HANDOVER_KIND if self.is_handed_over(number) else LOAD_KIND, number)
 
     @cached_property
-    def _front(self) -> VllmFront:
+    def front(self) -> VllmFront:
         return VllmFront(self._release)
 
     def new(self, submission: Submission, hasher: Callable[[Any], Any] | None) -> tuple[int, Sequence[Any]]:
@@ -102,7 +102,7 @@ class VllmRequests(Clients[VllmRequest]):
         else:
             made, parent = self._release.code("Request").from_engine_core_request, numbers[0]
             request = self._release.make("EngineCoreRequest", **values, external_req_id=str(parent), **NOT_SENT)
-            reqs = [made(child, hasher) for child in self._front.fan_out(request)]
+            reqs = [made(child, hasher) for child in self.front.fan_out(request)]
         for number, req in zip(numbers, reqs, strict=True):
             self.add(VllmRequest(number, req, submission.namespace, parent=parent))
         return numbers[0], reqs
@@ -145,17 +145,13 @@ class VllmRequests(Clients[VllmRequest]):
         """Answer requests with several sequences from the outputs of a step; returns those for the core to abort."""
         if not any(request.parent for request in self.live.values()):
             return ()
-        aborted = self._front.process(outputs)
+        aborted = self.front.process(outputs)
         self.collect()
         return aborted
 
-    def abort(self, parent: int) -> Sequence[str]:
-        """The client of several sequences is gone; returns the requests for the core to abort, before `collect`."""
-        return self._front.abort(parent)
-
     def collect(self) -> None:
         """Answer the clients of several sequences."""
-        for answer in self._front.answers():
+        for answer in self.front.answers():
             self._take(*answer)
 
     def _take(self, number: int, tokens: Sequence[int], reason: str | None) -> None:

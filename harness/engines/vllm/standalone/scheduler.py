@@ -193,7 +193,8 @@ class Engine:
         self.scheduler.add_request(request)
 
     def abort(self, request_ids: list[str]) -> None:
-        self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+        for request_id in request_ids:  # the scheduler has a set, whose order differs from process to process
+            self.scheduler.finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
 
     def pause(self) -> None:
         self.scheduler.set_pause_state(PauseState.PAUSED_ALL)
