@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_180, 55_320  # lines
+PRODUCT, TESTS = 81_190, 55_320  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -33,7 +33,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_450,
     "harness/engines/sglang": 8_250,
     "harness/engines/transformers": 1_340,
-    "harness/engines/vllm": 8_450,
+    "harness/engines/vllm": 8_460,
     "harness/engines/vllm_cpu": 880,
     "harness/kit": 3_270,
     "harness/nightly": 2_340,
