@@ -127,9 +127,8 @@ def _environment(about: Document, target: Target, home: Home, main: str) -> str:
         return f"{about.environment.strip()} Checked: {home.tag}; `master` {main}."
     packages = [f"{name} {releases.pins[name]}" for name in REPORTED if name in releases.pins]
     versions = ", ".join([f"{releases.on_index_as} {release} (wheel)", PYTHON, *packages])
-    replaced = REPLACED if releases.stand_ins else ""
     checked = f"Checked: {home.tag or f'v{release}'}; `main` {main}."
-    return f"`{releases.report}` was not run: no GPU. {versions}{replaced}. {checked}"
+    return f"`{releases.report}` was not run: no GPU. {versions}{REPLACED if releases.stand_ins else ''}. {checked}"
 
 
 def view_of(bug: KnownBug, target: Target) -> BugView:
