@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_220, 55_390  # lines
+PRODUCT, TESTS = 81_230, 55_390  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -33,7 +33,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/server": 2_450,
     "harness/engines/sglang": 8_260,
     "harness/engines/transformers": 1_340,
-    "harness/engines/vllm": 8_450,
+    "harness/engines/vllm": 8_460,
     "harness/engines/vllm_cpu": 880,
     "harness/kit": 3_270,
     "harness/nightly": 2_340,

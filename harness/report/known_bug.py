@@ -87,7 +87,8 @@ def issue(bug: KnownBug, target: Target, program: str, main: str = "not checked"
         raise UsageError(f"{bug.name}: has no document, so it is no issue; its verdict is {bug.verdict}")
     secret = f"**{UNDER_EMBARGO}**" if bug.verdict == PRIVATE else ""
     pools = pools_text(bug)
-    seen = f"In {span_text(bug, bug.tried)}{pools and f'; also with {pools}'}."
+    below = f"{target.releases.on_index_as} " if bug.repository and target.releases else ""  # a bug of what it loads
+    seen = f"In {below}{span_text(bug, bug.tried)}{pools and f'; also with {pools}'}."
     upstream = f"Related: {upstream_text(bug, home)}." if bug.upstream else ""
     sections = {
         f"In the source of {home.tag or about.code_release}": _code_text(about, home),
@@ -126,9 +127,8 @@ def _environment(about: Document, target: Target, home: Home, main: str) -> str:
         return f"{about.environment.strip()} Checked: {home.tag}; `master` {main}."
     packages = [f"{name} {releases.pins[name]}" for name in REPORTED if name in releases.pins]
     versions = ", ".join([f"{releases.on_index_as} {release} (wheel)", PYTHON, *packages])
-    replaced = REPLACED if releases.stand_ins else ""
-    checked = f"Checked: v{release}; `main` {main}."
-    return f"`{releases.report}` was not run: no GPU. {versions}{replaced}. {checked}"
+    checked = f"Checked: {home.tag or f'v{release}'}; `main` {main}."
+    return f"`{releases.report}` was not run: no GPU. {versions}{REPLACED if releases.stand_ins else ''}. {checked}"
 
 
 def view_of(bug: KnownBug, target: Target) -> BugView:

@@ -1,5 +1,5 @@
-"""Bugs of the block pool, of states, of the second tier, of copies of single blocks, of saves, of structured output
-and of the transfers of a pair, to be planted into a release.
+"""Bugs of the block pool, of states, of the second tier, of copies of single blocks, of saves, of structured output,
+of the transfers of a pair and of chunks of LMCache, to be planted into a release.
 
 They fit 0.33.0; planting one into a release whose text differs raises StalePatch.
 """
@@ -241,6 +241,15 @@ bug(
     at=f"{MOONCAKE}.update_connector_output",
     healthy="pool.free_blocks(pool.blocks[bid] for bid in reversed(block_ids))",
     broken="pass",
+    caught_by=("cached_units_count_their_readers",),
+)
+
+bug(
+    "chunks-unpinned-twice",
+    "LMCache 5090, to 0.5.5: a load takes the pins of the look-up off its chunks, and the end of the request once more",
+    at="lmcache.v1.cache_engine:LMCacheEngine.retrieve",
+    healthy="if (self.async_loading or self._is_passive()) and memory_obj.is_pinned:",
+    broken="if memory_obj.is_pinned:",
     caught_by=("cached_units_count_their_readers",),
 )
 

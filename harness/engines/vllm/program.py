@@ -70,6 +70,7 @@ def _lacking(config: VllmConfig, ops: set[type], recorded: Mapping[str, Any]) ->
         "structured output": config.grammars.is_on,
         "several workers": config.store.workers > 1,
         "a Mooncake store": config.mooncake.is_on,
+        "chunks of LMCache": config.lmcache.is_on,
         "a load that fails within the step": store_len
         and bool(recorded["FAILED_LOADS"])
         and not config.store.late_loads,

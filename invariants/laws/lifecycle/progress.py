@@ -3,7 +3,7 @@
 On a server: The server stops answering, or memory is lost that only a restart brings back.
 """
 
-from swarden.invariants.events import ABSENT, OUTSIDE_KIND
+from swarden.invariants.events import ABSENT, OUTSIDE_KIND, Retracted
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.lifecycle.flights import launch_ref
 from swarden.invariants.laws.lifecycle.sessions import session_ref
@@ -32,12 +32,13 @@ def is_expected_to_compute(change: Transition) -> bool:
     """Must the engine compute something?  Not after many idle steps that have a known end.
 
     Known ends are those of a pause, of a copy, of units taken from outside the engine, and of an idle session's KV if
-    sessions are closed in time.
+    sessions are closed in time.  A request that gives its units back ends a wait for them: the next step computes.
     """
     copies = [state.is_loading or state.copy_jobs for state in (change.before, change.after)]  # one may just have ended
     return change.steps_without_forward < MOST_IDLE_STEPS or not (
         change.before.is_paused
         or any(copies)
+        or change.events_of(Retracted)
         or (change.after.limits.session_timeout and (_keeps_idle_kv(change.before) or _keeps_idle_kv(change.after)))
         or any(holding.owner.kind == OUTSIDE_KIND for pool in change.after.pools for holding in pool.holdings)
     )
@@ -53,7 +54,7 @@ def work_makes_progress(change: Transition) -> Evidence:
 
     Idle steps are allowed in a pause, during a copy, while units are taken from outside the engine, and while the
     session time-out will free the KV of an idle session.  A step in which a request ends, other than by an abort or
-    its timeout, is not idle: its units serve the next one.
+    its timeout, or is preempted, is not idle: its units serve the next one.
     """
     if change.steps_without_forward >= MOST_IDLE_STEPS:
         requests = tuple(request_ref(request.id) for request in change.after.requests or ())
