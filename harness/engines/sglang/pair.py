@@ -79,7 +79,7 @@ class LinkedSglangEngine(SglangEngine):
 
     @property
     def has_work(self) -> bool:
-        return super().has_work or bool(self._queues.held)
+        return super().has_work or bool(self._queues.held) or self._link.has_work(is_decode=self.config.side.is_decode)
 
     def awaits_another(self) -> bool:
         """Whether every unfinished request waits for the other side, for late pages, or for the pages that it needs."""

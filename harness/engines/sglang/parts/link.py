@@ -192,6 +192,10 @@ class SglangLink:
         """The classes that the queues of a release use, by KVClassType."""
         return backend(release)
 
+    def has_work(self, *, is_decode: bool) -> bool:
+        """Whether a thread of a side can go on, also while its scheduler is idle."""
+        return False
+
     def begin_step(self, *, is_decode: bool) -> None:
         """Begin a step of one side: aborted chunks that are due are written, and acknowledged."""
         if not is_decode:

@@ -73,6 +73,10 @@ class MooncakeLink(SglangLink):
         self._polls = release.code("KVPoll")
         return _classes(release)
 
+    def has_work(self, *, is_decode: bool) -> bool:
+        threads = self.managers[is_decode].swarden_threads
+        return any(thread.held_by is not None and thread.held_by() for thread in threads)
+
     def begin_step(self, *, is_decode: bool) -> None:
         """Let the threads of one side go as far as they come."""
         self.clock.now_s += SECONDS_PER_STEP / 2
