@@ -50,8 +50,7 @@ def has_pages_for_all(before: Snapshot) -> bool:
         if num_pages > most:
             return False
         longest = request.prompt_len + request.max_new_tokens + before.limits.lookahead_len
-        record = before.record_by_request.get(request.id)
-        held = record.allocated_len if record is not None else 0
+        held = before.record_by_request[request.id].allocated_len if request.id in before.record_by_request else 0
         num_pages += SPARE_PAGES - min(0, held - longest) // page_size - (-before.limits.lookahead_len // page_size)
         num_pages += states
     shares: dict[str, int] = {}

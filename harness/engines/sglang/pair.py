@@ -85,8 +85,7 @@ class LinkedSglangEngine(SglangEngine):
         """Whether every unfinished request waits for the other side, for late pages, or for the pages that it needs."""
         if self._link.has_late_pages:
             return True
-        places = [self._queues.place(request.req) for request in self.requests.unfinished.values()]
-        return all(place == Place.LINKED for place in places)
+        return all(self._queues.place(request.req) == Place.LINKED for request in self.requests.unfinished.values())
 
     def submit(self, submission: Submission) -> int:
         with self._current():

@@ -74,8 +74,7 @@ class MooncakeLink(SglangLink):
         return _classes(release)
 
     def has_work(self, *, is_decode: bool) -> bool:
-        threads = self.managers[is_decode].swarden_threads
-        return any(thread.held_by is not None and thread.held_by() for thread in threads)
+        return any(each.held_by is not None and each.held_by() for each in self.managers[is_decode].swarden_threads)
 
     def begin_step(self, *, is_decode: bool) -> None:
         """Let the threads of one side go as far as they come."""
