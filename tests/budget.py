@@ -31,7 +31,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_550,
     "harness/engines/server": 2_450,
-    "harness/engines/sglang": 8_260,
+    "harness/engines/sglang": 8_270,
     "harness/engines/transformers": 1_340,
     "harness/engines/vllm": 8_460,
     "harness/engines/vllm_cpu": 880,

@@ -11,7 +11,7 @@ from swarden.invariants.view import RequestView, Snapshot
 from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 SHORTAGES = (Parked, RanOut, Retracted, Preempted, Failed)  # after one of these, free pages may be too few
-SPARE_PAGES = 2  # of each pool: a stretch may start and end inside a page
+SPARE_PAGES = 2  # of each pool: a stretch may start inside a page, and sglang keeps a page (PrefillBudget.reserve)
 
 
 class FreePlaceCode(Code):
@@ -50,9 +50,8 @@ def has_pages_for_all(before: Snapshot) -> bool:
         if num_pages > most:
             return False
         longest = request.prompt_len + request.max_new_tokens + before.limits.lookahead_len
-        record = before.record_by_request.get(request.id)
-        held = record.allocated_len if record is not None else 0
-        num_pages += max(0, longest - held) // page_size - (-before.limits.lookahead_len // page_size) + SPARE_PAGES
+        held = before.record_by_request[request.id].allocated_len if request.id in before.record_by_request else 0
+        num_pages += SPARE_PAGES - min(0, held - longest) // page_size - (-before.limits.lookahead_len // page_size)
         num_pages += states
     shares: dict[str, int] = {}
     for component in before.components:

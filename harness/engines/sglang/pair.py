@@ -79,14 +79,13 @@ class LinkedSglangEngine(SglangEngine):
 
     @property
     def has_work(self) -> bool:
-        return super().has_work or bool(self._queues.held)
+        return super().has_work or bool(self._queues.held) or self._link.has_work(is_decode=self.config.side.is_decode)
 
     def awaits_another(self) -> bool:
         """Whether every unfinished request waits for the other side, for late pages, or for the pages that it needs."""
         if self._link.has_late_pages:
             return True
-        places = [self._queues.place(request.req) for request in self.requests.unfinished.values()]
-        return all(place == Place.LINKED for place in places)
+        return all(self._queues.place(request.req) == Place.LINKED for request in self.requests.unfinished.values())
 
     def submit(self, submission: Submission) -> int:
         with self._current():

@@ -130,8 +130,7 @@ class SglangLink:
         sent = sum(len(chunk.parts[0].pages) for chunk in room.chunks)
         parts = [SentPages(0, cached + sent, pages, full[sent : sent + len(pages)])]
         if windowed:  # neither an earlier chunk (None) nor a model without a window ([])
-            count = min(len(windowed), len(swa))
-            parts.append(SentPages(1, cached + len(full) - len(swa), windowed[:count], swa[:count]))
+            parts.append(SentPages(1, cached + len(full) - len(swa), windowed[: len(swa)], swa[: len(windowed)]))
         due = self._steps + LATE_STEPS if faults.fires(LINK_LATE) else 0
         self._last_due = max(self._last_due, due)
         room.chunks.append(Chunk(parts, due))
@@ -191,6 +190,10 @@ class SglangLink:
     def classes(self, release: SglangRelease) -> Mapping[Any, Any]:
         """The classes that the queues of a release use, by KVClassType."""
         return backend(release)
+
+    def has_work(self, *, is_decode: bool) -> bool:
+        """Whether a thread of a side can go on, also while its scheduler is idle."""
+        return False
 
     def begin_step(self, *, is_decode: bool) -> None:
         """Begin a step of one side: aborted chunks that are due are written, and acknowledged."""

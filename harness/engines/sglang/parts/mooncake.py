@@ -73,6 +73,9 @@ class MooncakeLink(SglangLink):
         self._polls = release.code("KVPoll")
         return _classes(release)
 
+    def has_work(self, *, is_decode: bool) -> bool:
+        return any(each.held_by is not None and each.held_by() for each in self.managers[is_decode].swarden_threads)
+
     def begin_step(self, *, is_decode: bool) -> None:
         """Let the threads of one side go as far as they come."""
         self.clock.now_s += SECONDS_PER_STEP / 2
