@@ -83,7 +83,7 @@ def texts_or_reason(found):
         return str(reason)
 
 
-def tested_here(text, engine, fix):
+def run_as_a_test(text, engine, fix):
     """The exit code of pytest for a test."""
     with TemporaryDirectory() as folder, fix_of(target_of(engine), fix).planted() if fix else nullcontext():
         path = Path(folder, "test_finding.py")
@@ -115,7 +115,7 @@ def test_program_and_test_of_a_known_bug_show_it_and_pass_with_its_fix(engine, f
     assert line.startswith(BUG)
     assert "swarden" not in program + test
     assert ran(program, engine, found.name) == (0, "no bug")
-    assert [in_process_of(engine, tested_here, test, engine, fix) for fix in ("", found.name)] == [1, 0]
+    assert [in_process_of(engine, run_as_a_test, test, engine, fix) for fix in ("", found.name)] == [1, 0]
 
 
 @pytest.mark.parametrize(
