@@ -5,13 +5,13 @@ not proven to be as correct as before is checked again.
 """
 
 from collections.abc import Sequence, Set
-from itertools import compress
-from operator import attrgetter, is_
+from itertools import chain, compress, count, repeat
+from operator import attrgetter, is_, is_not
 
 from swarden.invariants.derived import Derived
-from swarden.invariants.events import FENCE_KIND, LOAD_KIND, OUTSIDE_KIND
-from swarden.invariants.following import Peers
-from swarden.invariants.view import FENCE, FREE, NodeView, PeerMap, PoolView, RecordView, Snapshot
+from swarden.invariants.events import FENCE_KIND, LOAD_KIND, OUTSIDE_KIND, Owner
+from swarden.invariants.following import Following, Peers, VersionedMap
+from swarden.invariants.view import FENCE, FREE, Holding, NodeView, PeerMap, PoolView, RecordView, Snapshot
 
 PARTS = (
     "pools",
@@ -37,6 +37,59 @@ UNPAIRED = (FREE.kind, FENCE_KIND, OUTSIDE_KIND, LOAD_KIND)  # kinds of owners o
 _parts_of = attrgetter(*PARTS)
 _NONE: frozenset[str] = frozenset()
 _NOWHERE: frozenset[int] = frozenset()
+
+
+def follow(before: PoolView, after: PoolView) -> None:
+    """Pass on the owners in a pool, if its free units follow the former ones and each unit has one owner in both.
+
+    That is so if the units that have left a place are those that came to one, each once.
+    """
+    if after.moved_since is not None or before.capacity != after.capacity:
+        return
+    gone, came = list[int](), list[tuple[int, Owner]]()
+    if after.free is not before.free:
+        if not isinstance(after.free, Following) or after.free.former is not before.free:
+            return
+        gone += after.free.gone
+        came += zip(after.free.came, repeat(FREE))
+    if after.fenced != before.fenced:
+        gone += [unit for fence in before.fenced for unit in fence.units]
+        came += [(unit, FENCE) for fence in after.fenced for unit in fence.units]
+    left, new = _differing_holdings(before.holdings, after.holdings)
+    for owner, units, *_ in new:
+        former = units.former if isinstance(units, Following) else None
+        followed = next((held for held in left if held.owner == owner and held.units is former), None)
+        if isinstance(units, Following) and followed is not None:
+            left = [held for held in left if held is not followed]
+            gone += units.gone
+            came += zip(units.came, repeat(owner))
+        else:
+            came += zip(units, repeat(owner))
+    gone += chain.from_iterable(held.units for held in left)
+    moved = dict(came)
+    if len(gone) == len(came) == len(moved) and moved.keys() == {*gone} and before.is_partitioned:
+        owner_of = before.owner_of
+        if not isinstance(owner_of, VersionedMap):
+            owner_of = vars(before)["owner_of"] = VersionedMap(dict(owner_of))
+        vars(after).update(owner_of=owner_of.changed(moved), is_partitioned=True, moved_since=(before, moved.keys()))
+        vars(before)["moved_since"] = None
+
+
+def _differing_holdings(before: Sequence[Holding], after: Sequence[Holding]) -> tuple[list[Holding], list[Holding]]:
+    """The holdings that are no longer there, and the new ones; each once, if no owner has two with as many locks."""
+    if before is after:
+        return [], []
+    first = next(compress(count(), map(is_not, before, after)), min(len(before), len(after)))
+    left = {(held.owner, held.locks): held for held in before[first:]}
+    if len(left) < len(before) - first:
+        return [*before[first:]], [*after[first:]]
+    gone, new = list[Holding](), list[Holding]()
+    for held in after[first:]:
+        was = left.pop((held.owner, held.locks), None)
+        if was is not held:
+            new.append(held)
+            gone += [was] if was is not None else []
+    return [*gone, *left.values()], new
 
 
 class Changes:

@@ -30,37 +30,37 @@ def differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
     return differing
 
 
-class Followed(Mapping[KeyT, ValueT]):
-    """A mapping without None.
+class VersionedMap(Mapping[KeyT, ValueT]):
+    """A version of a mapping without None; `changed` makes the next one, at the cost of what it changes.
 
-    The newest of a line has the values, an earlier one the former values of the keys that its successor changed.
+    The newest version has the values, an earlier one the former values of the keys that its successor changed.
     """
 
     __slots__ = ("_later", "_values", "_was")
 
     def __init__(self, values: dict[KeyT, ValueT]) -> None:
-        self._values = values
+        self._values: dict[Any, ValueT] = values
         self._was: dict[KeyT, ValueT | None] = {}
-        self._later: Followed[KeyT, ValueT] | None = None
+        self._later: VersionedMap[KeyT, ValueT] | None = None
 
-    def changed(self, changes: Mapping[KeyT, ValueT]) -> "Followed[KeyT, ValueT]":
-        """The mapping with these values; if it is not the newest of its line, that costs a copy."""
+    def changed(self, changes: Mapping[KeyT, ValueT]) -> "VersionedMap[KeyT, ValueT]":
+        """The mapping with these values; of a version that is not the newest it costs a copy."""
         if self._later is not None:
-            return Followed({**self, **changes})
+            return VersionedMap({**self, **changes})
         values = self._values
         self._was = {key: values.get(key) for key in changes}
-        self._later = later = Followed(values)
+        self._later = later = VersionedMap(values)
         values.update(changes)
         return later
 
     def get(self, key: object, default: Any = None) -> Any:
-        one = self
-        while one._later is not None:
-            if key in one._was:
-                value = one._was[key]
+        version = self
+        while version._later is not None:
+            if key in version._was:
+                value = version._was[key]
                 return default if value is None else value
-            one = one._later
-        return one._values.get(key, default)  # type: ignore[arg-type]  # as of a dict
+            version = version._later
+        return version._values.get(key, default)
 
     def __getitem__(self, key: KeyT) -> ValueT:
         value: ValueT | None = self.get(key)
@@ -69,10 +69,10 @@ class Followed(Mapping[KeyT, ValueT]):
         return value
 
     def __iter__(self) -> Iterator[KeyT]:
-        one, known = self, dict[KeyT, ValueT | None]()
-        while one._later is not None:
-            known, one = one._was | known, one._later
-        return iter([key for key, value in {**one._values, **known}.items() if value is not None])
+        version, was = self, dict[KeyT, ValueT | None]()
+        while version._later is not None:
+            was, version = version._was | was, version._later
+        return iter([key for key, value in {**version._values, **was}.items() if value is not None])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -126,11 +126,11 @@ class Units(Following):
             return self
         head, lo, hi, tail = self._cut(first, end)
         head, tail = (*before, *head), (*tail, *behind[same:])
-        one = Units((*head, *self._shared[lo:hi], *tail) if len(head) + len(tail) > MOST_LOOSE else ())
-        if not one._len:
-            one._head, one._shared, one._first, one._end, one._tail = head, self._shared, lo, hi, tail
-            one._len = len(head) + hi - lo + len(tail)
-        return one._follow(self, gone, came)
+        newer = Units((*head, *self._shared[lo:hi], *tail) if len(head) + len(tail) > MOST_LOOSE else ())
+        if not newer._len:
+            newer._head, newer._shared, newer._first, newer._end, newer._tail = head, self._shared, lo, hi, tail
+            newer._len = len(head) + hi - lo + len(tail)
+        return newer._follow(self, gone, came)
 
     def _cut(self, first: int, end: int) -> tuple[tuple[int, ...], int, int, tuple[int, ...]]:
         """The slice [first, end) in three parts: of the head, the range of shared units, of the tail."""
@@ -161,7 +161,7 @@ class UnitSet(Following):
 
     def __init__(self, units: Iterable[int] = ()) -> None:
         super().__init__()
-        self._is_in = Followed(dict.fromkeys(units, True))
+        self._is_in = VersionedMap(dict.fromkeys(units, True))
         self._len = len(self._is_in)
         self._sorted: list[int] | None = None
 
@@ -172,10 +172,10 @@ class UnitSet(Following):
         new = [unit for unit in {*came} if not has(unit)]
         if not left and not new:
             return self
-        one = UnitSet()
-        one._is_in = self._is_in.changed(dict.fromkeys(left, False) | dict.fromkeys(new, True))
-        one._len = self._len + len(new) - len(left)
-        return one._follow(self, left, new)
+        newer = UnitSet()
+        newer._is_in = self._is_in.changed(dict.fromkeys(left, False) | dict.fromkeys(new, True))
+        newer._len = self._len + len(new) - len(left)
+        return newer._follow(self, left, new)
 
     def __contains__(self, unit: object) -> bool:
         return bool(self._is_in.get(unit))
@@ -199,13 +199,13 @@ class Peers(Following):
 
     def __init__(self, peers: Sequence[int]) -> None:
         super().__init__()
-        self._len, self._peers = len(peers), Followed({unit: peer for unit, peer in enumerate(peers) if peer})
+        self._len, self._peers = len(peers), VersionedMap({unit: peer for unit, peer in enumerate(peers) if peer})
         units = {peer: unit for unit, peer in self._peers.items()}
-        self.unit_of = Followed(units) if len(units) == len(self._peers) else None
+        self.unit_of = VersionedMap(units) if len(units) == len(self._peers) else None
 
     def following(self, changes: Mapping[int, int]) -> "Peers":
         """The map with these peers of units, at least one of them another one."""
-        one, get = Peers(()), self._peers.get
+        newer, get = Peers(()), self._peers.get
         was = {unit: get(unit, 0) for unit in changes}
         new = {unit: peer for unit, peer in changes.items() if peer != was[unit]}
         if (unit_of := self.unit_of) is not None:
@@ -213,8 +213,8 @@ class Peers(Following):
             is_unique = len(taken) == sum(map(bool, new.values()))
             is_unique = is_unique and not any(left.get(peer, unit_of.get(peer)) for peer in taken)
             unit_of = unit_of.changed(left | taken) if is_unique else None
-        one._len, one._peers, one.unit_of = self._len, self._peers.changed(new), unit_of
-        return one._follow(self, (), [*new])
+        newer._len, newer._peers, newer.unit_of = self._len, self._peers.changed(new), unit_of
+        return newer._follow(self, (), [*new])
 
     def __getitem__(self, index: Any) -> Any:
         return self._peers.get(range(self._len)[index], 0) if isinstance(index, int) else [*self][index]

@@ -7,13 +7,13 @@ from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from swarden.invariants import events as seen
-from swarden.invariants.changes import Changes
+from swarden.invariants.changes import Changes, follow
 from swarden.invariants.derived import Derived, inherit
 from swarden.invariants.following import Following
 from swarden.invariants.ownership import Misplaced, misplaced_units
 from swarden.invariants.passes import PASS_EVENTS, Landing, landings
 from swarden.invariants.reference import Expectation, Reference
-from swarden.invariants.view import INDEXES, RequestView, Snapshot, follow
+from swarden.invariants.view import INDEXES, RequestView, Snapshot
 
 NOT_OF_THE_TREE = frozenset(
     {

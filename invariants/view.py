@@ -8,13 +8,12 @@ A part that an engine cannot provide is None, and an invariant that needs it is 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from itertools import chain, compress, count, repeat
-from operator import attrgetter, is_not, itemgetter
+from itertools import chain, repeat
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from swarden.invariants.derived import Derived, index_of, indexes_by_part
 from swarden.invariants.events import ABSENT, FENCE_KIND, HANDOVER_KIND, REQUEST_KIND, Owner
-from swarden.invariants.following import Followed, Following
 from swarden.invariants.limits import Limits
 
 FREE = Owner("free")
@@ -126,59 +125,6 @@ class PoolView:
     def moved_since(self) -> "tuple[PoolView, Set[int]] | None":
         """The view that this one follows, and the units that are not where they were in it; None: not known."""
         return None
-
-
-def follow(before: PoolView, after: PoolView) -> None:
-    """Pass on the owners in a pool, if its free units follow the former ones and each unit has one owner in both.
-
-    That is so if the units that have left a place are those that came to one, each once.
-    """
-    if after.moved_since is not None or before.capacity != after.capacity:
-        return
-    gone, came = list[int](), list[tuple[int, Owner]]()
-    if after.free is not before.free:
-        if not isinstance(after.free, Following) or after.free.former is not before.free:
-            return
-        gone += after.free.gone
-        came += zip(after.free.came, repeat(FREE))
-    if after.fenced != before.fenced:
-        gone += [unit for fence in before.fenced for unit in fence.units]
-        came += [(unit, FENCE) for fence in after.fenced for unit in fence.units]
-    left, new = _differing(before.holdings, after.holdings)
-    for owner, units, *_ in new:
-        former = units.former if isinstance(units, Following) else None
-        followed = next((held for held in left if held.owner == owner and held.units is former), None)
-        if isinstance(units, Following) and followed is not None:
-            left = [held for held in left if held is not followed]
-            gone += units.gone
-            came += zip(units.came, repeat(owner))
-        else:
-            came += zip(units, repeat(owner))
-    gone += chain.from_iterable(map(_units_of_holding, left))
-    moved = dict(came)
-    if len(gone) == len(came) == len(moved) and moved.keys() == {*gone} and before.is_partitioned:
-        owner_of = before.owner_of
-        if not isinstance(owner_of, Followed):
-            owner_of = vars(before)["owner_of"] = Followed(dict(owner_of))
-        vars(after).update(owner_of=owner_of.changed(moved), is_partitioned=True, moved_since=(before, moved.keys()))
-        vars(before)["moved_since"] = None
-
-
-def _differing(before: Sequence[Holding], after: Sequence[Holding]) -> tuple[list[Holding], list[Holding]]:
-    """The holdings that are no longer there, and the new ones; each once, if no owner has two with as many locks."""
-    if before is after:
-        return [], []
-    first = next(compress(count(), map(is_not, before, after)), min(len(before), len(after)))
-    left = {(held.owner, held.locks): held for held in before[first:]}
-    if len(left) < len(before) - first:
-        return [*before[first:]], [*after[first:]]
-    gone, new = list[Holding](), list[Holding]()
-    for held in after[first:]:
-        was = left.pop((held.owner, held.locks), None)
-        if was is not held:
-            new.append(held)
-            gone += [was] if was is not None else []
-    return [*gone, *left.values()], new
 
 
 class ComponentView(NamedTuple):

@@ -44,7 +44,7 @@ def _ends(units: Sequence[int]) -> object:
     count = len(units)
     if count > MOST_DIGESTED:
         return count, units[: MOST_DIGESTED // 2], units[count - MOST_DIGESTED // 2 :]
-    return units[:]
+    return units
 
 
 class Digest:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from functools import lru_cache
 from itertools import compress
 from operator import is_not
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import swarden.invariants.events as seen
 from swarden.invariants.events import REQUEST_KIND, TREE, TREE_KIND, Owner
-from swarden.invariants.following import Followed
+from swarden.invariants.following import VersionedMap
 from swarden.invariants.view import FENCE, FREE, Fence, Holding, PoolView
 
 UNKNOWN = Owner(REQUEST_KIND, 0)  # of a unit that moved and had no owner
@@ -21,10 +21,8 @@ class Owners:
 
     def __init__(self, pool: str, owner_of: Mapping[int, Owner]) -> None:
         self.pool = pool
-        known: Any = owner_of
-        self.owner_of: MutableMapping[int, Owner] = (
-            ChainMap({}, known) if isinstance(owner_of, Followed) else dict(owner_of)
-        )
+        is_versioned, before = isinstance(owner_of, VersionedMap), cast(MutableMapping[int, Owner], owner_of)
+        self.owner_of: MutableMapping[int, Owner] = ChainMap({}, before) if is_versioned else dict(owner_of)
 
     def take(self, units: Iterable[int], owner: Callable[[int], Owner]) -> list[seen.Taken]:
         """Note taken units; `owner` returns the new owner of each unit."""

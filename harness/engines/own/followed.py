@@ -12,7 +12,7 @@ from swarden.invariants.view import PeerMap
 
 
 class LedgerWalk:
-    """`peers` by pool at the newest walk, and `maps` of them.  An audit reads all, each walk all of a small pool."""
+    """The `peers` by pool and their `maps`, as the newest walk read them; it reads small pools whole, an audit all."""
 
     def __init__(self, ledgers: PairedLedgers) -> None:
         self._ledgers, self._is_audit = ledgers, True
@@ -29,20 +29,20 @@ class LedgerWalk:
     def visit_peers(self, *, is_audit: bool) -> set[int]:
         """Begin a walk; returns the handles whose peer changed since the previous one."""
         self._is_audit, handles, maps = is_audit, set[int](), []
-        for one in self.maps:
-            now, known, marked = self._ledgers.peers[one.to_pool], self.peers[one.to_pool], self._paired[one.to_pool]
-            follows = len(now) > Following.LEAST and bool(marked)  # nobody marks in a live engine
-            if is_audit or not isinstance(one.peers, Peers):
+        for former in self.maps:
+            pool, peers = former.to_pool, former.peers
+            now, known, marked = self._ledgers.peers[pool], self.peers[pool], self._paired[pool]
+            if is_audit or not isinstance(peers, Peers):
                 marked = differing(known, now)
             if changed := {handle: now[handle] for handle in marked if now[handle] != known[handle]}:
-                if isinstance(one.peers, Peers):
-                    one = one._replace(peers=one.peers.following(changed))
-                else:
-                    one = one._replace(peers=Peers(now) if follows else now[:])
+                if isinstance(peers, Peers):
+                    peers = peers.following(changed)
+                else:  # a live engine reports no marks
+                    peers = Peers(now) if self._paired[pool] and len(now) > Following.LEAST else now[:]
                 for handle, peer in changed.items():
                     known[handle] = peer
                 handles.update(changed)
-            maps.append(one)
+            maps.append(former._replace(peers=peers) if changed else former)
         self._paired.clear()
         self.maps = tuple(maps) if handles else self.maps
         return handles

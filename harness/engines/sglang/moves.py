@@ -16,6 +16,7 @@ from swarden.harness.kit.calls import Wrap, intercept
 from swarden.harness.kit.locks import LockMove
 from swarden.harness.kit.owners import UNKNOWN, Owners, owner_named
 from swarden.invariants import view
+from swarden.invariants.changes import follow
 from swarden.invariants.following import Following, Units
 
 # The public methods of an allocator that change its free lists; calls among them are one change.
@@ -162,7 +163,7 @@ def with_owners(
             writers[event.pool].update(dict.fromkeys(event.pages, event.request_id))
     for was, now in zip(before.pools, after.pools, strict=False):
         if was is not now and now.capacity >= Following.LEAST:
-            view.follow(was, now)
+            follow(was, now)
     owners = {pool.name: Owners(pool.name, pool.owner_of) for pool in before.pools}
     ends = {pool.name: pool.owner_of for pool in after.pools}
 

@@ -33,17 +33,17 @@ def test_campaign_with_full_coverage_is_green():
     ] == []
 
 
-@pytest.mark.parametrize(("times", "owed"), [(19, []), (20, ["op complete: 15 of 20 were no-ops"])])
-def test_noop_share_is_judged_from_20_occurrences_on(times, owed):
+@pytest.mark.parametrize(("times", "missing"), [(19, []), (20, ["op complete: 15 of 20 were no-ops"])])
+def test_noop_share_is_judged_from_20_occurrences_on(times, missing):
     tallies = full_coverage()
     tallies.ops.update({"complete": times})
     tallies.noops.update({"complete": 15})
 
-    assert [*missing_coverage(tallies, TINY, target_of(OWN))] == owed
+    assert [*missing_coverage(tallies, TINY, target_of(OWN))] == missing
 
 
 @pytest.mark.parametrize(
-    ("spoil", "owed"),
+    ("spoil", "missing"),
     [
         (lambda tallies: tallies.noops.update({"step": 51}), "op step: 51 of 100 were no-ops"),
         (
@@ -54,8 +54,10 @@ def test_noop_share_is_judged_from_20_occurrences_on(times, owed):
         (lambda tallies: tallies.fired.pop("forward.late"), "fault forward.late never fired"),
     ],
 )
-def test_campaign_that_lacks_coverage_is_red(spoil, owed):
+def test_campaign_that_lacks_coverage_is_red(spoil, missing):
     tallies = full_coverage()
     spoil(tallies)
 
-    assert [*missing_coverage(tallies, replace(TINY, must_evaluate=True, probe_floor=0.01), target_of(OWN))] == [owed]
+    assert [*missing_coverage(tallies, replace(TINY, must_evaluate=True, probe_floor=0.01), target_of(OWN))] == [
+        missing
+    ]

@@ -153,7 +153,7 @@ class VllmGrammars(Part):
     def _most_drafts(self, output: Any) -> Mapping[str, int]:
         """The drafts of requests that the runner can accept at most, where it knows a limit.
 
-        The first runner has no drafts of a request that the pass before left out; the second runner is told a limit.
+        The first runner has no drafts of a request that the previous pass did not schedule; the second gets a limit.
         """
         config, rids = self._engine.config, output.structured_output_request_ids
         if config.second_runner and hasattr(output, "num_acceptable_drafts"):
