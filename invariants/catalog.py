@@ -2,11 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from itertools import chain
-from operator import itemgetter
 from pkgutil import walk_packages
 from typing import NamedTuple
 
@@ -111,38 +109,27 @@ class EvaluationCounts:
 
 
 class Check(NamedTuple):
-    """An invariant to evaluate: its place in the catalogue, its name, its condition, its generator of violations."""
+    """An invariant to evaluate: its name, the parts that it reads, its condition, its generator of violations."""
 
-    place: int
     name: str
+    reads: frozenset[str]  # if all are the same as when they were checked, the invariant still holds
     given: Given | None
     find: Callable[[Transition], Evidence]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class InvariantGroup:
-    """Invariants that are due together."""
+class Due:
+    """The invariants that are due together, in the order of the catalogue."""
 
-    on: frozenset[type]  # due after one of these events, or each time if it is empty
-    reads: frozenset[str]  # if all are the same as when they were checked, the invariants still hold
-    checks: list[Check] = field(default_factory=list)
-    not_applicable: list[str] = field(default_factory=list)  # by name, for want of a part
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Groups:
-    """The groups to evaluate at one moment (When): those due `always`, and those due `after` an event of a type."""
-
-    always: Sequence[InvariantGroup]
-    after: Mapping[type, Sequence[InvariantGroup]]
+    checks: Sequence[Check]
+    not_applicable: Sequence[str]  # by name, for want of a part
 
 
 class Tally(Mapping[str, EvaluationCounts]):
-    """The counts by invariant, from the number of transitions in which each group was due."""
+    """The counts by invariant, from the number of transitions in which the same ones were due."""
 
     def __init__(self) -> None:
-        self.moments: Counter[Groups] = Counter()  # the transitions for which the groups `always` were due
-        self.due: Counter[InvariantGroup] = Counter()  # the transitions for which a group was due because of its events
+        self.due: Counter[Due] = Counter()
         self.withheld: Counter[str] = Counter()  # by invariant, the times that its `given` was false: not applicable
 
     def __getitem__(self, name: str) -> EvaluationCounts:
@@ -161,11 +148,10 @@ class Tally(Mapping[str, EvaluationCounts]):
     @property
     def _counts(self) -> dict[str, EvaluationCounts]:
         counts: defaultdict[str, EvaluationCounts] = defaultdict(EvaluationCounts)
-        always = [(group, times) for groups, times in self.moments.items() for group in groups.always]
-        for group, times in [*always, *self.due.items()]:
-            for check in group.checks:
+        for due, times in self.due.items():
+            for check in due.checks:
                 counts[check.name].evaluated += times
-            for name in group.not_applicable:
+            for name in due.not_applicable:
                 counts[name].not_applicable += times
         for name, times in self.withheld.items():
             counts[name].evaluated -= times
@@ -178,53 +164,43 @@ class Catalog:
 
     def __init__(self, invariants: Iterable[Invariant]) -> None:
         self.invariants = tuple(invariants)
-        self._groups: dict[tuple[When, frozenset[str]], Groups] = {}  # by moment and missing parts
+        self._kinds = frozenset[type]().union(*[law.on for law in self.invariants])
+        self._due: dict[tuple[When, frozenset[str], frozenset[type]], Due] = {}
 
     def check(self, change: Transition, tally: Tally) -> list[Violation]:
         """Every violation of every invariant that is due, in the order of the catalogue; counts them in `tally`."""
-        violations: list[tuple[int, Violation]] = []
-        groups, unchanged = self._groups_at(change.when, change.after.missing), change.changes.unchanged
-        due = list(dict.fromkeys(chain.from_iterable([groups.after.get(kind, ()) for kind in change.by_type])))
-        tally.moments[groups] += 1
-        tally.due.update(due)
-        for group in chain(groups.always, due):
-            if group.reads and group.reads <= unchanged:
+        violations, unchanged = list[Violation](), change.changes.unchanged
+        moment = change.when, change.after.missing, self._kinds.intersection(change.by_type)
+        due = self._due.get(moment)
+        if due is None:
+            due = self._due[moment] = self._due_at(*moment)
+        tally.due[due] += 1
+        for name, reads, given, find in due.checks:
+            if reads and reads <= unchanged:
                 continue
-            for place, name, given, find in group.checks:
-                if given is None or given(change):
-                    for broken in find(change):
-                        violations.append((place, Violation(name, *broken)))
-                else:
-                    tally.withheld[name] += 1
-        return [violation for _, violation in sorted(violations, key=itemgetter(0))]
-
-    def _groups_at(self, moment: When, missing: frozenset[str]) -> Groups:
-        groups = self._groups.get((moment, missing))
-        if groups is None:
-            groups = self._groups[moment, missing] = _groups(moment, missing, self.invariants)
-        return groups
-
-
-def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invariant]) -> Groups:
-    """The invariants in groups that are due together.
-
-    An invariant is not applicable if the engine never reports its events, or names it among what it does not report.
-    """
-    groups: dict[tuple[frozenset[type], frozenset[str]], InvariantGroup] = {}
-    for place, law in enumerate(invariants):
-        if law.when in (When.OP, moment):
-            is_silent = bool(law.on) and missing.issuperset([kind.__name__ for kind in law.on])
-            key = (frozenset[type]() if is_silent else law.on, law.reads)
-            group = groups.setdefault(key, InvariantGroup(*key))
-            if is_silent or law.name in missing or not law.needs.isdisjoint(missing):
-                group.not_applicable.append(law.name)
+            if given is None or given(change):
+                for broken in find(change):
+                    violations.append(Violation(name, *broken))
             else:
-                group.checks.append(Check(place, law.name, law.given, law.find))
-    after: defaultdict[type, list[InvariantGroup]] = defaultdict(list)
-    for group in groups.values():
-        for kind in group.on:
-            after[kind].append(group)
-    return Groups([group for group in groups.values() if not group.on], dict(after))
+                tally.withheld[name] += 1
+        return violations
+
+    def _due_at(self, when: When, missing: frozenset[str], came: frozenset[type]) -> Due:
+        """The invariants that are due then, or after one of the events that came.
+
+        An invariant is not applicable if the engine never reports its events, or names it among what it does not
+        report.
+        """
+        checks, not_applicable = list[Check](), list[str]()
+        for law in self.invariants:
+            is_silent = bool(law.on) and missing.issuperset([kind.__name__ for kind in law.on])
+            if law.when not in (When.OP, when) or (law.on and not is_silent and law.on.isdisjoint(came)):
+                continue
+            if is_silent or law.name in missing or not law.needs.isdisjoint(missing):
+                not_applicable.append(law.name)
+            else:
+                checks.append(Check(law.name, law.reads, law.given, law.find))
+        return Due(checks, not_applicable)
 
 
 ALL = Catalog(collected())
