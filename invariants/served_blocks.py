@@ -44,7 +44,10 @@ def note_blocks(change: Transition) -> None:
         if record.owner.kind == REQUEST_KIND and record.owner.id in past.computed:
             computed = past.computed[record.owner.id]
             for component, (units, seen) in enumerate(zip(record.units, computed.seen or repeat(()), strict=False)):
-                for index in compress(count(), map(ne, units, chain(seen, repeat(0)))):
+                known, nulls = len(seen), units.count(0)
+                is_longer = not any(units[:nulls]) and [*units[nulls:known]] == seen[nulls:]  # or gave blocks up
+                differing = compress(count(), map(ne, units, chain(seen, repeat(0))))
+                for index in range(known, len(units)) if is_longer else differing:
                     at, unit = (component, index), units[index]
                     if unit and computed.blocks.get(at) != unit:
                         computed.put(components[component].pool, at, unit)
