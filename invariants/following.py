@@ -5,7 +5,7 @@ may use them in a PoolView, a Holding or a PeerMap; any other sequence serves th
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress, count, starmap, zip_longest
+from itertools import compress, count
 from operator import ne
 from typing import Any, Self, TypeVar
 
@@ -21,12 +21,13 @@ def differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
         return set()
     if isinstance(new, Following) and new.former is old:
         return {*new.came}
-    old, new = [[*peers] if isinstance(peers, Following) else peers for peers in (old, new)]
-    differing = set[int]()
-    for first in range(0, max(len(old), len(new)), BLOCK):
+    size, differing = max(len(old), len(new)), set[int]()
+    if len(old) != len(new) or isinstance(old, Following) or isinstance(new, Following):
+        old, new = [[*peers, *[0] * (size - len(peers))] for peers in (old, new)]
+    for first in range(0, size, BLOCK):
         then, now = old[first : first + BLOCK], new[first : first + BLOCK]
         if then != now:
-            differing.update(compress(count(first), starmap(ne, zip_longest(then, now, fillvalue=0))))
+            differing.update(compress(count(first), map(ne, then, now)))
     return differing
 
 

@@ -57,7 +57,7 @@ class EventLog:
             self._listeners.setdefault(kind, []).append(listen)
 
     def notice(self, event: NamedTuple) -> None:
-        self.add(event)
+        self._events.append(event) if self._places is None else self.add(event)
         for listen in self._listeners.get(type(event), ()):
             listen(event)
 
