@@ -16,10 +16,10 @@ class Moved(dict[int, seen.Owner]):
     """The owners of units that have moved; `owner` knows those of the others, too."""
 
     def __init__(self, owner_of: Mapping[int, seen.Owner]) -> None:
-        self._before = owner_of.get
+        self.before = owner_of.get
 
     def owner(self, unit: int) -> seen.Owner | None:
-        return self.get(unit) or self._before(unit)
+        return self.get(unit) or self.before(unit)
 
 
 class Misplaced(NamedTuple):
@@ -36,7 +36,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
     All nodes of the tree count as one owner here.
     """
     owners = {pool.name: Moved(pool.owner_of) for pool in before.pools}
-    taken: set[tuple[str, int]] = set()
+    taken: list[seen.Taken] = []
     fences, is_shared_early = Fences(before, events, after), after.limits.shares_uncomputed
     found: list[Misplaced] = []
     for event in events:
@@ -55,7 +55,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
         elif type(event) is seen.Taken:
             if (owner_of := owners.get(event.pool)) is not None:
                 _move(event, FREE, event.owner, owner_of, found)
-                taken.update([(event.pool, unit) for unit in event.units])
+                taken.append(event)
         elif type(event) is seen.Freed:
             if (owner_of := owners.get(event.pool)) is not None:
                 _move(event, event.owner, fences.owner_after(event), owner_of, found)
@@ -70,7 +70,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
                 for copied in _copied_in(event, after)
                 if (owner_of := owners.get(copied.pool)) is not None
                 for unit in copied.units
-                if not _may_copy(copied, owner := owner_of.owner(unit), (copied.pool, unit) in taken)
+                if not _may_copy(copied, owner := owner_of.owner(unit), _is_new(copied.pool, unit, taken))
             ]
     return found
 
@@ -99,6 +99,10 @@ def _copied_in(event: NamedTuple, after: Snapshot) -> Iterator[seen.CopiedIn]:
         for pool, here, there in event.pages:
             written = (after.host_pool_of.get(pool, ""), there) if event.to_host else (pool, here)
             yield seen.CopiedIn(written[0], tuple(written[1]), owner)
+
+
+def _is_new(pool: str, unit: int, taken: Sequence[seen.Taken]) -> bool:
+    return any(event.pool == pool and unit in event.units for event in taken)
 
 
 def _may_copy(event: seen.CopiedIn, owner: seen.Owner | None, is_new: bool) -> bool:
@@ -170,9 +174,9 @@ def _move(
     found: list[Misplaced],
 ) -> None:
     """Move the units to their new owner; note those whose owner was not the expected one, or that are named twice."""
-    units = event.units
+    units, now, before = event.units, owner_of.get, owner_of.before
     for unit in units:
-        owner = owner_of.owner(unit)
+        owner = now(unit) or before(unit)
         if (
             owner is not expected
             and owner != expected

@@ -181,11 +181,10 @@ def _reads_without_lock(snapshot: Snapshot, record: RecordView, receipt: Receipt
     path = snapshot.path(record.node)
     for index, component in enumerate(snapshot.components):
         top = 0 if component.window is None else max(0, next_position(record) - lookback(component.window))
-        uncovered = {node.id for node in path if node.end > top}.difference(receipt.covers[index])
-        for node in path if uncovered else ():
-            if node.id in uncovered:
-                values = {"node": node_ref(node.id), "receipt": record.receipt, "component": component.pool}
-                yield found(owner_ref(record.owner), LockCode.READ_WITHOUT_LOCK, **values)
+        covered = {*receipt.covers[index]}
+        for node in [node for node in path if node.id not in covered and node.end > top]:
+            values = {"node": node_ref(node.id), "receipt": record.receipt, "component": component.pool}
+            yield found(owner_ref(record.owner), LockCode.READ_WITHOUT_LOCK, **values)
 
 
 def _nests(snapshot: Snapshot, node: NodeView, whole: Sequence[int]) -> bool:
