@@ -115,7 +115,7 @@ class Pairing(VllmPart, frozen=True):
             raise InvalidConfig('has_both_roles is true with role "both", want false: it is of a side of a pair')
 
     def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
-        """Before 0.32.0 the caches of states have another form."""
+        """Before 0.30.0 the caches of states have another form."""
         if self.mooncake_link and config.states.is_on and not release.has("failed_requests"):
             raise InvalidConfig(f"mooncake_link is true with state_groups, want false for vllm {release.text}")
 
