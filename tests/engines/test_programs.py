@@ -146,8 +146,7 @@ def test_program_of_an_exception_is_not_run_to_its_end_with_another_symptom(engi
     found = find(name, engine)
     program = in_process_of(engine, written_of, found, Form.SCRIPT)
     error = str(found.load().header.expected).partition("/")[0]
-    start = "engine = Engine()\n"
-    spoiled = program.replace(start, f"{start}        raise {symptom.format(error=error)}\n")
+    spoiled = re.sub("( +)engine = Engine\\(\\)\n", rf"\g<0>\1raise {symptom.format(error=error)}\n", program)
 
     code, line = ran(spoiled, engine)
 

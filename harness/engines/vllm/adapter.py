@@ -33,7 +33,7 @@ DECISIONS = (
 CODE = EngineCode(
     "vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[*WORKER, drafts.__name__, tags.__name__], decisions=DECISIONS
 )
-OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed, seen.CacheReset)
+OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.LetGo, seen.Paused, seen.Resumed, seen.CacheReset)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
 # Laws that could not fail: the stand-in samples and accepts drafts, and says whose results count; the lengths of a
 # record are counted in whole blocks, and from the passes in flight; an aborted request is not shown any more; the
@@ -72,6 +72,7 @@ class VllmEngine(VllmFacts):
         intercept(built.scheduler, "_preempt_request", self._preempted)
         intercept(built.scheduler, "_update_waiting_for_remote_kv", self._loaded)
         intercept(built.scheduler, "finish_requests", self._finished)
+        intercept(built.scheduler, "_free_blocks", self._let_go)
         self.pauses = Pausing(self)
         self.parts = [self.pauses]
         if built.core.batch_queue is None:
@@ -163,6 +164,13 @@ class VllmEngine(VllmFacts):
         if rids is None or isinstance(rids, str):
             return original(rids, status)
         return [req for rid in sorted(rids, key=self.built.number_of) for req in original(rid, status)]
+
+    def _let_go(self, original: Callable[[Any], None], req: Any) -> None:
+        """A request has ended, and its blocks are freed: also those that were kept for a transfer or a save."""
+        original(req)
+        number = self.built.number_of(req.request_id)
+        if self.requests.owner(number).kind == seen.HANDOVER_KIND:
+            self.log.notice(seen.LetGo(number, "read or saved, or its lease has ended"))
 
     def launched(self, flight: VllmPass) -> None:
         super().launched(flight)

@@ -23,6 +23,7 @@ MODULES: Mapping[str, str] = {
     "v1.engine.core": "EngineCore",
     "v1.core.sched.scheduler": "Scheduler",
     "v1.core.sched.async_scheduler": "AsyncScheduler",
+    "v1.core.kv_cache_coordinator": "HybridKVCacheCoordinator",
     "v1.core.single_type_kv_cache_manager": "FullAttentionManager",
     "v1.core.sched.interface": "PauseState",
     "v1.request": "Request",
@@ -120,8 +121,8 @@ FEATURES: Mapping[str, Feature] = {
         ),
     ),
     "match_unit": Feature(
-        "a prefix of a model with states can end inside a block in the cache",
-        lambda release: "prefix_match_unit" in parameters(release.code("CacheConfig")),
+        "a prefix of a model with states can end inside a block in the cache; 0.27.1 cannot look it up with a window",
+        lambda release: hasattr(release.code("HybridKVCacheCoordinator"), "_align_cacheable"),
     ),
     "watermark": Feature(
         "a share of the blocks is kept free at admission",

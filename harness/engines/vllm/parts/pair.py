@@ -26,7 +26,7 @@ from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN, POOL, WAITS_FOR
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.parts.pause import AWAKE
-from swarden.harness.engines.vllm.parts.store import Storing
+from swarden.harness.engines.vllm.parts.store import Storing, keeps_ended_requests
 from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.launch import Line
@@ -43,7 +43,7 @@ FAULTS = {
     link.LINK_DELAY: "a transfer of KV to the decode side takes four more steps",
 }
 # A prefill side never reserves pages or takes a request over, so these are reported, too.
-HANDOVERS = (seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver)
+HANDOVERS = (seen.HandedOver, seen.Reserved, seen.Sent, seen.TakenOver)
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
@@ -115,7 +115,7 @@ class Pairing(VllmPart, frozen=True):
             raise InvalidConfig('has_both_roles is true with role "both", want false: it is of a side of a pair')
 
     def check_release(self, config: VllmConfig, release: VllmRelease) -> None:
-        """Before 0.32.0 the caches of states have another form."""
+        """Before 0.30.0 the caches of states have another form."""
         if self.mooncake_link and config.states.is_on and not release.has("failed_requests"):
             raise InvalidConfig(f"mooncake_link is true with state_groups, want false for vllm {release.text}")
 
@@ -167,7 +167,6 @@ class PairSide(Part):
     def __init__(self, engine: VllmEngine, shared: link.VllmLink, sides: "list[PairSide]") -> None:
         self._engine, self._link, self._sides, self._settings = engine, shared, sides, engine.config.pair
         self._roles: dict[int, str] = {}
-        self._kept: set[int] = set()  # requests that have ended, whose blocks wait to be read
         runner, scheduler, role = engine.runner, engine.built.scheduler, self._settings.role
         engine.requests.is_handed_over = lambda number: self._roles.get(number) == PREFILL
         if isinstance(shared, mooncake_link.MooncakeLink):
@@ -179,7 +178,6 @@ class PairSide(Part):
             worker = link.WorkerSide(runner.release, released, scheduler.requests, receives=self._settings.receives)
         runner.loads = self._worker = worker
         self._admit_now, self._abort_now = engine.admit, engine.abort
-        intercept(scheduler, "_free_blocks", self._let_go)
         intercept(engine, "submit", self._submit)
         intercept(engine, "abort", self._abort)
         intercept(engine, "step", self._step)
@@ -189,7 +187,7 @@ class PairSide(Part):
     @property
     def is_busy(self) -> bool:
         """A release does not reset its cache while blocks wait to be read."""
-        return bool(self._kept)
+        return keeps_ended_requests(self._engine)
 
     def views(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot, with the blocks that the worker has to read, until the scheduler has noted that they are read.
@@ -221,7 +219,7 @@ class PairSide(Part):
         may_wait_here = self._settings.push or self._settings.mooncake_link
         if may_wait_here and any(request.req.status.name == WAITS_FOR_LOAD for request in requests):
             return True
-        return bool(self._kept) or all(request.is_linked for request in requests)
+        return self.is_busy or all(request.is_linked for request in requests)
 
     @property
     def _other(self) -> "PairSide":
@@ -307,7 +305,6 @@ class PairSide(Part):
         if request is not None and output.finish_reason is not None and self._roles[number] == PREFILL:
             self._link.answers[number] = output.kv_transfer_params
             if output.request_id in self._engine.built.scheduler.requests:
-                self._kept.add(number)
                 self._engine.log.notice(seen.HandedOver(number, request.req.num_computed_tokens))
 
     def _drop_token(self, output: Any) -> None:
@@ -316,13 +313,6 @@ class PairSide(Part):
         reasons = self._engine.runner.release.code("FinishReason")
         if output.finish_reason == reasons.STOP:
             output.finish_reason = reasons.LENGTH
-
-    def _let_go(self, original: Callable[..., None], req: Any) -> None:
-        original(req)
-        number = self._engine.built.number_of(req.request_id)
-        if number in self._kept:
-            self._kept.remove(number)
-            self._engine.log.notice(seen.LetGo(number, "read, or its lease has ended"))
 
     def _read(self, read: link.Transfer) -> None:
         """Blocks of the other side are copied to this one: the other side reports what it sends."""
