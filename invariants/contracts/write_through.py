@@ -64,11 +64,11 @@ def ended_requests_are_written_through(change: Transition) -> Evidence:
 def idle_copies_give_way(change: Transition) -> Evidence:
     """If the free pages are too few, an idle host drops other copies for what a request inserted when it ended.
 
-    Left alone are copies that a load reads or a lock needs, and those above them, and of an engine that
-    `keeps_live_copies` those of nodes on the device.  Otherwise copies that nobody uses fill the host for ever (sglang
+    Left alone are copies that a load reads or a lock needs before the step or after it, those above them, and of an
+    engine that `keeps_live_copies` those of nodes on the device.  Else unused copies fill the host for ever (sglang
     pull 33862).
     """
-    yield from _not_copied(change, WriteThroughCode.IDLE_COPIES_STAY, lambda path: _idle_pages(change.after, path))
+    yield from _not_copied(change, WriteThroughCode.IDLE_COPIES_STAY, lambda path: _idle_pages(change, path))
 
 
 @invariant(When.STEP, needs=("nodes", "receipts", "PrefetchSized"), on=(seen.PrefetchSized,))
@@ -124,16 +124,17 @@ def _not_copied(change: Transition, code: Code, beside_free: Callable[[Sequence[
                     yield found(node_ref(node.id), code, component=pools[index], **values)
 
 
-def _idle_pages(state: Snapshot, path: Sequence[NodeView]) -> list[int]:
-    """By component, the pages of the copies that the host can drop: no node on the path has them, or is below them."""
+def _idle_pages(change: Transition, path: Sequence[NodeView]) -> list[int]:
+    """By component, the pages of copies that the host can drop before and after the step, none needed by the path."""
     needed = {node.id for node in path}
-    for node in state.nodes or ():
-        if any(node.pins) or (node.id in state.covered and not any(node.live)):
-            needed.update(above.id for above in state.path(node.id))
-        if state.limits.keeps_live_copies and any(node.live):
-            needed.add(node.id)
-    idle = [node for node in state.nodes or () if node.id not in needed]
-    return [sum(len(node.copies[index]) for node in idle) for index in range(len(state.host_pools))]
+    for state in (change.before, change.after):
+        for node in state.nodes or ():
+            if any(node.pins) or (node.id in state.covered and not any(node.live)):
+                needed.update(above.id for above in state.path(node.id))
+            if state.limits.keeps_live_copies and any(node.live):
+                needed.add(node.id)
+    idle = [node for node in change.after.nodes or () if node.id in change.before.node_by_id and node.id not in needed]
+    return [sum([len(node.copies[index]) for node in idle]) for index in range(len(change.after.host_pools))]
 
 
 def _uncopied(node: NodeView) -> list[int]:
