@@ -16,6 +16,7 @@ from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import set_environment
 from swarden.harness.engines.sglang.parts.link import TIMEOUT_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.parts.mooncake import MooncakeLink
+from swarden.harness.engines.sglang.parts.nixl import NixlLink
 from swarden.harness.engines.sglang.parts.pair import TransferQueues
 from swarden.harness.engines.sglang.pools import sub_pools
 from swarden.harness.kit.lockstep import LockstepThread
@@ -148,7 +149,8 @@ def side_systems(
     if Ranks.running() == 0:
         LockstepThread.end_all()
     page_size, sides = configs[0].shape.page_size, list[LinkedSystem]()
-    link = MooncakeLink(page_size) if configs[0].connector.is_on else SglangLink(page_size, links)
+    kinds = [kind for kind in (MooncakeLink, NixlLink) if kind.backend == configs[0].connector.connector]
+    link = kinds[0](page_size) if kinds else SglangLink(page_size, links)
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
     return sides
