@@ -14,6 +14,7 @@ from swarden.harness.engines.sglang.adapter import SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import set_environment
+from swarden.harness.engines.sglang.parts.connector import SAME_ROOM
 from swarden.harness.engines.sglang.parts.link import TIMEOUT_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.parts.mooncake import MooncakeLink
 from swarden.harness.engines.sglang.parts.nixl import NixlLink
@@ -89,10 +90,14 @@ class LinkedSglangEngine(SglangEngine):
         return all(self._queues.place(request.req) == Place.LINKED for request in self.requests.unfinished.values())
 
     def submit(self, submission: Submission) -> int:
+        link = self._link
+        link.num_repeated += bool(link.rooms) and SAME_ROOM in self.faults.known and self.faults.fires(SAME_ROOM)
+        submission = submission._replace(transfer_id=submission.transfer_id - link.num_repeated)
         with self._current():
             request_id = super().submit(submission)
         if self.config.side.is_decode:
-            self._link.room(submission.transfer_id).request_id = request_id
+            room = link.room(submission.transfer_id)
+            room.request_id = room.request_id if room.request_id in self.requests.unfinished else request_id
         return request_id
 
     def abort(self, request_id: int) -> None:

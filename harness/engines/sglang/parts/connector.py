@@ -10,7 +10,7 @@ Shows: a failure that one side alone knows.
 
 import ctypes
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -29,8 +29,11 @@ from swarden.harness.kit.settings import IfReleaseHas, Needs, OneOf
 from swarden.harness.kit.stand_ins import Missing, Silent, replace_present
 
 MOONCAKE, NIXL = BACKENDS = ("mooncake", "nixl")
-LINK_HEALTH = "link.health"
-FAULTS = {LINK_HEALTH: "a health check of the prefill side fails; after two in a row the decode side gives it up"}
+LINK_HEALTH, SAME_ROOM = "link.health", "room.again"
+FAULTS = {
+    LINK_HEALTH: "a health check of the prefill side fails; after two in a row the decode side gives it up",
+    SAME_ROOM: "a client sends a request with the room of the one before it",
+}
 LATE_STEPS = 8  # of each side, by which a transfer is delayed: less than the time-out of what the decode side holds
 TOLD_STEPS = 8  # of each side, within which the decode side must learn of a failure
 TIMEOUT_S = link.TIMEOUT_POLLS * SECONDS_PER_STEP
@@ -50,6 +53,9 @@ class Connector(SglangCapability, frozen=True):
 
     def faults(self, config: Any) -> Mapping[str, str]:
         return {} if config.side.is_decode else FAULTS
+
+    def uses(self, config: Any) -> Collection[str]:
+        return self.faults(config).keys() - {SAME_ROOM}  # of which every release dies
 
 
 @dataclass(eq=False)
