@@ -128,7 +128,7 @@ FEATURES: Mapping[str, Feature] = {
         "also beside a window, whose pages are transferred anew; before, a server refuses it",
         lambda release: release.version >= (0, 5, 19),
     ),
-    "mooncake": Feature(
+    "connector": Feature(
         "a Mooncake connector whose states are lists by component; before, it was not looked at",
         lambda release: release.version >= (0, 5, 12),
     ),

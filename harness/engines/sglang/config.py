@@ -8,14 +8,14 @@ from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.engines.sglang.capability import SglangCapability, Terms
-from swarden.harness.engines.sglang.parts import host_tier, mooncake, ranks, storage
+from swarden.harness.engines.sglang.parts import connector, host_tier, ranks, storage
+from swarden.harness.engines.sglang.parts.connector import BACKENDS, Connector
 from swarden.harness.engines.sglang.parts.decode_offload import DecodeOffload
 from swarden.harness.engines.sglang.parts.drafts import Drafts
 from swarden.harness.engines.sglang.parts.grammars import Grammars
 from swarden.harness.engines.sglang.parts.host_tier import WRITE_BACK, HostTier
 from swarden.harness.engines.sglang.parts.kv_events import KvEvents
 from swarden.harness.engines.sglang.parts.link import LINK_FAULTS
-from swarden.harness.engines.sglang.parts.mooncake import MOONCAKE, Connector
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, DecodeTree, Side
 from swarden.harness.engines.sglang.parts.ranks import RankGroup
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
@@ -68,7 +68,7 @@ SERVER_NEEDS = {  # by setting
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
 OF_ONE_SIDE = (Side, HostTier, Storage, DecodeTree, DecodeOffload)  # of a pair
-OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS, **mooncake.FAULTS, **ranks.FAULTS, **grammars.FAULTS}
+OF_PARTS = {**host_tier.FAULTS, **storage.FAULTS, **LINK_FAULTS, **connector.FAULTS, **ranks.FAULTS, **grammars.FAULTS}
 FAULTS = {**CLIENT_FAULTS, **OF_PARTS}
 OPTIONAL = (*OF_PARTS, *Sessions.ops, *Drafts.ops)  # faults and ops
 
@@ -349,8 +349,8 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
         decode = replaced(decode, decode_tree=draw.one_of((False, False, True)))
     if has("decode_offload") and prefill.sliding_window is None:
         decode = replaced(decode, decode_offload=draw.one_of((False, True)))
-    if has(MOONCAKE) and draw.one_of((False, False, True)):
-        prefill, decode = [replaced(side, connector=MOONCAKE) for side in (prefill, decode)]
+    if has("connector") and (backend := draw.one_of((None, None, None, None, *BACKENDS))):
+        prefill, decode = [replaced(side, connector=backend) for side in (prefill, decode)]
     return replaced(prefill, **HostTier.drawn(draw, prefill, has)), decode
 
 

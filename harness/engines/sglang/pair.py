@@ -14,8 +14,10 @@ from swarden.harness.engines.sglang.adapter import SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import set_environment
+from swarden.harness.engines.sglang.parts.connector import SAME_ROOM
 from swarden.harness.engines.sglang.parts.link import TIMEOUT_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.parts.mooncake import MooncakeLink
+from swarden.harness.engines.sglang.parts.nixl import NixlLink
 from swarden.harness.engines.sglang.parts.pair import TransferQueues
 from swarden.harness.engines.sglang.pools import sub_pools
 from swarden.harness.kit.lockstep import LockstepThread
@@ -88,10 +90,14 @@ class LinkedSglangEngine(SglangEngine):
         return all(self._queues.place(request.req) == Place.LINKED for request in self.requests.unfinished.values())
 
     def submit(self, submission: Submission) -> int:
+        link = self._link
+        link.num_repeated += bool(link.rooms) and SAME_ROOM in self.faults.known and self.faults.fires(SAME_ROOM)
+        submission = submission._replace(transfer_id=submission.transfer_id - link.num_repeated)
         with self._current():
             request_id = super().submit(submission)
         if self.config.side.is_decode:
-            self._link.room(submission.transfer_id).request_id = request_id
+            room = link.room(submission.transfer_id)
+            room.request_id = room.request_id if room.request_id in self.requests.unfinished else request_id
         return request_id
 
     def abort(self, request_id: int) -> None:
@@ -148,7 +154,8 @@ def side_systems(
     if Ranks.running() == 0:
         LockstepThread.end_all()
     page_size, sides = configs[0].shape.page_size, list[LinkedSystem]()
-    link = MooncakeLink(page_size) if configs[0].connector.is_on else SglangLink(page_size, links)
+    kinds = [kind for kind in (MooncakeLink, NixlLink) if kind.backend == configs[0].connector.connector]
+    link = kinds[0](page_size) if kinds else SglangLink(page_size, links)
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
     return sides

@@ -33,7 +33,7 @@ METADATA_STEPS = 3  # steps of the decode side by which late metadata arrives af
 LATE_STEPS = 16  # steps of the decode side by which a late chunk is delayed
 POOLS = ("full", "swa")
 OF_ATTENTION = ("tp_size", "tp_rank", "cp_size", "cp_rank", "dp_size", "dp_rank")
-MODULES = ("prefill", "decode", "utils", "common.conn", "mooncake.conn")  # those that use the network
+MODULES = ("prefill", "decode", "utils", "common.conn", "mooncake.conn", "nixl.conn")  # those that use the network
 RANK = 0  # of the prefill side, of which each rank of the decode side has one
 HELD_UNTIL_DRAINED = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"
 OF_ACKNOWLEDGEMENTS = (  # methods of the release's manager: which aborted transfers the prefill side writes no more
@@ -115,7 +115,7 @@ class SglangLink:
         self.rooms: dict[int, Room] = {}
         self._steps = 0  # the steps of the decode side so far
         self._late: list[Room] = []  # aborted transfers with chunks in flight
-        self._last_due = 0
+        self._last_due = self.num_repeated = 0
         SglangLink.live = self
         self._metadata_due: dict[Room, int] = {}  # the step in which late metadata arrives; 0: its pages have not
 

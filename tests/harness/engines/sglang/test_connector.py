@@ -1,21 +1,25 @@
-"""The network of the release's Mooncake connector: what a transfer copies and when, and what a side must be told."""
+"""The network of the release's connectors: what a transfer copies and when, and what a side must be told."""
 
 import ctypes
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.sglang.parts.link import LINK_DROP, LINK_FAILS, LINK_FAULTS, LINK_LATE, TransferMemory
-from swarden.harness.engines.sglang.parts.mooncake import (
-    FAULTS,
-    LATE_STEPS,
-    TOLD_STEPS,
-    MooncakeLink,
-    Queue,
-    Socket,
+from swarden.harness.engines.sglang.parts.connector import FAULTS, LATE_STEPS, TOLD_STEPS, ConnectorLink, Queue, Socket
+from swarden.harness.engines.sglang.parts.link import (
+    DELAY_POLLS,
+    LINK_DELAY,
+    LINK_DROP,
+    LINK_FAILS,
+    LINK_FAULTS,
+    LINK_LATE,
+    TransferMemory,
 )
+from swarden.harness.engines.sglang.parts.mooncake import MooncakeLink
+from swarden.harness.engines.sglang.parts.nixl import Agent, NixlLink
 from swarden.harness.kit.lockstep import LockstepThread
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import TagMemory
@@ -33,10 +37,11 @@ def manager(side: int) -> Any:
     return Missing(kv_args=args, request_status={ROOM: 2}, swarden_failed=set(), swarden_threads=[])
 
 
-def linked() -> tuple[MooncakeLink, FaultPlan, list[Any]]:
+def linked(kind: type[ConnectorLink] = MooncakeLink) -> tuple[Any, FaultPlan, list[Any]]:
     """A pair with a room of two pages, of which the prefill side sends pages 1 and 2."""
     faults, events = FaultPlan({**LINK_FAULTS, **FAULTS}), list[Any]()
-    link = MooncakeLink(1)
+    link = kind(1)
+    link.chunks[None] = SimpleNamespace(room=ROOM)
     link.managers = [manager(0), manager(1)]
     link._polls = SimpleNamespace(Failed=0, Success=4)
     link.prefill, link.decode = [
@@ -49,7 +54,7 @@ def linked() -> tuple[MooncakeLink, FaultPlan, list[Any]]:
     return link, faults, events
 
 
-def sent(link: MooncakeLink) -> list[int]:
+def sent(link: Any) -> list[int]:
     """The answers of a transfer engine to a thread of the prefill side, which sends two pages."""
     answers, chunks = list[int](), Queue([SimpleNamespace(room=ROOM)])
 
@@ -66,7 +71,7 @@ def sent(link: MooncakeLink) -> list[int]:
     return answers
 
 
-def received(link: MooncakeLink) -> list[int]:
+def received(link: Any) -> list[int]:
     return [*link.decode.tags[0].read([3, 4])]
 
 
@@ -121,4 +126,63 @@ def test_lost_message_excuses_a_failure_that_is_not_told() -> None:
 
     socket.send_multipart([b"1", b"0", b"0"])
 
-    assert (any(link.boxes), link._lost) == (False, {ROOM})
+    assert (any(link.boxes), link.room(ROOM).is_silent) == (False, True)
+
+
+def writing(note: bytes = b"done") -> tuple[Agent, Any]:
+    """The agent of a prefill side, and a transfer of both pages that it has begun; numpy is what a release gives it."""
+    agent, pages = (
+        Agent("", None),
+        [numpy.array([(start + UNIT * page, UNIT, 0) for page in range(6)]) for start in MEMORY],
+    )
+    handles = [agent.prep_xfer_dlist("", blocks, "VRAM") for blocks in pages]
+    transfer = agent.make_prepped_xfer("WRITE", handles[0], [1, 2], handles[1], [4, 3], note)
+    agent.transfer(transfer)
+    return agent, transfer
+
+
+def test_nixl_transfer_goes_on_while_nobody_asks_for_it() -> None:
+    link, faults, _ = linked(NixlLink)
+    faults.arm(LINK_LATE)
+    agent, transfer = writing()
+    link.prefill.tags[0].write([2], [99])
+
+    assert (agent.check_xfer_state(transfer), agent.get_new_notifs()) == ("PROC", {"": []})
+    for is_decode in (False, True) * LATE_STEPS:
+        link.begin_step(is_decode=is_decode)
+    assert (received(link), agent.check_xfer_state(transfer)) == ([99, 11], "DONE")
+    assert [agent.get_new_notifs() for _ in range(2)] == [{"": [b"done"]}, {"": []}]
+
+
+def test_failed_nixl_transfer_is_not_notified() -> None:
+    link, faults, _ = linked(NixlLink)
+    faults.arm(LINK_FAILS)
+    agent, transfer = writing()
+
+    assert (agent.check_xfer_state(transfer), agent.get_new_notifs()) == ("ERR", {"": []})
+    assert received(link) == [0, 11]
+
+
+def test_nixl_notification_is_late() -> None:
+    link, faults, _ = linked(NixlLink)
+    faults.arm(LINK_DELAY, skip=1)
+    agent, transfer = writing()
+
+    assert (agent.check_xfer_state(transfer), agent.get_new_notifs()) == ("DONE", {"": []})
+    for is_decode in (False, True) * DELAY_POLLS:
+        assert link.has_late_pages
+        link.begin_step(is_decode=is_decode)
+    assert agent.get_new_notifs() == {"": [b"done"]}
+
+
+def test_nixl_notification_is_lost() -> None:
+    link, faults, _ = linked(NixlLink)
+    faults.arm(LINK_DROP)
+    agent, _ = writing()
+
+    assert (agent.get_new_notifs(), link.room(ROOM).is_silent) == ({"": []}, True)
+
+
+def test_agent_refuses_strides() -> None:
+    with pytest.raises(TypeError):
+        Agent("", None).prep_xfer_dlist("", numpy.zeros((1, 5)), "VRAM")
