@@ -114,6 +114,8 @@ def kv_pool(release: SglangRelease, config: SglangConfig, shape: KVShape, states
         return kind(**known(of_pool, kind, also=("head_num", "head_dim", "dtype", "device")))
     of_pool |= {"enable_memory_saver": False}
     if states is None:
+        if config.sidecar.is_on:
+            return config.sidecar.pool(release, of_pool)
         return release.code("MHATokenToKVPool")(**of_pool, layer_num=len(shape.full))
     return release.code("HybridLinearKVPool")(**of_pool, full_attention_layer_ids=[*shape.full], mamba_pool=states)
 
