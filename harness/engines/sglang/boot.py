@@ -26,7 +26,7 @@ MODULES: Mapping[str, str] = {
     "disaggregation.base.conn": "KVArgs KVPoll",
     "disaggregation.common.conn": "CommonKVManager",
     "disaggregation.fake.conn": "FakeKVManager FakeKVSender FakeKVReceiver",
-    "disaggregation.decode": "DecodeReqToTokenPool",
+    "disaggregation.decode": "DecodeReqToTokenPool DecodeTransferQueue",
     "mem_cache.chunk_cache": "SWAChunkCache ChunkCache",
     "sampling.sampling_params": "SamplingParams",
     "layers.attention.base_attn_backend": "AttentionBackend",
@@ -132,6 +132,13 @@ FEATURES: Mapping[str, Feature] = {
     "mooncake": Feature(
         "a Mooncake connector whose states are lists by component; before, it was not looked at",
         lambda release: release.version >= (0, 5, 12),
+    ),
+    "decode_host_tier": Feature(
+        "a decode side loads the part of a prompt that its tree has on the host; before 0.5.17 it was not looked at",
+        lambda release: (
+            release.version >= (0, 5, 17)
+            and hasattr(release.code("DecodeTransferQueue"), "_process_hicache_local_restores")
+        ),
     ),
     "decode_offload": Feature(
         "a decode side may write its KV to a storage, and keeps the pages of a request until it has ended",

@@ -352,6 +352,9 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
         decode = replaced(decode, decode_tree=draw.one_of((False, False, True)))
     if has("decode_offload") and prefill.sliding_window is None:
         decode = replaced(decode, decode_offload=draw.one_of((False, True)))
+    if has("decode_host_tier") and decode.decode_tree.is_on and not (decode.offload.is_on or decode.has_window):
+        decode = replaced(decode, **HostTier.drawn(draw, decode, has))
+        decode = replaced(decode, **Storage.drawn(draw, decode, has))
     if has(MOONCAKE) and draw.one_of((False, False, True)):
         prefill, decode = [replaced(side, connector=MOONCAKE) for side in (prefill, decode)]
     return replaced(prefill, **HostTier.drawn(draw, prefill, has)), decode

@@ -128,6 +128,8 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     server of 0.5.17 and later has UnifiedRadixCache for both (mem_cache/registry.py, default_radix_cache_factory).
     """
     names = [capability.tree for capability in config.capabilities if capability.tree]
+    if names == ["HiRadixCache", "RadixCache"]:
+        names.pop()
     if config.has_window:
         names.append("SWARadixCache" if config.tree == SWA_TREE else release.trees[0])
     if not config.caches_prefixes:

@@ -162,7 +162,7 @@ bug(
 
 bug(
     "kv-restored-without-its-index-keys",
-    "issue 30057, to 0.5.16: a prefetch counts the KV that it has read, whether or not it has read the index keys of it",
+    "issue 30057, to 0.5.16: a prefetch counts KV that it has read without its index keys",
     at="sglang.srt.managers.cache_controller:HiCacheController._page_transfer_kv_batch",
     healthy="return min([kv_hits, *sidecar_hits.values()])",
     broken="return kv_hits",

@@ -23,7 +23,6 @@ from swarden.harness.core.ops import Flush
 from swarden.harness.core.target import Draw, Tier
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import ONE_TREE, SglangCapability, SglangEngine, SglangPart, Terms
-from swarden.harness.engines.sglang.parts.pair import BOTH, PREFILL
 from swarden.harness.engines.sglang.parts.sidecar import SIDECAR, SidecarTags, kv_of
 from swarden.harness.engines.sglang.parts.storage import STORED, SglangStorage
 from swarden.harness.engines.sglang.pools import EVERYTHING
@@ -59,7 +58,7 @@ class HostTier(SglangCapability, frozen=True):
     write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
     load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
 
-    needs = (Needs("host_ratio", {"role": (BOTH, PREFILL), **ONE_TREE}),)
+    needs = (Needs("host_ratio", ONE_TREE),)
     tree = "HiRadixCache"
     server_need = "host tier"
     events = (seen.CopiedIn,)
@@ -80,7 +79,8 @@ class HostTier(SglangCapability, frozen=True):
             "hicache_ratio": self.host_ratio,
             "hicache_write_policy": self.write_policy,
         }
-        return Terms(server_args=args, attributes={"enable_hierarchical_cache": True})
+        of_decode = {"enable_decode_hicache": config.decode_tree.is_on}
+        return Terms(server_args=args, attributes={"enable_hierarchical_cache": True, **of_decode})
 
     def faults(self, config: Any) -> Mapping[str, str]:
         return FAULTS
@@ -95,10 +95,17 @@ class HostTier(SglangCapability, frozen=True):
             "tiers": [Tier(HOST_SLOW, (HOST_FAILS,), Flush()), *[STORED] * config.storage.is_on],
         }
 
+    def check(self, config: Any) -> None:
+        """A decode side restores the part of a prompt that its tree has on the host."""
+        if self.is_on and config.side.is_decode and (config.has_window or not config.decode_tree.is_on):
+            raise InvalidConfig("host_ratio of a decode side needs decode_tree and no sliding_window, want null")
+
     def check_release(self, config: Any, release: SglangRelease) -> None:
         ratio = self.host_ratio or 0
         if ratio < 1 and not release.has("small_host_pools"):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
+        if config.side.is_decode and not release.has("decode_host_tier"):
+            raise InvalidConfig(f"host_ratio is {ratio} on a decode side, want null for sglang {release.text}")
         if config.states.is_on and not release.has("state_host_tier"):
             raise InvalidConfig(f"host_ratio is {ratio} with state_slots, want null for sglang {release.text}")
 
