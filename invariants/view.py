@@ -217,9 +217,10 @@ class RecordView(NamedTuple):
     or of a ring one per page of its slots.
 
     [0, protected_len) is shared with the tree; `node` is the node in which it ends (0: a root), and `receipt` the id of
-    the lock on it.  `frontiers` has, per component, the position below which private pages were freed, 0 if none were:
-    in a component without a window, or up to protected_len.  `table` is the content of row `row` of the request table,
-    one unit of the first component's pool per page; a record without a row has `row` 0 and an empty table.
+    the lock on it.  `frontiers` has, per component, the position below which private pages were freed, 0 if none were,
+    as up to protected_len; without a window, up to which the KV of a transfer is loaded from the host.  `table` is the
+    content of row `row` of the request table, one unit of the first component's pool per page; a record without a row
+    has `row` 0 and an empty table.
 
     SGLang has cache_protected_len, swa_evicted_seqlen and kv_allocated_len, vLLM the tables of req_to_blocks.  Both
     count the tokens of a pass when they launch it: kv_committed_len and num_computed_tokens are `launched_len` here.

@@ -26,7 +26,7 @@ MODULES: Mapping[str, str] = {
     "disaggregation.base.conn": "KVArgs KVPoll",
     "disaggregation.common.conn": "CommonKVManager",
     "disaggregation.fake.conn": "FakeKVManager FakeKVSender FakeKVReceiver",
-    "disaggregation.decode": "DecodeReqToTokenPool",
+    "disaggregation.decode": "DecodeReqToTokenPool DecodeTransferQueue",
     "mem_cache.chunk_cache": "SWAChunkCache ChunkCache",
     "sampling.sampling_params": "SamplingParams",
     "layers.attention.base_attn_backend": "AttentionBackend",
@@ -64,6 +64,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "publish_server_args": ("server_args:set_global_server_args_for_scheduler", "server_args:set_global_server_args"),
     "init_groups": ("distributed.bootstrap:_init_parallel_groups",),
     "commit_states": ("speculative.spec_utils:commit_mamba_states_after_verify",),
+    "MiniMaxSparseKVPool": ("mem_cache.memory_pool:MiniMaxSparseKVPool",),
     "OffloadManager": ("disaggregation.decode_kvcache_offload_manager:DecodeKVCacheOffloadManager",),
     "assign_rows": (
         "mem_cache.allocation:assign_req_to_token_pool_func",
@@ -132,6 +133,13 @@ FEATURES: Mapping[str, Feature] = {
         "a Mooncake connector whose states are lists by component; before, it was not looked at",
         lambda release: release.version >= (0, 5, 12),
     ),
+    "decode_host_tier": Feature(
+        "a decode side loads the part of a prompt that its tree has on the host; before 0.5.17 it was not looked at",
+        lambda release: (
+            release.version >= (0, 5, 17)
+            and hasattr(release.code("DecodeTransferQueue"), "_process_hicache_local_restores")
+        ),
+    ),
     "decode_offload": Feature(
         "a decode side may write its KV to a storage, and keeps the pages of a request until it has ended",
         lambda release: release.code("OffloadManager") is not None and release.version >= (0, 5, 17),
@@ -139,6 +147,11 @@ FEATURES: Mapping[str, Feature] = {
     "storage": Feature(
         "a storage behind the host in the tree of all models; before, only for full attention, and not looked at",
         lambda release: hasattr(release.code("UnifiedRadixCache"), "prefetch_from_storage"),
+    ),
+    "sidecar": Feature(
+        # 0.5.19 to 0.5.21: HostPoolGroup reads can_use_write_back_jit of MHATokenToKOnlyPoolHost, which has none
+        "a host tier for sparse attention, whose index keys lie beside KV; from 0.5.19 to 0.5.21 such a server fails",
+        lambda release: (0, 5, 16) <= release.version < (0, 5, 19) or release.version >= (0, 5, 22),
     ),
     "sized_prefetches": Feature(
         "a prefetch gets its host memory once the storage has answered; before, for the whole prompt at its begin",

@@ -34,6 +34,7 @@ from swarden.invariants.view import (
 
 MILLION = 1_000_000
 SESSION_RECEIPTS = 1 << 32  # added to the id of a session for that of its lock
+RESTORE_RECEIPTS = 2 << 32  # added to the id of a request for that of its lock on what is loaded from the host
 
 
 class SglangFacts(Adapted):
@@ -203,7 +204,10 @@ class SglangFacts(Adapted):
             launched = protected
         passes = self.in_flight if owner.kind != BACKUP_KIND else ()  # that of a request that has ended is given up
         flying = [entry for one in passes for entry in one.entries if entry.request.req is kv]
-        slots = self.memory.rows.req_to_token[row, :allocated].tolist()[::page]
+        slots, missing = self.memory.rows.req_to_token[row, :allocated].tolist(), self._queues.restored(kv)
+        if missing:
+            slots[missing.start : missing.stop], protected = [0] * len(missing), missing.start
+        slots = slots[::page]
         units = [slots, [*map(mapping.__getitem__, slots)]] if mapping else [slots]
         units = [[slot // page for slot in of_pool] for of_pool in units] if page > 1 else units
         full = units[0]
@@ -223,7 +227,7 @@ class SglangFacts(Adapted):
             committed_len=min([entry.start for entry in flying], default=launched),
             launched_len=launched,
             allocated_len=allocated,
-            frontiers=[0 if one.window is None or one.has_states else frontier for one in self.components],
+            frontiers=[missing.stop if one.window is None or one.has_states else frontier for one in self.components],
             units=tuple(units),
             table=full,
             receipt=receipt,
@@ -255,6 +259,10 @@ class SglangFacts(Adapted):
             covers = self._covers(node, mark, True, lock)
             of_state = [[number] if self._tree.covers_state(node, lock) else [] for _ in self._stateful]
             yield ReceiptView(-2 * number - (kind == LOAD_KIND), Owner(kind, number), number, (*covers, *of_state))
+        for number, locker in self._queues.restore_locks():
+            lock = self._tree.lock(locker, self._tree.last_node(locker, self.memory.tree), self.memory.tree)
+            bottom = getattr(lock[0], "swarden_id", 0)
+            yield ReceiptView(RESTORE_RECEIPTS + number, owner_named(LOAD_KIND, number), bottom, self._covers(*lock))
 
     def _covers(self, node: Any, mark: Any, is_windowed: bool, lock: Any = None) -> tuple[Sequence[int], ...]:
         """The nodes that dec_lock_ref will unlock: up to the root, and in the window up to the node with its mark.

@@ -20,6 +20,7 @@ from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL, DecodeTre
 from swarden.harness.engines.sglang.parts.ranks import RankGroup
 from swarden.harness.engines.sglang.parts.rust_core import RustCore
 from swarden.harness.engines.sglang.parts.sessions import Sessions
+from swarden.harness.engines.sglang.parts.sidecar import Sidecar
 from swarden.harness.engines.sglang.parts.states import BUFFER, LAZY_BUFFER, NO_BUFFER, States
 from swarden.harness.engines.sglang.parts.storage import Storage
 from swarden.harness.engines.sglang.pools import MAX_PAGES
@@ -64,7 +65,7 @@ SERVER_NEEDS = {  # by setting
     **server_needs(States, Sessions, HostTier, Storage, Drafts),
     "mixed_batches": "mixed chunks",
     "preemption_threshold": "priorities",
-    **server_needs(KvEvents, DecodeTree, RustCore, RankGroup, Grammars),
+    **server_needs(KvEvents, DecodeTree, RustCore, RankGroup, Grammars, Sidecar),
 }
 IN_A_TREE = (HostTier, States, Sessions, RustCore, KvEvents)  # they need a prefix tree
 OF_ONE_SIDE = (Side, HostTier, Storage, DecodeTree, DecodeOffload)  # of a pair
@@ -102,6 +103,7 @@ class SglangConfig(Settings, frozen=True):
     new_token_ratio: Annotated[float, within(0, 1)] = 0.7
     new_token_ratio_floor: Annotated[float, within(0, 1)] = 0.098
     new_token_ratio_decay_steps: Annotated[int, within(1, MAX_NUMBER)] = 600
+    sidecar: Sidecar = Sidecar()
     host: HostTier = HostTier()
     storage: Storage = Storage()
     side: Side = Side()
@@ -173,7 +175,7 @@ class SglangConfig(Settings, frozen=True):
     @property
     def capabilities(self) -> Sequence[SglangCapability]:
         """The capabilities that are enabled.  Their parts begin a step, and end a drain, in this order."""
-        of_memory = (self.host, self.storage, self.offload, self.side, self.connector, self.decode_tree)
+        of_memory = (self.sidecar, self.host, self.storage, self.offload, self.side, self.connector, self.decode_tree)
         of_passes = (self.states, self.drafts, self.grammars, self.cores, self.router, self.group)
         return [capability for capability in (self.sessions, *of_memory, *of_passes) if capability.is_on]
 
@@ -269,6 +271,7 @@ def random_config(draw: Draw, load: str, has: Callable[[str], bool]) -> SglangCo
         config = replaced(config, **kind.drawn(draw, config, has))
     if draw.one_of((False, False, False, True)):
         config = replaced(config, sliding_window=None)
+    config = replaced(config, **Sidecar.drawn(draw, config, has))
     suited = replaced(config, **SETTINGS_FOR.get(load, {}))
     if load in NEEDS_HOST and has(host_tier.HOST_TIER):
         suited = suited if suited.host.is_on else replaced(suited, host_ratio=draw.one_of(host_tier.ratios(has)))
@@ -300,7 +303,7 @@ def with_states(draw: Draw, config: SglangConfig, *, has: Callable[[str], bool])
     interval = max(chunk, page) * (draw.one_of((1, 2, 3)) if has_buffers else 1)
     least = least_swa_pages(page, window, config.chunk_len)
     full = max(40 // page, config.full_pages, least)
-    left_out = (Sessions,) if has("state_host_tier") else (Sessions, HostTier)
+    left_out = (Sessions, Sidecar) if has("state_host_tier") else (Sessions, Sidecar, HostTier)
     config = without(
         config,
         *left_out,
@@ -349,6 +352,9 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
         decode = replaced(decode, decode_tree=draw.one_of((False, False, True)))
     if has("decode_offload") and prefill.sliding_window is None:
         decode = replaced(decode, decode_offload=draw.one_of((False, True)))
+    if has("decode_host_tier") and decode.decode_tree.is_on and not (decode.offload.is_on or decode.has_window):
+        decode = replaced(decode, **HostTier.drawn(draw, decode, has))
+        decode = replaced(decode, **Storage.drawn(draw, decode, has))
     if has("connector") and (backend := draw.one_of((None, None, None, None, *BACKENDS))):
         prefill, decode = [replaced(side, connector=backend) for side in (prefill, decode)]
     return replaced(prefill, **HostTier.drawn(draw, prefill, has)), decode

@@ -114,6 +114,8 @@ def kv_pool(release: SglangRelease, config: SglangConfig, shape: KVShape, states
         return kind(**known(of_pool, kind, also=("head_num", "head_dim", "dtype", "device")))
     of_pool |= {"enable_memory_saver": False}
     if states is None:
+        if config.sidecar.is_on:
+            return config.sidecar.pool(release, of_pool)
         return release.code("MHATokenToKVPool")(**of_pool, layer_num=len(shape.full))
     return release.code("HybridLinearKVPool")(**of_pool, full_attention_layer_ids=[*shape.full], mamba_pool=states)
 
@@ -126,6 +128,8 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     server of 0.5.17 and later has UnifiedRadixCache for both (mem_cache/registry.py, default_radix_cache_factory).
     """
     names = [capability.tree for capability in config.capabilities if capability.tree]
+    if names == ["HiRadixCache", "RadixCache"]:
+        names.pop()
     if config.has_window:
         names.append("SWARadixCache" if config.tree == SWA_TREE else release.trees[0])
     if not config.caches_prefixes:

@@ -159,3 +159,12 @@ bug(
     broken="pass",
     caught_by=("prefetches_get_idle_host_memory",),
 )
+
+bug(
+    "kv-restored-without-its-index-keys",
+    "issue 30057, to 0.5.16: a prefetch counts KV that it has read without its index keys",
+    at="sglang.srt.managers.cache_controller:HiCacheController._page_transfer_kv_batch",
+    healthy="return min([kv_hits, *sidecar_hits.values()])",
+    broken="return kv_hits",
+    caught_by=("slots_hold_their_prefix",),
+)

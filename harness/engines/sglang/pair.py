@@ -75,7 +75,8 @@ class LinkedSglangEngine(SglangEngine):
             room, number = self._link.rooms[transfer.req.bootstrap_room], transfer.req.swarden.id
             if room.wanted is not None:
                 awaited[number] = room.wanted[: len(snapshot.components)]
-                if takes_over and self._link.has_all(transfer.req.bootstrap_room):
+                has_all = self._link.has_all(transfer.req.bootstrap_room) and not self._queues.restored(transfer.req)
+                if takes_over and has_all:
                     due.add(number)
         return replace(snapshot, awaited=awaited, due_transfers=frozenset(due))
 

@@ -97,7 +97,7 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
 
 @state_invariant(needs=("records",), reads=("records",))
 def private_pages_match_frontier(change: Transition) -> Evidence:
-    """A record has all private pages, except that it has no private windowed page below its frontier.
+    """A record has all private pages, except that it has none below its frontier.
 
     A component of states may lack any page; a ring has all pages, because it shares and frees none.
     """
@@ -105,10 +105,10 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
     columns = [(index, component) for index, component in enumerate(after.components) if not component.has_states]
     for record in change.changes.records:
         for index, component in columns:
-            pool, window = component.pool, component.window
+            pool = component.pool
             units, size, frontier = record.units[index], after.page_sizes[index], record.frontiers[index]
             first = 0 if component.is_ring else record.protected_len // size
-            start = first if window is None else max(frontier // size, first)
+            start = max(frontier // size, first)
             if not all(units[start:]):
                 place = list(units).index(0, start)
                 pages = {"component": pool, "start": place * size, "end": (place + 1) * size}

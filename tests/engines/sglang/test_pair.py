@@ -46,7 +46,7 @@ def keep(port):
 def overwrite_on_host(port):
     """Let each copy to the host write other content."""
     host = host_of(port)._copies.pools[0]
-    back_up, (tags,) = host.backup_from_device_all_layer, host_of(port)._on_host
+    back_up, (tags,) = host.backup_from_device_all_layer, host_of(port)._on_host.values()
 
     def back_up_and_change(pool, on_host, *arguments):
         back_up(pool, on_host, *arguments)

@@ -29,6 +29,7 @@ SETTINGS = {"full_pages": 80, "swa_pages": 50, "host_ratio": 1.0, "load_back_thr
 OF_MODELS = {
     "window": SETTINGS,
     "full-attention": {**SETTINGS, "sliding_window": None, "page_size": 4},
+    "sparse-attention": {**SETTINGS, "sliding_window": None, "page_size": 4, "sidecar": True},
 }
 OF_STATES = {
     **SETTINGS,

@@ -38,7 +38,7 @@ class DecodeOffload(SglangCapability, frozen=True):
 
     decode_offload: Annotated[bool, IfReleaseHas("decode_offload")] = False
 
-    needs = (Needs("decode_offload", {**OF_DECODE, "sliding_window": (None,)}),)
+    needs = (Needs("decode_offload", {**OF_DECODE, "sliding_window": (None,), "host_ratio": (None,)}),)
     launch_table = table(decode_offload=(Line.has, "disaggregation-decode-enable-offload-kvcache"))
     events = (CopiedIn, PrefixesCompared)
 

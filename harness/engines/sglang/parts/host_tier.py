@@ -23,7 +23,7 @@ from swarden.harness.core.ops import Flush
 from swarden.harness.core.target import Draw, Tier
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capability import ONE_TREE, SglangCapability, SglangEngine, SglangPart, Terms
-from swarden.harness.engines.sglang.parts.pair import BOTH, PREFILL
+from swarden.harness.engines.sglang.parts.sidecar import SIDECAR, SidecarTags, kv_of
 from swarden.harness.engines.sglang.parts.storage import STORED, SglangStorage
 from swarden.harness.engines.sglang.pools import EVERYTHING
 from swarden.harness.engines.sglang.states import states_of
@@ -58,7 +58,7 @@ class HostTier(SglangCapability, frozen=True):
     write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
     load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
 
-    needs = (Needs("host_ratio", {"role": (BOTH, PREFILL), **ONE_TREE}),)
+    needs = (Needs("host_ratio", ONE_TREE),)
     tree = "HiRadixCache"
     server_need = "host tier"
     events = (seen.CopiedIn,)
@@ -79,7 +79,8 @@ class HostTier(SglangCapability, frozen=True):
             "hicache_ratio": self.host_ratio,
             "hicache_write_policy": self.write_policy,
         }
-        return Terms(server_args=args, attributes={"enable_hierarchical_cache": True})
+        of_decode = {"enable_decode_hicache": config.decode_tree.is_on}
+        return Terms(server_args=args, attributes={"enable_hierarchical_cache": True, **of_decode})
 
     def faults(self, config: Any) -> Mapping[str, str]:
         return FAULTS
@@ -94,10 +95,17 @@ class HostTier(SglangCapability, frozen=True):
             "tiers": [Tier(HOST_SLOW, (HOST_FAILS,), Flush()), *[STORED] * config.storage.is_on],
         }
 
+    def check(self, config: Any) -> None:
+        """A decode side restores the part of a prompt that its tree has on the host."""
+        if self.is_on and config.side.is_decode and (config.has_window or not config.decode_tree.is_on):
+            raise InvalidConfig("host_ratio of a decode side needs decode_tree and no sliding_window, want null")
+
     def check_release(self, config: Any, release: SglangRelease) -> None:
         ratio = self.host_ratio or 0
         if ratio < 1 and not release.has("small_host_pools"):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
+        if config.side.is_decode and not release.has("decode_host_tier"):
+            raise InvalidConfig(f"host_ratio is {ratio} on a decode side, want null for sglang {release.text}")
         if config.states.is_on and not release.has("state_host_tier"):
             raise InvalidConfig(f"host_ratio is {ratio} with state_slots, want null for sglang {release.text}")
 
@@ -175,7 +183,8 @@ class RadixCopies(HostCopies):
 
     def __init__(self, release: SglangRelease, tree: Any) -> None:
         self._tree, self.names = tree, [release.code("PoolName").KV.value]
-        self.components, self.pools = [release.code("ComponentType").FULL], (tree.token_to_kv_pool_host,)
+        self.components = [release.code("ComponentType").FULL]
+        self.pools = (getattr(tree, "full_kv_pool_host", tree.token_to_kv_pool_host),)
 
     def of(self, node: Any) -> list[tuple[Any, int]]:
         return [(node.host_value, node.host_ref_counter)]
@@ -200,12 +209,15 @@ class SglangHostTier(SglangPart):
         self._state = engine.release.code("ComponentType").MAMBA
         self._streams = dict[int, Stream]()  # with copies, by identity
         self._awaited = list[tuple[int, Stream, int]]()  # by a pass: its launch, and the copies of a stream before it
-        self._on_host = [dict[int, int]() for _ in self._copies.pools]
-        for index, pool in enumerate(self._copies.pools):
-            self._replace_copies(index, pool)
-        tags = dict(zip(self._copies.names, self._on_host, strict=True))
+        self._on_host = {name: dict[int, int]() for name in self._copies.names}
+        for index, (tags, pool) in enumerate(zip(self._on_host.values(), self._copies.pools, strict=True)):
+            is_state = self._copies.components[index] == self._state
+            self._replace_copies(index, pool, self._states if is_state else kv_of(engine.forward.tags[index]), tags)
+        if isinstance(of_kv := engine.forward.tags[0], SidecarTags):
+            rows = self._on_host[SIDECAR] = {}
+            self._replace_copies(0, tree.cache_controller.mem_pool_host.get_pool(SIDECAR), of_kv.rows, rows)
         has_storage = getattr(tree.cache_controller, "storage_backend", None) is not None
-        self.storage = SglangStorage(tree, tags, engine.faults) if has_storage else None
+        self.storage = SglangStorage(tree, self._on_host, engine.faults) if has_storage else None
         if self.storage is not None and hasattr(tree.cache_controller, "allocate_storage_hit"):
             self.storage.report_sizes(engine.log.notice)  # not that of a decode side's offload
         for fence in FENCES:
@@ -246,7 +258,7 @@ class SglangHostTier(SglangPart):
             stream.has_done(stream.end)
 
     def lose_kv(self) -> bool:
-        for tags in self._on_host:
+        for tags in self._on_host.values():
             tags.clear()
         return self.is_in_flight
 
@@ -333,11 +345,12 @@ class SglangHostTier(SglangPart):
                 stream.make(count)
         self._awaited = [awaited for awaited in self._awaited if awaited[0] > last]
 
-    def _replace_copies(self, index: int, pool: Any) -> None:
-        """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""
-        is_state = self._copies.components[index] == self._state
-        on_device: Any = self._states if is_state else self._engine.forward.tags[index]
-        on_host, alloc = self._on_host[index], pool.alloc
+    def _replace_copies(self, index: int, pool: Any, on_device: Any, on_host: dict[int, int]) -> None:
+        """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations.
+
+        Its slots are those of the component of this index, also if it is the pool of a sidecar.
+        """
+        alloc = pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:
             places, slots = host.tolist(), device.tolist()

@@ -7,7 +7,8 @@ Faults: `link.fails`, `link.drop`, `link.delay`, `link.late` (also after an abor
 Shows: pages freed before they are sent, writes into pages of others, a transfer that skips uncached pages.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import swarden.invariants.events as seen
@@ -114,8 +115,23 @@ class TransferQueues:
         """Whether a request of a decode side has pages, but has not run on them."""
         if self._mode != DECODE:
             return False
-        arriving = (transfer.req for transfer in self._scheduler.disagg_decode_transfer_queue.queue)
-        return _holds(arriving, req) or _holds(self._scheduler.waiting_queue, req)
+        return _holds((transfer.req for transfer in self._arriving), req) or _holds(self._scheduler.waiting_queue, req)
+
+    def restored(self, req: Any) -> range:
+        """The positions of an arriving request that its side loads from the host; its row has no slots there yet."""
+        transfers = [*self._arriving, *self._held]
+        match: Any = next((getattr(one, "prefix_match", None) for one in transfers if one.req is req), None)
+        if match is None or not match.needs_local_restore:
+            return range(0)
+        return range(match.l1_prefix_len, match.decode_prefix_len)
+
+    def restore_locks(self) -> Iterator[tuple[int, Any]]:
+        """The requests with a second lock, on what is loaded from the host for them, until they have arrived."""
+        for one in self._arriving:
+            lock = getattr(one, "hicache_restore_lock", None)
+            node = getattr(one, "hicache_restored_node", None)  # up to 0.5.19
+            if lock is not None or node is not None:
+                yield one.req.swarden.id, SimpleNamespace(lock=lock, last_node=node)
 
     def frontier(self, freed: int, windowed: Sequence[int], page_size: int) -> int:
         """The length below which no windowed page is used: a decode side takes only those that the next token reads."""
@@ -126,12 +142,20 @@ class TransferQueues:
     @property
     def held(self) -> list[Any]:
         """The requests of a decode side whose transfer was aborted, but whose pages may still be written."""
-        queue = self._scheduler.disagg_decode_transfer_queue if self._mode == DECODE else None
-        return [entry[0].req for entry in getattr(queue, "_deferred_releases", ())]
+        return [transfer.req for transfer in self._held]
 
     def awaits_kv(self, req: Any) -> bool:
         """Whether a request of a decode side has not run on its KV, or its KV was set aside by a retraction."""
         return self.is_arriving(req) or _holds(self._retracted, req)
+
+    @property
+    def _arriving(self) -> Iterable[Any]:
+        return self._scheduler.disagg_decode_transfer_queue.queue if self._mode == DECODE else ()
+
+    @property
+    def _held(self) -> Iterable[Any]:
+        queue = self._scheduler.disagg_decode_transfer_queue if self._mode == DECODE else None
+        return [entry[0] for entry in getattr(queue, "_deferred_releases", ())]
 
     @property
     def _retracted(self) -> Iterable[Any]:
