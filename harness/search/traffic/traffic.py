@@ -25,6 +25,7 @@ from swarden.harness.core.ops import (
     Reset,
     Step,
     Submit,
+    Turn,
     name_of,
 )
 from swarden.harness.core.target import ENGINE, TIMEOUT_MS, Draw, Shape
@@ -195,11 +196,13 @@ def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
 
 @st.composite
 def with_options(draw: st.DrawFn, ops: Sequence[Op], options: Sequence[str]) -> list[Op]:
-    """The ops, with one of the options on a third of the requests."""
+    """The ops, with one of the options on a third of the requests; a turn of a session has a grammar alone."""
     values = {"adapter": 1 + draw(st.integers(0, 1)), "sequences": draw(one_option(2, 3))}
     if "grammar" in options:
         values["grammar"] = draw(one_option(*GRAMMARS))
-    drawn = [draw(one_option(None, None, *options)) if isinstance(op, Submit) else None for op in ops]
+    of_turn = [option for option in options if option == "grammar"]
+    of_kind = {Submit: options, Turn: of_turn}
+    drawn = [draw(one_option(None, None, *of_kind[type(op)])) if type(op) in of_kind else None for op in ops]
     return [
         op if option is None else msgspec.structs.replace(op, **{option: values.get(option, True)})
         for op, option in zip(ops, drawn, strict=True)
