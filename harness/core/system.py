@@ -213,7 +213,8 @@ class EngineSystem:
     def _turn(self, op: ops.Turn) -> bool:
         session = None if self._paused == ops.PauseMode.ABORT else self._sessions.session_of(op)
         if session is not None:
-            submission = self._by_grammar(self._sessions.submission(session, op), op.grammar)
+            grammar = op.grammar * self.port.turns_have_grammars
+            submission = self._by_grammar(self._sessions.submission(session, op), grammar)
             self._sessions.turn_sent(session, self._send(submission), submission)
         return session is not None
 

@@ -74,7 +74,7 @@ class VllmGrammars(Part):
         self._computed: Collection[int] = ()  # the requests of the last pass
         self._device, manager = engine.runner.device, engine.built.scheduler.structured_output_manager
         manager.executor = manager.backend = self
-        engine.has_grammars = True
+        engine.has_grammars = engine.turns_have_grammars = True
         intercept(engine, "admit", lambda original, req: (manager.grammar_init(req), original(req)))  # as the core
         intercept(engine.runner, "sample_tokens", self._sample)
         intercept(self._device, "compute", self._compute)
