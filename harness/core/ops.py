@@ -74,6 +74,7 @@ class Turn(Op, frozen=True, tag="turn"):
     max_new_tokens: Natural = 1
     stop: tuple[TokenId, ...] = ()
     priority: Annotated[int, msgspec.Meta(ge=-limits.MAX_NUMBER, le=limits.MAX_NUMBER)] = 0
+    grammar: Natural = 0  # as of a Submit op
 
 
 class Accept(Op, frozen=True, tag="accept"):

@@ -80,6 +80,7 @@ class EnginePort(Protocol):
     forks: bool = False  # it can answer a prompt with several sequences
     has_uncached: bool = False  # it has requests that insert nothing
     has_grammars: bool = False  # it answers by a grammar
+    turns_have_grammars: bool = False  # so it does in a turn of a session
 
     def reference(self) -> Reference:
         """The reference of the expected outputs; empty for an engine whose outputs cannot be predicted."""

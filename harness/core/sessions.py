@@ -83,6 +83,7 @@ class ClientSessions:
             session.last_turn, sent = session.queued.pop(0)
             prompt = [*self._reference.tokens_of(request)[:-1], *sent.tokens]
             self._reference.submitted(session.last_turn, namespace=sent.namespace, prompt=prompt, stop=sent.stop)
+            self._reference.expectations[session.last_turn].grammar = sent.grammar
 
     def turn_aborted(self, request: int) -> None:
         """Note that a client cancels a request: if it is a turn, the engine ends all turns of its session."""

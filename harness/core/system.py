@@ -185,10 +185,14 @@ class EngineSystem:
         namespace = op.namespace + op.adapter * NAMESPACES_PER_ADAPTER
         sent = Submission(tokens, op.max_new_tokens, op.stop, op.priority, namespace, seed=op.seed, adapter=op.adapter)
         sequences = op.sequences if self.port.forks else 1
-        if op.grammar and sequences == 1 and self.port.has_grammars:
-            sent = sent._replace(grammar=op.grammar, stop=(*op.stop, END))
-        self._send(sent._replace(uncached=op.uncached, prompt_logprobs=op.prompt_logprobs, sequences=sequences))
+        sent = sent._replace(uncached=op.uncached, prompt_logprobs=op.prompt_logprobs, sequences=sequences)
+        self._send(self._by_grammar(sent, op.grammar))
         return True
+
+    def _by_grammar(self, submission: Submission, grammar: int) -> Submission:
+        if not grammar or submission.sequences > 1 or not self.port.has_grammars:
+            return submission
+        return submission._replace(grammar=grammar, stop=(*submission.stop, END))
 
     def _send(self, submission: Submission) -> int:
         self._num_tokens += len(submission.tokens) * submission.sequences
@@ -209,7 +213,8 @@ class EngineSystem:
     def _turn(self, op: ops.Turn) -> bool:
         session = None if self._paused == ops.PauseMode.ABORT else self._sessions.session_of(op)
         if session is not None:
-            submission = self._sessions.submission(session, op)
+            grammar = op.grammar * self.port.turns_have_grammars
+            submission = self._by_grammar(self._sessions.submission(session, op), grammar)
             self._sessions.turn_sent(session, self._send(submission), submission)
         return session is not None
 

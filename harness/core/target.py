@@ -67,6 +67,7 @@ class Shape(NamedTuple):
     max_context_len: int = 384
     lookahead_len: int = 0
     sessions_rewind: bool = True  # false: the prompt of a turn must begin with all tokens of its session
+    turns_have_grammars: bool = False  # if a grammar is among the options
     unused: Collection[str] = ()  # ops and faults of the target that an engine of this configuration does not have
     uses_before_backup: int = 0  # of a prefix, until it is copied to the host; 0 without a host tier
     tiers: Sequence[Tier] = ()  # that have KV beside the device

@@ -60,7 +60,7 @@ class VllmEngine(VllmFacts):
     one_sided = ONE_SIDED
     pool_names: Sequence[str] = (POOL,)
     forks = True
-    has_grammars = False  # the part sets it
+    has_grammars = turns_have_grammars = False  # the part sets them
 
     def __init__(self, release: VllmRelease, config: VllmConfig) -> None:
         super().__init__(faults_of(release, config))

@@ -49,9 +49,11 @@ MODULES: Mapping[str, str] = {
     "distributed.kv_transfer.kv_connector.utils": "KVOutputAggregator",
     "config": (
         "KVTransferConfig ModelConfig CacheConfig SchedulerConfig "
-        "SpeculativeConfig ParallelConfig DeviceConfig VllmConfig"
+        "SpeculativeConfig ParallelConfig DeviceConfig VllmConfig KVEventsConfig"
     ),
-    "v1.kv_offload.base": "OffloadingWorker make_offload_key TransferResult",
+    "v1.kv_offload.base": (
+        "OffloadingWorker make_offload_key TransferResult get_offload_block_hash get_offload_group_idx"
+    ),
     "distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector": "SimpleCPUOffloadConnector",
     "v1.simple_kv_offload.manager": "SimpleCPUOffloadScheduler",
     P2P: "MooncakeConnector MooncakeConnectorWorker",

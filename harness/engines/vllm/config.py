@@ -299,6 +299,7 @@ class VllmConfig(Settings, frozen=True):
             unused=[name for name in (*Drafts.ops, *Streaming.ops, *PART_FAULTS) if name not in used],
             tiers=[Tier(LOAD_LATE, fails, Flush() if self.offload.is_on else None)] * (LOAD_LATE in used),
             sessions_rewind=False,
+            turns_have_grammars=self.grammars.is_on,
             samples=self.seeds,
             options=[option for option in self.options if option != SEQUENCES or not self.pair.is_on]
             + [GRAMMAR] * (4 * self.grammars.is_on),

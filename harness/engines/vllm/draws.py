@@ -12,7 +12,7 @@ from swarden.harness.engines.vllm.parts.grammars import Grammars
 from swarden.harness.engines.vllm.parts.kv_events import KvEvents
 from swarden.harness.engines.vllm.parts.lmcache import with_lmcache
 from swarden.harness.engines.vllm.parts.mooncake import with_mooncake
-from swarden.harness.engines.vllm.parts.offload import with_offloading
+from swarden.harness.engines.vllm.parts.offload import CHUNKS, with_offloading
 from swarden.harness.engines.vllm.parts.pair import DECODE, PREFILL, Pairing
 from swarden.harness.engines.vllm.parts.states import WIDE_STATES, with_states
 from swarden.harness.engines.vllm.parts.store import with_loads
@@ -46,7 +46,7 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
     can_have_drafts = (kind == "offloading" or config.states.is_on) and config.state_mode != ALL
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = with_drafts(draw, config, has=has)
-    if config.prefix_caching and not config.offload.is_on:
+    if config.prefix_caching and config.offload.offloader == CHUNKS and not config.tier.is_on:
         config = replaced(config, **drawn(draw, KvEvents))
     cannot_stream = config.store.is_on or config.lmcache.is_on or (config.states.is_on and config.drafts.is_on)
     if has("streaming_input") and not cannot_stream:

@@ -8,7 +8,7 @@ from swarden.harness.engines.vllm.adapter import VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.link import LEASE_S, VllmLink
-from swarden.harness.engines.vllm.mooncake_link import MooncakeLink
+from swarden.harness.engines.vllm.parts.mooncake_link import MooncakeLink
 from swarden.harness.engines.vllm.parts.pair import PairSide
 
 

@@ -25,6 +25,7 @@ from swarden.harness.core.ops import (
     Reset,
     Step,
     Submit,
+    Turn,
     name_of,
 )
 from swarden.harness.core.target import ENGINE, TIMEOUT_MS, Draw, Shape
@@ -138,7 +139,7 @@ class EngineTraffic(Machine):
     def _act(self, data: st.DataObject) -> None:
         drawn = data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests))
         ops = [op for op in self.supported(drawn) if name_of(op) not in self.requests.shape.unused]
-        ops = data.draw(with_options(ops, self.requests.shape.options)) if self.has_options else ops
+        ops = data.draw(with_options(ops, self.requests.shape)) if self.has_options else ops
         if (shape := self.requests.shape).ranks > 1:
             ops = data.draw(with_ranks(ops, shape))
         if (share := self.spec.one_step_of) > 1:
@@ -194,12 +195,13 @@ def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
 
 
 @st.composite
-def with_options(draw: st.DrawFn, ops: Sequence[Op], options: Sequence[str]) -> list[Op]:
-    """The ops, with one of the options on a third of the requests."""
-    values = {"adapter": 1 + draw(st.integers(0, 1)), "sequences": draw(one_option(2, 3))}
+def with_options(draw: st.DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
+    """The ops, with one of the options on a third of the requests; a turn of a session has a grammar alone."""
+    options, values = shape.options, {"adapter": 1 + draw(st.integers(0, 1)), "sequences": draw(one_option(2, 3))}
     if "grammar" in options:
         values["grammar"] = draw(one_option(*GRAMMARS))
-    drawn = [draw(one_option(None, None, *options)) if isinstance(op, Submit) else None for op in ops]
+    of_kind = {Submit: options, Turn: ["grammar"] * shape.turns_have_grammars}
+    drawn = [draw(one_option(None, None, *of_kind[type(op)])) if type(op) in of_kind else None for op in ops]
     return [
         op if option is None else msgspec.structs.replace(op, **{option: values.get(option, True)})
         for op, option in zip(ops, drawn, strict=True)

@@ -6,7 +6,7 @@ Shows: tokens that no grammar allows, grammars ahead of or behind their answers,
 """
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import replace
@@ -69,13 +69,12 @@ class VllmGrammars(Part):
         release, self._engine = engine.runner.release, engine
         self._torch, self._apply = release.torch, release.code("apply_grammar_bitmask")
         self._kind = type("ReleasedGrammar", (CoreGrammar, release.code("StructuredOutputGrammar")), {})
-        self._grammars: dict[int, ClientGrammar] = {}
         self._compiling: list[tuple[Future[Any], Callable[[Any], int], Any]] = []
         self._outputs: dict[VllmPass, Any] = {}
         self._computed: Collection[int] = ()  # the requests of the last pass
         self._device, manager = engine.runner.device, engine.built.scheduler.structured_output_manager
         manager.executor = manager.backend = self
-        engine.has_grammars = True
+        engine.has_grammars = engine.turns_have_grammars = True
         intercept(engine, "admit", lambda original, req: (manager.grammar_init(req), original(req)))  # as the core
         intercept(engine.runner, "sample_tokens", self._sample)
         intercept(self._device, "compute", self._compute)
@@ -107,17 +106,23 @@ class VllmGrammars(Part):
             elif self._engine.faults.fires(FAILS):
                 future.set_exception(ValueError(FAULTS[FAILS]))
             else:
-                number = self._engine.number_of(req.request_id)
-                self._grammars[number] = self._kind(create(req), partial(self._refused, number))
-                future.set_result(self._grammars[number])
+                future.set_result(self._kind(create(req), partial(self._refused, req.request_id)))
 
     def views(self, snapshot: Snapshot) -> Snapshot:
         """With the number of tokens that each grammar has accepted."""
-        accepted = {number: len(grammar.accepted) for number, grammar in self._grammars.items()}
+        accepted = dict(self._accepted())
         requests = [request._replace(num_accepted=accepted.get(request.id)) for request in snapshot.requests or ()]
         return replace(snapshot, requests=tuple(requests)) if accepted else snapshot
 
-    def _refused(self, number: int, grammar: ClientGrammar, token: int) -> None:
+    def _accepted(self) -> Iterator[tuple[int, int]]:
+        """The number of tokens, by request; that of a session has the grammar of the turn that has begun."""
+        for number, request in self._engine.requests.live.items():
+            structured = request.req.structured_output_request
+            if structured is not None and not request.queued and isinstance(structured.grammar, ClientGrammar):
+                yield number, len(structured.grammar.accepted)
+
+    def _refused(self, rid: str, grammar: ClientGrammar, token: int) -> None:
+        number = self._engine.number_of(rid)
         self._engine.log.notice(seen.GrammarRefused(number, token, len(grammar.accepted)))
 
     def _sample(self, original: Callable[..., Any], output: Any, **kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ Real: from 0.26.0: both sides of the `MooncakeStoreConnector`: look-ups, also in
 with their queues and retries, blocks kept for saves, reset.
 Stand-in: the `MooncakeDistributedStore` (values in memory, the least recently used leave it); what its threads do is
 done behind a pass, in the order of each queue, every second job two passes later. Faults: `load.fails`,
-`load.late`, `store.late`, `store.full`.
+`load.late`, `store.late`, `store.full`, `store.lost`.
 Shows: a block saved under the hash of another one, or kept for ever; a load into blocks of another request.
 """
 
@@ -44,10 +44,11 @@ from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.events import BACKUP_KIND, CopiedIn, Owner
 from swarden.invariants.view import Snapshot
 
-STORE_FULL = "store.full"
-FAULTS = {STORE_FULL: "the store has no room for what is saved in it"} | {
-    name: LOAD_FAULTS[name] for name in (LOAD_FAILS, LOAD_LATE, STORE_LATE)
-}
+STORE_FULL, STORE_LOST = "store.full", "store.lost"
+FAULTS = {
+    STORE_FULL: "the store has no room for what is saved in it",
+    STORE_LOST: "an object of the store is lost, and its key stays: each load of it fails",
+} | {name: LOAD_FAULTS[name] for name in (LOAD_FAILS, LOAD_LATE, STORE_LATE)}
 PACKAGE = f"vllm.{boot.MOONCAKE}"
 NO_ROOM, NO_OBJECT = -200, -704  # codes of the store
 ONE = SimpleNamespace(world_size=1, rank_in_group=0)
@@ -201,7 +202,9 @@ class BlockStore:
 
     def _get(self, key: str, block: int) -> int:
         value = self._use(key)
-        if value is None or self._faults.fires(LOAD_FAILS):
+        if value and self._faults.fires(STORE_LOST):
+            self._values[key] = value = ()
+        if not value or self._faults.fires(LOAD_FAILS):
             return NO_OBJECT
         self._memory.put_unit(block, value)
         return self._size

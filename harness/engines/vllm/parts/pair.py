@@ -19,10 +19,11 @@ from typing import Annotated, Any, NamedTuple
 import swarden.invariants.events as seen
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Streamed, Submission
-from swarden.harness.engines.vllm import link, mooncake_link
+from swarden.harness.engines.vllm import link
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.connector import NIXL, P2P, PUSH, connectors_of
 from swarden.harness.engines.vllm.layers import MAX_CONTEXT_LEN, POOL, WAITS_FOR_LOAD
+from swarden.harness.engines.vllm.parts import mooncake_link
 from swarden.harness.engines.vllm.parts.offload import Offload
 from swarden.harness.engines.vllm.parts.part import Named, VllmConfig, VllmEngine, VllmPart
 from swarden.harness.engines.vllm.parts.pause import AWAKE

@@ -64,7 +64,7 @@ class VllmSessions(Part, SessionPort):
 
     def __init__(self, engine: VllmEngine) -> None:
         self._built, self._requests, self._notice = engine.built, engine.requests, engine.log.notice
-        self._longest, self._namespaces = engine.built.scheduler.max_model_len, engine.runner.device.namespaces
+        self._longest, self._device, self._engine = engine.built.scheduler.max_model_len, engine.runner.device, engine
         self._block_len = engine.config.groups[0].block_len
         self._streams: dict[int, Stream] = {}
         self._last_id = 0
@@ -95,7 +95,7 @@ class VllmSessions(Part, SessionPort):
         if not submission.session:
             return original(submission)
         number = self._begin_turn(submission)
-        self._namespaces[number] = submission.namespace
+        self._device.namespaces[number] = submission.namespace
         return number
 
     def _abort(self, original: Callable[[int], None], number: int) -> None:
@@ -131,7 +131,7 @@ class VllmSessions(Part, SessionPort):
         update = submission._replace(tokens=submission.tokens[kept_len:])
         req = requests.input(rid, update, self._built.hasher, is_last=False)
         turn = requests.add(VllmRequest(number, stream.req or req, submission.namespace, session=session))
-        self._built.core.add_request(req)
+        self._engine.admit(req)
         if is_busy:
             turn.queued = update
             stream.queued.append(turn)
@@ -148,7 +148,7 @@ class VllmSessions(Part, SessionPort):
         if self._built.scheduler.requests.get(turn.req.request_id) is not turn.req:  # the release has forgotten it
             if turn.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
                 stream.queued.clear()  # these turns are lost: their clients wait
-            self._end(stream)
+            self._end(stream, turn.finish_reason or FinishReason.ABORT)
             self._forget(turn.session, stream)
             return
         self._notice(seen.Kept(turn.session, turn.id, turn.req.num_computed_tokens))
@@ -188,6 +188,8 @@ class VllmSessions(Part, SessionPort):
         length = stream.req.num_computed_tokens
         stream.turn = self._requests.turns[stream.req.request_id] = number
         self._requests.sessions[number] = session
+        grammar = stream.req.sampling_params.structured_outputs
+        self._device.grammars[number] = int(grammar.grammar) if grammar else 0, stream.req.num_prompt_tokens
         if length:
             blocks = self._built.tables[0].req_to_blocks.get(stream.req.request_id, ())
             pages = tuple([block.block_id for block in blocks[: -(-length // self._block_len)]])
@@ -202,11 +204,11 @@ class VllmSessions(Part, SessionPort):
             if not is_busy:
                 self._end(stream)
 
-    def _end(self, stream: Stream) -> None:
+    def _end(self, stream: Stream, reason: FinishReason = FinishReason.ABORT) -> None:
         """The release's request has ended, and so have its turns."""
         for number in (stream.turn, *[turn.id for turn in stream.queued]):
             if number in self._requests:
-                self._requests.end(number, FinishReason.ABORT)
+                self._requests.end(number, reason)
         if stream.req is not None:
             self._requests.turns.pop(stream.req.request_id, None)
         stream.req, stream.turn, stream.queued, stream.most_tokens = None, 0, [], 0
