@@ -77,6 +77,7 @@ CAUSES_FIRST = (
     "write_through",
     "recency",
     "eviction",
+    "needed_evictions",
     "copies",
     "reads",
     "outputs",
