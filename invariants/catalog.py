@@ -75,6 +75,7 @@ CAUSES_FIRST = (
     "write_through",
     "recency",
     "eviction",
+    "needed_evictions",
     "copies",
     "reads",
     "outputs",

@@ -168,3 +168,12 @@ bug(
     broken="return kv_hits",
     caught_by=("slots_hold_their_prefix",),
 )
+
+bug(
+    "eviction-of-all-that-is-needed",
+    "pull 32016, to 0.5.16: an eviction frees as many tokens as are needed, beside those that are free",
+    at="sglang.srt.mem_cache.allocator.base:BaseTokenToKVPoolAllocator.evict_to_free_tokens",
+    healthy="EvictParams(num_tokens=shortfall)",
+    broken="EvictParams(num_tokens=num_tokens)",
+    caught_by=("evictions_serve_takes",),
+)

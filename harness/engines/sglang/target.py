@@ -71,7 +71,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         ),
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through", "served_prefixes"}) | {
-        *("free_places", "overtaking", "recency", "session_timeouts")
+        *("free_places", "overtaking", "recency", "session_timeouts", "needed_evictions")
     }
     kept = (*off(Side),)
     faults: Mapping[str, str] = FAULTS

@@ -142,6 +142,15 @@ bug(
 )
 
 bug(
+    "cached-blocks-evicted-beside-free-ones",
+    "to 0.24, pull 33710: freed blocks without a hash go to the end of the queue, behind those that are cached",
+    at=f"{POOL}.free_blocks",
+    healthy="self.free_block_queue.prepend_n(blocks_to_evict_first)",
+    broken="self.free_block_queue.append_n(blocks_to_evict_first)",
+    caught_by=("evictions_serve_takes",),
+)
+
+bug(
     "fenced-requests-preempted",
     "issue 49674, to 0.27: a request is preempted although its blocks wait for a pass in flight, then the next one",
     at=f"{SCHEDULER}.schedule",

@@ -64,7 +64,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     kept = (pair.ROLE, "ranks")
     faults: Mapping[str, str] = FAULTS
     contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests", "served_prefixes"}) | {
-        *("free_places", "overtaking", "recency")
+        *("free_places", "overtaking", "recency", "needed_evictions")
     }
     releases = VLLM
     load = boot

@@ -117,3 +117,12 @@ bug(
     broken="if self.scheduler.has_work:\n        return\n    self.cache.flush()",
     caught_by=("flush_drops_what_is_idle",),
 )
+
+bug(
+    "S200",
+    "sglang pulls 32016, 32574 and 40748: an eviction frees twice the pages that are needed",
+    at=f"{EVICT}:evict",
+    healthy="while eviction.freed[component] + eviction.num_spared[component] < wanted:",
+    broken="while eviction.freed[component] + eviction.num_spared[component] < 2 * wanted:",
+    caught_by=("evictions_serve_takes",),
+)
