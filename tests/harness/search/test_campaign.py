@@ -23,7 +23,7 @@ from swarden.harness.search.run import RunIndex, batch_seed
 from swarden.harness.search.shrink.shrink import measure
 from swarden.harness.search.traffic import machine
 from swarden.harness.search.workers import WorkerGroup
-from tests.engines.some_runs import is_same_under_hash_seeds, random_runs
+from tests.engines.some_runs import digests_of_runs, is_same_under_hash_seeds
 from tests.harness.driving import TINY
 
 PLAN = Plan(engine=OWN, profile=TINY, seed=11, machine="engine")
@@ -325,4 +325,4 @@ def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):
 
 
 def test_hash_seed_of_the_process_changes_no_run():
-    assert is_same_under_hash_seeds(random_runs, "swarden", 6)
+    assert is_same_under_hash_seeds(digests_of_runs, OWN, 6, 15)
