@@ -325,4 +325,4 @@ def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):
 
 
 def test_hash_seed_of_the_process_changes_no_run():
-    assert is_same_under_hash_seeds(digests_of_runs, OWN, 6, 15)
+    assert is_same_under_hash_seeds(digests_of_runs, OWN, 16, 16)
