@@ -63,12 +63,18 @@ class RandomRuns:
     evaluated: Counter[str]
     failures: list[tuple[str, dict[str, Any]]]
     diverged: list[str]
-    digests: list[Sequence[str] | None]
 
     @property
     def failed(self) -> set[str]:
         """The laws that failed."""
         return {fingerprint.split("/")[0] for fingerprint, _ in self.failures}
+
+
+def digests_of_runs(engine: str, runs: int, calls: int) -> list[Sequence[str] | None]:
+    """Make random runs of so many calls of rules."""
+    recorder = Recorder(target_of(engine))
+    search(EngineTraffic, recorder, from_seed=1, max_runs=runs, calls=calls)
+    return [log.digests for log in recorder.logs]
 
 
 def random_runs(engine: str, runs: int) -> RandomRuns:
@@ -78,9 +84,7 @@ def random_runs(engine: str, runs: int) -> RandomRuns:
     headers = [log.header for log in recorder.logs]
     failures = [(one.expected, dict(one.configs[0])) for one in headers if one.expected is not None]
     diverged = [place for log in recorder.logs if (place := replay(log).diverged) is not None]
-    return RandomRuns(
-        len(recorder.logs), recorder.evaluated, failures, diverged, [log.digests for log in recorder.logs]
-    )
+    return RandomRuns(len(recorder.logs), recorder.evaluated, failures, diverged)
 
 
 def is_same_under_hash_seeds(function: Callable[..., Any], *arguments: Any) -> bool:

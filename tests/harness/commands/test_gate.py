@@ -201,7 +201,7 @@ def test_sides_without_an_engine_are_refused(gate, folder, sides, what):
     ],
 )
 def test_release_is_judged_by_another_one_and_by_known_op_logs(swarden, tmp_path, releases, code, lines):
-    page, options = tmp_path / "page.md", ("--runs", "24", "--workers", "1")
+    page, options = tmp_path / "page.md", ("--runs", "12", "--workers", "1")
     run = swarden("engines", "try", *f"tinyserve=={releases}".split(), *options, "--page", str(page))
 
     assert run.returncode == code, run.stderr

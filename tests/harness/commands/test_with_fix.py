@@ -90,7 +90,7 @@ def test_crash_behind_a_known_bug_is_a_finding_with_its_fix(swarden):
     file = swarden.folder / "blockserve/findings/deadly-bug.toml"
     file.write_text(BUG.format(condition=LONG_OUTPUT, fixed=kills, fingerprint=STUCK))
 
-    run = swarden("fuzz", "--engine", "blockserve", "--runs", 30, "--workers", 1, "--seed", 3, "--json")
+    run = swarden("fuzz", "--engine", "blockserve", "--runs", 12, "--workers", 1, "--seed", 3, "--json")
 
     campaign = json.loads(run.stdout)
     findings = {finding["fingerprint"]: finding for finding in campaign["findings"]}
@@ -99,7 +99,7 @@ def test_crash_behind_a_known_bug_is_a_finding_with_its_fix(swarden):
     assert json.loads(crash.read_text().splitlines()[0])["fixes"] == ["deadly-bug"]
     assert "FAILED" in swarden("replay", crash).stdout
     assert "was killed by SIGSEGV" in findings[STUCK]["not_verified"]["deadly-bug"]
-    assert campaign["runs"] == 30
+    assert campaign["runs"] == 12
     file.unlink()
 
 
@@ -112,7 +112,7 @@ def test_engine_without_a_fix_has_none_to_plant(swarden):
 
 def test_log_of_a_campaign_with_a_fix_is_replayed_with_it(swarden):
     """The header of the log and the printed command have the fix."""
-    options = ("--runs", 30, "--workers", 1, "--seed", 3, "--with-fix", OF_BLOCKS, "--with-fix", OF_PROMPTS, "--json")
+    options = ("--runs", 12, "--workers", 1, "--seed", 3, "--with-fix", OF_BLOCKS, "--with-fix", OF_PROMPTS, "--json")
     run = swarden("fuzz", "--engine", "blockserve", *options)
 
     campaign = json.loads(run.stdout)

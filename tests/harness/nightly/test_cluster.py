@@ -23,7 +23,7 @@ from tests.harness.some_processes import MAX_LOOKS, ROOT, wait_until
 distributed = pytest.importorskip("distributed", reason="pip install 'swarden[dask]'")
 
 NODES = 3
-SHARDS = 5
+SHARDS = 3
 RUNS = SHARDS * PROFILES["smoke"].runs_per_batch
 ENGINE = "demo"  # has a leak, and needs no torch
 ORDER = Order([ENGINE], "swarden nightly", runs=RUNS, profile="smoke", seed=5)

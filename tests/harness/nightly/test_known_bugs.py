@@ -57,7 +57,7 @@ def night(tmp_path_factory):
     """The record of a night on an engine with known bugs, its report, and its exit code."""
     swarden = swarden_with_bugs(tmp_path_factory.mktemp("bugs"))
     run = swarden(
-        "nightly", "--engine", "blockserve", "--runs", 24, "--workers", 1, "--profile", "smoke", "--seed", 3, "--json"
+        "nightly", "--engine", "blockserve", "--runs", 8, "--workers", 1, "--profile", "smoke", "--seed", 3, "--json"
     )
     [report] = swarden.folder.glob(".swarden/archive/nights/*/report.md")
     return json.loads(run.stdout), report.read_text(), run.returncode

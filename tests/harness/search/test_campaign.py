@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import count
-from threading import Event
 
 import pytest
 
@@ -23,7 +22,7 @@ from swarden.harness.search.run import RunIndex, batch_seed
 from swarden.harness.search.shrink.shrink import measure
 from swarden.harness.search.traffic import machine
 from swarden.harness.search.workers import WorkerGroup
-from tests.engines.some_runs import is_same_under_hash_seeds, random_runs
+from tests.engines.some_runs import digests_of_runs, is_same_under_hash_seeds
 from tests.harness.driving import TINY
 
 PLAN = Plan(engine=OWN, profile=TINY, seed=11, machine="engine")
@@ -277,21 +276,28 @@ def test_settings_that_no_configuration_can_have_end_the_campaign(tmp_path):
 
 @pytest.mark.parametrize("refused", ["decode", "systems"])
 def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, refused):
-    """The configuration or the engine refuses the draw; the campaign ends only if no draw fits."""
-    original, none_fits = getattr(OwnTarget, refused), Event()
+    """The configuration or the engine refuses the draw."""
+    original = getattr(OwnTarget, refused)
 
     def picky(self, *arguments):
         made = original(self, *arguments)
         config = made if refused == "decode" else arguments[1][0]
-        if config.page_size == 2 and (config.overlap or none_fits.is_set()):
+        if config.page_size == 2 and config.overlap:
             raise InvalidConfig("overlap is true with page_size 2")
         return made
 
     monkeypatch.setattr(OwnTarget, refused, picky)
-    plan = {"settings": {"page_size": 2}, "max_runs": 6, "machine": "engine"}
-    assert work(**plan).tallies.runs == 6
-    none_fits.set()
-    assert work(**plan).is_refused
+
+    assert work(settings={"page_size": 2}).tallies.runs == 6
+
+
+def test_campaign_ends_if_the_engine_refuses_all_draws(monkeypatch):
+    def refuse(*_):
+        raise InvalidConfig("page_size is 2")
+
+    monkeypatch.setattr(OwnTarget, "systems", refuse)
+
+    assert work(settings={"page_size": 2}).is_refused
 
 
 def test_worker_whose_draws_are_refused_is_not_silent_and_ends_when_it_is_stopped(monkeypatch, tmp_path):
@@ -325,4 +331,4 @@ def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):
 
 
 def test_hash_seed_of_the_process_changes_no_run():
-    assert is_same_under_hash_seeds(random_runs, "swarden", 6)
+    assert is_same_under_hash_seeds(digests_of_runs, OWN, 16, 16)

@@ -65,7 +65,7 @@ def test_half_of_the_runs_have_the_settings_of_runs_that_reached_a_rare_line():
 def test_campaign_notes_what_ran_and_equal_seeds_still_give_equal_runs():
     line = getsourcelines(HostTier.poll)[1] + 2  # behind its docstring
     change = (ChangedLine("", line, "", f"{HostTier.__module__}:HostTier.poll"),)
-    plan = Plan(engine=OWN, profile=TINY, seed=11, max_runs=12, machine="engine", change=change)
+    plan = Plan(engine=OWN, profile=TINY, seed=11, max_runs=6, machine="engine", change=change)
 
     first, second = (Worker(plan, lambda _: None).work() for _ in range(2))
 
