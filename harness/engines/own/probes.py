@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import get_type_hints
 
 from swarden.engine_under_test.units import align_up
 from swarden.harness.engines.own.pair_probes import PairWatch
@@ -224,33 +225,9 @@ def state_probes_of(change: Transition) -> Iterator[str]:
                 yield "drafts_accepted_in_part"
 
 
+# By type of event, the method that takes it.
 HANDLERS: dict[type, Callable[..., None]] = {
-    seen.Parked: ProbeWatch._on_parked,
-    seen.Admitted: ProbeWatch._on_admitted,
-    seen.Retracted: ProbeWatch._on_retracted,
-    seen.Preempted: ProbeWatch._on_preempted,
-    seen.RanOut: ProbeWatch._on_ran_out,
-    seen.Recovered: ProbeWatch._on_recovered,
-    seen.Matched: ProbeWatch._on_matched,
-    seen.CopyBegan: ProbeWatch._on_copy_began,
-    seen.CopyEnded: ProbeWatch._on_copy_ended,
-    seen.CopyDropped: ProbeWatch._on_copy_dropped,
-    seen.LoadPlanned: ProbeWatch._on_load_planned,
-    seen.Evicted: ProbeWatch._on_evicted,
-    seen.Split: ProbeWatch._on_split,
-    seen.Slid: ProbeWatch._on_slid,
-    seen.Finished: ProbeWatch._on_finished,
-    seen.Rejected: ProbeWatch._on_rejected,
-    seen.Launched: ProbeWatch._on_launched,
-    seen.Late: ProbeWatch._on_late,
-    seen.Failed: ProbeWatch._on_failed,
-    seen.Completed: ProbeWatch._on_completed,
-    seen.Discarded: ProbeWatch._on_discarded,
-    seen.Paused: ProbeWatch._on_paused,
-    seen.Refused: ProbeWatch._on_refused,
-    seen.Fired: ProbeWatch._on_fired,
-    seen.Freed: ProbeWatch._on_freed,
-    seen.Taken: ProbeWatch._on_taken,
+    get_type_hints(method)["event"]: method for name, method in vars(ProbeWatch).items() if name.startswith("_on_")
 }
 
 # The meaning of each probe. A campaign has a floor for each of them.
