@@ -114,13 +114,10 @@ class Computed:
     places: "dict[tuple[str, int], list[tuple[Computed, tuple[int, int]]]]" = field(default_factory=dict, compare=False)
     seen: Sequence[list[int]] = field(default=(), compare=False)
 
-    def change(self, at: tuple[int, int], unit: int) -> None:
+    def put(self, pool: str, at: tuple[int, int], unit: int) -> None:
         if self.seen and self.seen[at[0]][at[1] : at[1] + 1] not in ([], [unit]):
             self.seen = ()
         self.blocks[at] = unit
-
-    def put(self, pool: str, at: tuple[int, int], unit: int) -> None:
-        self.change(at, unit)
         self.places.setdefault((pool, unit), []).append((self, at))
 
 

@@ -1,6 +1,6 @@
 """The prefixes that an engine has served which finds blocks by hashes: by request, from its passes and its blocks."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import chain, compress, count, repeat
 from math import lcm
 from operator import ne
@@ -23,8 +23,9 @@ def note_blocks(change: Transition) -> None:
     past, components, lost = change.reference.past, change.after.components, change.once(_lost)
     for gone in past.places.keys() & lost.keys():
         for computed, at in past.places.pop(gone):
+            computed.seen = ()
             if computed.blocks[at] == gone[1]:
-                computed.change(at, 0)
+                computed.blocks[at] = 0
     for place, event in enumerate(change.in_order(*SEEN)):
         if isinstance(event, Admitted):
             past.computed[event.request_id] = Computed(event.start, places=past.places)
@@ -43,11 +44,7 @@ def note_blocks(change: Transition) -> None:
         if record.owner.kind == REQUEST_KIND and record.owner.id in past.computed:
             computed = past.computed[record.owner.id]
             for component, (units, seen) in enumerate(zip(record.units, computed.seen or repeat(()), strict=False)):
-                known, nulls = len(seen), units.count(0)
-                places: Iterable[int] = range(known, len(units))
-                if any(units[:nulls]) or [*units[nulls:known]] != seen[nulls:]:  # it did not only grow, or slide
-                    places = compress(count(), map(ne, units, chain(seen, repeat(0))))
-                for index in places:
+                for index in compress(count(), map(ne, units, chain(seen, repeat(0)))):
                     at, unit = (component, index), units[index]
                     if unit and computed.blocks.get(at) != unit:
                         computed.put(components[component].pool, at, unit)

@@ -7,9 +7,9 @@ A part that an engine cannot provide is None, and an invariant that needs it is 
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
-from functools import lru_cache
-from itertools import chain, repeat
-from operator import attrgetter, itemgetter
+from functools import lru_cache, partial
+from itertools import chain, compress, repeat
+from operator import attrgetter, is_, itemgetter
 from typing import NamedTuple
 
 from swarden.invariants.derived import Derived, index_of, indexes_by_part
@@ -108,7 +108,7 @@ class PoolView:
     def is_partitioned(self) -> bool:
         """Does each unit of the pool have exactly one owner, and no unit outside the pool any?"""
         num_units = len(self.free) + len(self.held) + self.num_fenced
-        return num_units == self.capacity and self.owner_of.keys() == _all_units(self.capacity)
+        return num_units == self.capacity == len(owners := self.owner_of) and _all_units(num_units).issuperset(owners)
 
     @Derived
     def owner_of(self) -> Mapping[int, Owner]:
@@ -345,8 +345,8 @@ def _stateful(components: tuple[ComponentView, ...]) -> tuple[int, ...] | None:
 
 
 @lru_cache
-def _missing(are_missing: tuple[bool, ...], unreported: frozenset[str]) -> frozenset[str]:
-    return unreported.union([part for part, is_missing in zip(OPTIONAL_PARTS, are_missing, strict=True) if is_missing])
+def _missing(are_missing: tuple[bool, ...], has_peers: bool, unreported: frozenset[str]) -> frozenset[str]:
+    return unreported.union(compress(OPTIONAL_PARTS, are_missing), () if has_peers else ("peer_maps",))
 
 
 @dataclass(frozen=True)
@@ -425,9 +425,7 @@ class Snapshot:
     @Derived
     def missing(self) -> frozenset[str]:
         """The parts and the types of events that this engine does not provide."""
-        parts = zip(OPTIONAL_PARTS, _optional_parts(self), strict=True)
-        are_missing = [part is None or (name == "peer_maps" and not part) for name, part in parts]
-        return _missing(tuple(are_missing), self.unreported)
+        return _missing(tuple(map(_is_none, _optional_parts(self))), bool(self.peer_maps), self.unreported)
 
     @index_of("nodes")
     def node_by_id(self) -> dict[int, NodeView]:
@@ -503,5 +501,5 @@ OPTIONAL_PARTS = (
     *(part.name for part in fields(Snapshot) if part.default is None),
     *("windowed", "stateful", "slot_maps"),
 )
-_optional_parts = attrgetter(*OPTIONAL_PARTS)
+_optional_parts, _is_none = attrgetter(*OPTIONAL_PARTS), partial(is_, None)
 INDEXES = indexes_by_part(Snapshot)

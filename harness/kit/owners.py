@@ -158,7 +158,6 @@ class CountedUnits:
 
     def __init__(self) -> None:
         self.places: dict[int, UnitPlace] = {}
-        self.unread = set[int]()
         self._units: dict[UnitPlace, set[int]] = {}  # but for UNREAD, and units that are not listed
         self._holdings: dict[UnitPlace, Holding] = {}
         self._unread = Holding(TREE, (), True)
@@ -173,16 +172,12 @@ class CountedUnits:
             return False
         if was is not None:
             del self.places[unit]
-            if was == UNREAD:
-                self.unread.remove(unit)
-            elif was[1] is not None:
+            if was[1] is not None:
                 self._units[was].discard(unit)
                 self._holdings.pop(was, None)
         if place is not None:
             self.places[unit] = place
-            if place == UNREAD:
-                self.unread.add(unit)
-            elif place[1] is not None:
+            if place[1] is not None:
                 self._units.setdefault(place, set()).add(unit)
                 self._holdings.pop(place, None)
         return True
@@ -215,6 +210,6 @@ def pool_view(
     counted = CountedUnits()
     for unit, of_unit in facts.items():
         counted.put(unit, place_of(*of_unit))
-    evictable = counted.unread.intersection(free)
+    evictable = {unit for unit in free if counted.places.get(unit) == UNREAD}
     left = [unit for unit in free if unit not in evictable]
     return PoolView(name, noun, len(facts), left, fences, counted.holdings(sorted(evictable)))

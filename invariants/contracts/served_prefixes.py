@@ -3,7 +3,6 @@
 On a server: A prompt that was just answered is computed again: the hit rate falls, while all answers are right.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 
@@ -78,16 +77,18 @@ def _computed_again(change: Transition, served: Served, peek_len: int, is_kept: 
                 longest = (0, 0)
                 for other_id, lengths in served.items():
                     other = change.reference.expectations.get(other_id)
-                    end = min(most, _shared_len(other, expected) - peek_len) if other is not None else 0
-                    shared = sorted([length for length in lengths if max(start, longest[0] - 1) < length <= end])
-                    kept = (length for length in reversed(shared) if is_kept(other_id, length))
-                    longest = max(longest, (next(kept, 0), other_id))
+                    same = [
+                        length
+                        for length in lengths
+                        if start < length <= most and other is not None and _shares(other, expected, length + peek_len)
+                        if is_kept(other_id, length)
+                    ]
+                    longest = max([longest, *[(length, other_id) for length in same]])
                 if longest[0] > start:
                     values = {"start": start, "served": longest[0], "other": request_ref(longest[1])}
                     yield found(request_ref(request_id), ServedPrefixCode.COMPUTED_AGAIN, **values)
 
 
-def _shared_len(one: Expectation, other: Expectation) -> int:
-    """The number of the first tokens that are the same for two requests; the tag of each has those before it, too."""
-    most = min(len(one.tags), len(other.tags))
-    return bisect_left(range(most), True, key=lambda place: one.tags[place] != other.tags[place])
+def _shares(one: Expectation, other: Expectation, length: int) -> bool:
+    """Have two requests the same first tokens?"""
+    return one.tags[length - 1 : length] == other.tags[length - 1 : length]

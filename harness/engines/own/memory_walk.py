@@ -5,7 +5,6 @@ snapshots can be compared by identity.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from operator import is_not
 from typing import NamedTuple
 
@@ -116,7 +115,6 @@ class MemoryWalk:
         """Every node, parents first, and whether nodes, tokens and parents are the same as in the previous walk."""
         known, nodes, is_same_tree = self._known_nodes, list[KnownNode](), True
         has_host = self._memory.host is not None
-        paired_anew = changed_handles.intersection(chain.from_iterable([seen.view.units[0] for seen in known.values()]))
         inner: list[tuple[int, int, Node]] = [(0, namespace, root) for namespace, root in self._tree.roots.items()]
         for parent, namespace, above in inner:
             for node in above.children.values():
@@ -134,7 +132,7 @@ class MemoryWalk:
                     node.host.pins if has_host else None,
                 )
                 earlier = seen = known.get(node.id)
-                has_other_peers = paired_anew and not paired_anew.isdisjoint(node.handles)
+                has_other_peers = changed_handles and not changed_handles.isdisjoint(node.handles)
                 if seen is None or has_other_peers or seen.facts != facts:
                     seen = self._new_node_view(node, parent, namespace)
                     is_same_tree = is_same_tree and earlier is not None and earlier.facts[PLACE] == facts[PLACE]

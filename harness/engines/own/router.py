@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from operator import attrgetter, eq
 from typing import NamedTuple
 
 from swarden.engine_under_test.config import EngineConfig
@@ -11,7 +10,6 @@ from swarden.harness.kit.router import BlockEvent, RouterView, Tier
 from swarden.invariants.events import BlocksRemoved, BlocksStored, Dropped, Rooted, Split, Stored, Uprooted
 from swarden.invariants.view import CachedBlocks, NodeView
 
-_shown = attrgetter("id", "parent", "namespace", "key", "live", "copies")  # of a node
 OF_ROUTERS = (Rooted, Stored, Dropped, Split, Uprooted)  # the events from which the published ones are made
 
 
@@ -39,11 +37,10 @@ class OwnRouter:
 
     def cached_blocks(self, nodes: Sequence[NodeView]) -> tuple[CachedBlocks, ...]:
         """The view of a router after the events so far, which are reported, beside what the nodes hold."""
-        events, was, self._nodes = list(self._read()), self._nodes, nodes
-        is_same = len(nodes) == len(was) and all(map(eq, map(_shown, nodes), map(_shown, was)))
-        if events or not is_same or not self._found:
+        events = list(self._read())
+        if events or nodes is not self._nodes or not self._found:
             self._view.follow(events)
-            self._pages = self._pages_of(nodes)
+            self._nodes, self._pages = nodes, self._pages_of(nodes)
             self._found = tuple(self._view.beside(self._held))
         return self._found
 

@@ -194,7 +194,7 @@ def with_owners(
 def _ends_in(pool: view.PoolView, known: Owners) -> Mapping[int, seen.Owner]:
     """The owners in a pool, of units that may have another one than before."""
     if pool.moved_since is None or not isinstance(known.owner_of, ChainMap):
-        return pool.owner_of
+        return {} if pool.owner_of == known.owner_of else pool.owner_of
     return {unit: pool.owner_of[unit] for unit in sorted(pool.moved_since[1] | known.owner_of.maps[0].keys())}
 
 

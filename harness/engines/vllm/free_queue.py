@@ -1,9 +1,10 @@
 """The free queue of the release's pool, of which a read follows the blocks that have moved."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
+from swarden.harness.kit.owners import UNREAD, UnitPlace
 from swarden.invariants.following import Following, Units, UnitSet
 
 
@@ -24,13 +25,13 @@ class FreeQueue:
     def __contains__(self, unit: int) -> bool:
         return unit in self._is_evictable
 
-    def read(self, unread: Set[int]) -> None:
-        """Read the queue; `unread` are the blocks that are only cached."""
-        if self.is_unknown or (self.moved and not self._reads_ends(unread)):
-            self._read_all(unread)
+    def read(self, places: Mapping[int, UnitPlace]) -> None:
+        """Read the queue; `places` are those of blocks that something holds or counts, or that are cached."""
+        if self.is_unknown or (self.moved and not self._reads_ends(places)):
+            self._read_all(places)
         self.moved = set()
 
-    def _reads_ends(self, unread: Set[int]) -> bool:
+    def _reads_ends(self, places: Mapping[int, UnitPlace]) -> bool:
         moved, was, free = self.moved, self._is_evictable, self.free
         assert isinstance(free, Units), "read whole before"
         assert isinstance(self.evictable, UnitSet), "as free"
@@ -50,21 +51,22 @@ class FreeQueue:
         ):
             return False
         gone = [unit for unit in moved if was.pop(unit, False)]
-        was.update([(unit, unit in unread) for unit in (*front, *back)])
+        was.update([(unit, places.get(unit) == UNREAD) for unit in (*front, *back)])
         self.free = free.following(
             first, end, [unit for unit in back if not was[unit]], [unit for unit in front if not was[unit]]
         )
         self.evictable = self.evictable.following(gone, [unit for unit in (*front, *back) if was[unit]])
         return True
 
-    def _read_all(self, unread: Set[int]) -> None:
+    def _read_all(self, places: Mapping[int, UnitPlace]) -> None:
         """Follow the links; a cycle ends the walk after every block."""
         count, queue = len(self._pool.blocks), self._pool.free_block_queue
         units = self._units(queue.fake_free_list_head, "next_free_block", range(count))
-        free, evictable = [unit for unit in units if unit not in unread], sorted(unread & {*units})
-        self._is_evictable = dict.fromkeys(units, False) | dict.fromkeys(evictable, True)
+        self._is_evictable = {unit: places.get(unit) == UNREAD for unit in units}
         is_small = count <= Following.LEAST
         self.is_unknown = is_small or len(units) > len(self._is_evictable)
+        free = [unit for unit in units if not self._is_evictable[unit]]
+        evictable = sorted([unit for unit, is_evictable in self._is_evictable.items() if is_evictable])
         if is_small or self.free != free:
             self.free = free if is_small else Units(free)
         if is_small or self.evictable != evictable:
@@ -73,9 +75,7 @@ class FreeQueue:
     def _units(self, end: Any, link: str, wanted: Any) -> list[int]:
         """The blocks from an end of the queue on that are `wanted`."""
         units, block = list[int](), getattr(end, link)
-        for _ in wanted:
-            if block is None or block.block_id not in wanted:
-                break
+        while block is not None and block.block_id in wanted and len(units) < len(wanted):
             units.append(block.block_id)
             block = getattr(block, link)
         return units

@@ -222,7 +222,7 @@ class Moves:
         Each with its free blocks by the release's counter, without those that are cached.
         """
         queue, counted = self.blocks.queue, self.blocks.counted
-        queue.read(counted.unread)
+        queue.read(counted.places)
         parts = queue.free, self._fences(), counted.holdings(queue.evictable), self._built.manager is None
         view = PoolView(self._name, "block", len(self.blocks.all), *parts)
         num_free = self._built.pool.get_num_free_blocks() - len(queue.evictable)

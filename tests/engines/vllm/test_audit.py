@@ -49,7 +49,7 @@ def missed(engine, fault):
 
     def facts():
         blocks.look()
-        blocks.queue.read(blocks.counted.unread)
+        blocks.queue.read(blocks.counted.places)
         return dict(blocks.counted.places), [*blocks.queue.free], [*blocks.queue.evictable]
 
     def compare(audit):
