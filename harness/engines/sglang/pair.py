@@ -1,6 +1,6 @@
 """A prefill and a decode scheduler of one release, linked: their systems, and the port of one side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
@@ -159,7 +159,17 @@ def side_systems(
     link = kinds[0](page_size) if kinds else SglangLink(page_size, links)
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
+    sessions = [side.port.sessions for side in sides if side.port.sessions is not None]
+    for name in ("open_session", "close_session"):
+        calls = [getattr(of_side, name) for of_side in sessions]
+        for of_side in sessions:
+            setattr(of_side, name, partial(_on_both, calls))
     return sides
+
+
+def _on_both(calls: Sequence[Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
+    """A session is open on both sides, with one number."""
+    return [call(*args, **kwargs) for call in calls][-1]
 
 
 def _offload(release: SglangRelease, memory: TagMemory, indices: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
 """The requests of clients: the release's own objects, and what the stand-in model and the clients know of them."""
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -191,6 +191,7 @@ class SglangRequests(Clients[SglangRequest]):
             return_logprob=False,
             return_hidden_states=False,
             logprob_start_len=-1,
+            **_address_of(submission),
         )
 
     def _req(self, number: int, submission: Submission) -> Any:
@@ -205,7 +206,7 @@ class SglangRequests(Clients[SglangRequest]):
             extra_key=_extra_key(submission),
             lora_id=f"{ADAPTER}{submission.adapter}" if submission.adapter else None,
             **(priority if "priority" in parameters(kind.__init__) else {}),
-            **({"bootstrap_host": HOST, "bootstrap_room": submission.transfer_id} if submission.transfer_id else {}),
+            **_address_of(submission),
         )
         req.logprob_start_len = -1
         if submission.uncached:  # as of a prompt with positional embeddings
@@ -235,6 +236,11 @@ def cause_of(req: Any) -> str:
     """The reason of a rejection; empty if no law knows it: the release's budget of KV memory, or a grammar."""
     message = str((req.finished_reason or req.to_finish).message)
     return "" if "exceeds the KV memory budget" in message or "Failed to compile" in message else message
+
+
+def _address_of(submission: Submission) -> Mapping[str, Any]:
+    """The arguments that name the transfer of a request of a pair."""
+    return {"bootstrap_host": HOST, "bootstrap_room": submission.transfer_id} if submission.transfer_id else {}
 
 
 def _extra_key(submission: Submission) -> str | None:

@@ -66,9 +66,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode), models=(LAGUNA,)),
         RANKS: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), pauses=tuple(PauseMode)),
         DATA_RANKS: MachineSpec(SERVING_OPS, pauses=tuple(PauseMode)),
-        **dict.fromkeys(
-            (PAIR, RANKS_OF_PAIR), MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,))
-        ),
+        PAIR: MachineSpec((*SERVING_OPS, *SESSION_OPS), roles=(PREFILL, DECODE), pausable_engines=(0,)),
+        RANKS_OF_PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), pausable_engines=(0,)),
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through", "served_prefixes"}) | {
         *("free_places", "overtaking", "recency", "session_timeouts", "needed_evictions")

@@ -26,13 +26,11 @@ from swarden.harness.engines.sglang.capability import (
     SglangPart,
     Terms,
 )
-from swarden.harness.engines.sglang.parts.pair import Side
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, cause_of, held, is_rejected
 from swarden.harness.kit.calls import intercept
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.launch import Line, table
-from swarden.harness.kit.part import off
-from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, drawn
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, drawn
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.limits import SessionTimeout
 from swarden.invariants.view import SessionView, Snapshot
@@ -52,7 +50,6 @@ class Sessions(SglangCapability, frozen=True):
     streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
     session_timeout_s: Annotated[Timeout | None, Drawn((None, None, 5.0))] = None
 
-    needs = (Needs("streaming_sessions", off(Side)),)
     server_need = "streaming sessions"
     ops = (name_of(OpenSession),)
     launch_table = table(streaming_sessions=(Line.has, "enable-streaming-session"))
