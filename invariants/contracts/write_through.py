@@ -90,9 +90,7 @@ def prefetches_get_idle_host_memory(change: Transition) -> Evidence:
 
 def _copies_at_rest(state: Snapshot) -> list[NodeView]:
     """The nodes with a copy that no copy job or lock needs."""
-    copied = {
-        receipt.node for receipt in state.receipts or () if receipt.holder.kind in (seen.BACKUP_KIND, seen.LOAD_KIND)
-    }
+    copied = {one.node for one in state.receipts or () if one.holder.kind in (seen.BACKUP_KIND, seen.LOAD_KIND)}
     keeps = state.limits.keeps_live_copies
     held = [node for node in state.nodes or () if any(node.pins) or node.id in copied or (keeps and any(node.live))]
     needed = {above.id for node in held for above in state.path(node.id)}
