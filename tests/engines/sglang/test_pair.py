@@ -14,6 +14,7 @@ from swarden.harness.engines.sglang.boot import boot
 from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.parts.pair import DECODE, PREFILL
 from swarden.harness.engines.sglang.scheduler import INTAKES
+from swarden.harness.engines.sglang.target import SGLANG
 from swarden.harness.kit.settings import replaced
 from tests.engines.sglang.conftest import config_of, driver_of, host_of, laws_that_fail, port_of
 
@@ -94,6 +95,27 @@ def offloads(decode_tree, plant):
     plant(port)
     failed = laws_that_fail(driver, (submit, *[Step(), Step(engine=1)] * 6, Drain()))
     return len(host_of(port).storage.pages), failed
+
+
+def restores(version, plant):
+    """The lengths that a decode side with a host tier need not get of a prompt, before and after three long ones."""
+    prefill = config_of(role=PREFILL, sliding_window=None, page_size=4, full_pages=40)
+    decode = replaced(prefill, role=DECODE, decode_tree=True, host_ratio=4.0, load_back_threshold=1)
+    driver = driver_of(version, prefill, decode)
+    plant(port_of(driver, 1))
+    starts, rounds = (0, 1000, 2000, 3000, 0), [Step(), Step(engine=1)] * 14
+    prompts = [Submit(tokens=tuple(range(at + 1, at + (99 if at else 33))), max_new_tokens=4) for at in starts]
+    failed = laws_that_fail(driver, [*[op for prompt in prompts for op in (prompt, *rounds)], Drain()])
+    return [room.prefix_len for room in vars(port_of(driver, 1))["_link"].rooms.values()], failed
+
+
+@pytest.mark.parametrize("version", [version for version in ("0.5.18", RELEASE) if version in SGLANG.installed()])
+def test_decode_side_restores_a_prefix_from_its_host(on_release, version):
+    assert on_release(version, restores, version, keep) == ([0, 0, 0, 0, 32], set())
+
+
+def test_other_content_on_the_host_of_a_decode_side_is_reported(on_release):
+    assert "slots_hold_their_prefix" in on_release(RELEASE, restores, RELEASE, overwrite_on_host)[1]
 
 
 @pytest.mark.parametrize("decode_tree", [False, True], ids=["no-tree", "tree"])

@@ -7,6 +7,7 @@ import pytest
 
 from swarden.harness.core.ops import Abort, Drain, Inject, Op, Reset, ResetCause, Step, Submit
 from swarden.harness.core.port import Streamed
+from swarden.harness.engines.sglang.parts.sidecar import SIDECAR
 from swarden.harness.engines.sglang.parts.storage import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW
 from swarden.harness.engines.sglang.target import SGLANG
 from tests.engines.sglang.conftest import RELEASES, config_of, driver_of, host_of, laws_that_fail, port_of
@@ -95,6 +96,11 @@ def store_other_content(port: Any) -> None:
     pages.update({key: [tag + 1 for tag in tags] for key, tags in pages.items()})
 
 
+def store_other_index_keys(port: Any) -> None:
+    pages = host_of(port).storage.pages
+    pages.update({key: [tag + 1 for tag in tags] for key, tags in pages.items() if SIDECAR in key})
+
+
 def forget_host_memory(port: Any) -> None:
     """Lose the pages of a prefetch that is to be freed."""
     controller = host_of(port).storage._controller
@@ -156,10 +162,23 @@ def test_abort_inside_an_operation_of_the_storage_is_healthy(on_release, skip):
     assert on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "wait_complete", None, ops)[1] == set()
 
 
-def test_page_with_other_content_is_reported(on_release):
-    _, failed = on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "wait_complete", store_other_content)
+@pytest.mark.parametrize(
+    ("model", "plant"), [("window", store_other_content), ("sparse-attention", store_other_index_keys)]
+)
+def test_page_with_other_content_is_reported(on_release, model, plant):
+    _, failed = on_release(RELEASE, return_of_a_prefix, RELEASE, OF_MODELS[model], "wait_complete", plant)
 
     assert "slots_hold_their_prefix" in failed
+
+
+@pytest.mark.parametrize("fault", [STORAGE_FAILS, STORAGE_PARTIAL])
+@pytest.mark.parametrize("skip", [QUERIES + 1, QUERIES + 3])
+def test_kv_is_cached_only_with_its_index_keys(on_release, fault, skip):
+    """A page of index keys is read behind each page of KV."""
+    ops = (*RETURN[:STORED], Inject(fault=fault, skip=skip, count=1), *RETURN[STORED:])
+    model = OF_MODELS["sparse-attention"]
+
+    assert on_release(RELEASE, return_of_a_prefix, RELEASE, model, "wait_complete", None, ops)[1] == set()
 
 
 def test_host_page_of_a_prefetch_without_an_owner_is_reported(on_release):

@@ -1,7 +1,7 @@
 """Hierarchical cache: host pools, controller and tree are the release's; the copy kernels are stand-ins.
 
-Real: from 0.5.12 (states: 0.5.17): `init_hicache`, `HybridCacheController` or `HiCacheController`, host pools,
-write-through, write-back, load-back, host eviction.
+Real: from 0.5.12 (states, and a decode side with a tree: 0.5.17): `init_hicache`, `HybridCacheController` or
+`HiCacheController`, host pools, write-through, write-back, load-back, host eviction.
 Stand-in: copy kernels, CUDA streams and events: a backup is made when the release waits for it or asks, a load when its
 batch is launched at the latest; it ends for the release when it asks, or with that pass. Faults: `host.fails`,
 `host.slow`.
