@@ -35,7 +35,8 @@ def evictions_serve_takes(change: Transition) -> Evidence:
     short, also of the pages of running requests whose next pass comes later.  Not checked: a step in which a take was
     given up, as what was evicted for it is taken by nobody.
     """
-    if change.in_order(*UNKNOWN_DEMAND) or not change.once(_lost_units):
+    lost = {} if change.in_order(*UNKNOWN_DEMAND) else _lost_units(change)
+    if not lost:
         return
     moves = [one for one in change.in_order(seen.Taken, seen.Freed) if isinstance(one, (seen.Taken, seen.Freed))]
     free, needs = {pool.name: len(pool.free) for pool in change.before.pools}, Counter[str]()
@@ -46,12 +47,10 @@ def evictions_serve_takes(change: Transition) -> Evidence:
     ahead = len(later) * (1 + change.after.limits.lookahead_len)
     evicted, start = dict[str, Counter[int]](), free
     for move in (*moves, None):
-        lost = [change.once(_lost_units).get((move.pool, unit)) for unit in move.units] if move is not None else []
         if isinstance(move, seen.Freed) and move.owner.kind == seen.TREE_KIND:
             start = start if evicted else dict(free)
-            for node in lost:
-                if node is not None:
-                    evicted.setdefault(move.pool, Counter())[node] += 1
+            if victims := [lost[move.pool, unit] for unit in move.units if (move.pool, unit) in lost]:
+                evicted.setdefault(move.pool, Counter()).update(victims)
         elif evicted:
             spare = [
                 pool in change.once(_still_evictable)
@@ -74,12 +73,11 @@ def _still_evictable(change: Transition) -> set[str]:
 
     Of other pools it is not known whether the eviction was given up, because it did not suffice.
     """
-    idle: list[dict[str, set[int]]] = [{}, {}]
-    for of_pool, pools in zip(idle, (change.before.pools, change.after.pools), strict=True):
-        for pool in pools:
-            units = [held.units for held in pool.holdings if held.cached and not held.locks]
-            of_pool[pool.name] = set(chain.from_iterable(units))
-    return {pool for pool, units in idle[0].items() if units & idle[1][pool]}
+    idle = list[set[Unit]]()
+    for pools in (change.before.pools, change.after.pools):
+        held = [(pool.name, one.units) for pool in pools for one in pool.holdings if one.cached and not one.locks]
+        idle.append({(pool, unit) for pool, units in held for unit in units})
+    return {pool for pool, _ in idle[0] & idle[1]}
 
 
 def _lost_units(change: Transition) -> Mapping[Unit, int]:

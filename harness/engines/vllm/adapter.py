@@ -75,6 +75,8 @@ class VllmEngine(VllmFacts):
         intercept(built.scheduler, "_free_blocks", self._let_go)
         self.pauses = Pausing(self)
         self.parts = [self.pauses]
+        if not release.has("uncached_first"):
+            self.one_sided |= {"evictions_serve_takes"}
         if built.core.batch_queue is None:
             self.reported -= names_of([seen.Discarded])
         self.provide(config.parts, config, release)

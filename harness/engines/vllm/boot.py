@@ -26,6 +26,7 @@ MODULES: Mapping[str, str] = {
     "v1.core.kv_cache_coordinator": "HybridKVCacheCoordinator",
     "v1.core.single_type_kv_cache_manager": "FullAttentionManager",
     "v1.core.sched.interface": "PauseState",
+    "v1.core.block_pool": "BlockPool",
     "v1.request": "Request",
     "v1.engine": "FinishReason EngineCoreRequest",
     "v1.engine.parallel_sampling": "ParentRequest",
@@ -103,6 +104,7 @@ MODEL = {
     "eos_token_id": 2,
 }
 
+UNCACHED = {"blocks_without_hash", "blocks_to_evict_first"}  # the list of free_blocks, in the releases that have one
 FEATURES: Mapping[str, Feature] = {
     "second_runner": Feature(
         "the scheduler can talk to model runner V2: a resumed request is a new one, and preempted ones are told",
@@ -125,6 +127,10 @@ FEATURES: Mapping[str, Feature] = {
     "match_unit": Feature(
         "a prefix of a model with states can end inside a block in the cache; 0.27.1 cannot look it up with a window",
         lambda release: hasattr(release.code("HybridKVCacheCoordinator"), "_align_cacheable"),
+    ),
+    "uncached_first": Feature(
+        "blocks without a hash are taken before cached ones, also if they were freed later",
+        lambda release: bool({*release.code("BlockPool").free_blocks.__code__.co_varnames} & UNCACHED),
     ),
     "watermark": Feature(
         "a share of the blocks is kept free at admission",
