@@ -6,6 +6,7 @@ asserted before the outputs.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,10 +59,9 @@ class Oracle(NamedTuple):
 @pytest.fixture(
     scope="module",
     params=[
-        (family, key, window)
-        for family, values in TINY.items()
+        (family, key, window if key else None)
+        for (family, values), window in zip(TINY.items(), cycle(WINDOWS))
         for key in [next((key for key in WINDOW_KEYS if key in values), None)]
-        for window in (WINDOWS if key else (None,))
     ],
     ids=lambda value: f"{value[0]}-window-{value[2]}",
 )

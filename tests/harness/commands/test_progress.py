@@ -20,7 +20,7 @@ from swarden.harness.search.traffic.profiles import PROFILES
 from swarden.harness.search.workers import WorkerGroup
 from tests.harness.some_commands import swarden
 
-RUN = ("fuzz", "--engine", "demo", "--runs", 60, "--workers", 1, "--seed", 2)
+RUN = ("fuzz", "--engine", "demo", "--runs", 20, "--workers", 1, "--seed", 2)
 LOG = OpLog(Header(engine="demo", configs=[{}]), [])
 
 

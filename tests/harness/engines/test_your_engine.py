@@ -77,7 +77,7 @@ def test_example_engine_is_fuzzed_and_its_finding_replayed(environment, tmp_path
     assert "blockserve 1.2.0" in listed.stdout
 
     fuzzed = run(
-        environment, *swarden, "fuzz", "--engine", "blockserve", "--profile", "smoke", "--runs", "60", "--workers", "1",
+        environment, *swarden, "fuzz", "--engine", "blockserve", "--profile", "smoke", "--runs", "16", "--workers", "1",
         "--seed", "7", "--out", "found", cwd=tmp_path,
     )  # fmt: skip
     assert fuzzed.returncode == 1, fuzzed.stderr
