@@ -110,15 +110,9 @@ def engine_of(bug):
     return next(engine for engine in ENGINES if bug in own_bugs(engine))
 
 
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [pytest.param("no-such", "fix no-such: demo has no known bug of this name; it has none", id="unknown")],
-)
-def test_unknown_fix_is_refused(name, complaint):
-    with pytest.raises(UsageError) as raised:
-        fix_of(target_of("demo"), name)
-
-    assert str(raised.value) == complaint
+def test_unknown_fix_is_refused():
+    with pytest.raises(UsageError, match=r"^fix no-such: demo has no known bug of this name; it has none$"):
+        fix_of(target_of("demo"), "no-such")
 
 
 def test_folder_of_the_embargo_adds_bugs_of_an_engine_and_no_folder_is_refused(tmp_path, monkeypatch):

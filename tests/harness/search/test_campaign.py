@@ -291,10 +291,11 @@ def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, re
     assert work(settings={"page_size": 2}).tallies.runs == 6
 
 
-def test_campaign_ends_if_the_engine_refuses_all_draws(monkeypatch):
-    def refuse(*_):
-        raise InvalidConfig("page_size is 2")
+def refuse(*_):
+    raise InvalidConfig("overlap is true")
 
+
+def test_campaign_ends_if_the_engine_refuses_all_draws(monkeypatch):
     monkeypatch.setattr(OwnTarget, "systems", refuse)
 
     assert work(settings={"page_size": 2}).is_refused
@@ -304,9 +305,6 @@ def test_worker_whose_draws_are_refused_is_not_silent_and_ends_when_it_is_stoppe
     """No log of a run is left: a worker that is slow to draw the next configuration does not hang in that run."""
     plan, left = replace(PLAN, seconds=60, settings={"page_size": 2}), list[OpLog | None]()
     path = tmp_path / "running.oplog"
-
-    def refuse(*_):
-        raise InvalidConfig("overlap is true")
 
     def beat(_):
         left.append(last_run(path))
