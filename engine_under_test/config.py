@@ -14,14 +14,7 @@ PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PAGE_REUSES = ("lifo", "fifo")
 WAITING_ORDERS = ("fcfs", "lpm")
 ROLES = ("both", "prefill", "decode")
-PAGE_COUNTS = (
-    "full_pages",
-    "swa_pages",
-    "state_pages",
-    "host_full_pages",
-    "host_swa_pages",
-    "host_state_pages",
-)
+PAGE_COUNTS = ("full_pages", "swa_pages", "state_pages", "host_full_pages", "host_swa_pages", "host_state_pages")
 HOST_POLICIES = ("write_through", "write_through_selective", "write_back")
 
 

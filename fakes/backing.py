@@ -13,7 +13,7 @@ class FakeBacking:
     """
 
     FAULTS: ClassVar = {
-        "pool.refuses": "a pool has free pages, but no memory for them; with skip 1 it is the second pool of a take",
+        "pool.refuses": "a pool has free pages, but no memory for them; with skip 1 it is the second pool of a take"
     }
 
     def __init__(self, plan: Faults) -> None:

@@ -11,14 +11,7 @@ import torch
 from swarden.engine_under_test.limits import MAX_CONTEXT_LEN, MAX_CONV_LEN, MAX_HEAD_DIM, MAX_HEADS, MAX_STATE_SIZE
 from swarden.engine_under_test.model.files import ConfigFile
 from swarden.engine_under_test.model.layers import ACTIVATIONS
-from swarden.engine_under_test.model.spec import (
-    LayerKind,
-    Mamba2Spec,
-    NormKind,
-    NormPlacement,
-    QKNorm,
-    RgLruSpec,
-)
+from swarden.engine_under_test.model.spec import LayerKind, Mamba2Spec, NormKind, NormPlacement, QKNorm, RgLruSpec
 
 # --- the keys of a config.json
 
@@ -281,10 +274,7 @@ FAMILIES = {
     "Qwen2ForCausalLM": Family("qwen2", QWEN, fixed={"use_mrope": False}, qkv_bias=True, output_bias=False),
     "Qwen3ForCausalLM": Family("qwen3", QWEN | {"head_dim": 128, "attention_bias": False}, qk_norm=QKNorm.HEAD),
     "MistralForCausalLM": Family(
-        "mistral",
-        GATED | SLIDES | {"num_key_value_heads": 8, "eos_token_id": 2},
-        qkv_bias=False,
-        output_bias=False,
+        "mistral", GATED | SLIDES | {"num_key_value_heads": 8, "eos_token_id": 2}, qkv_bias=False, output_bias=False
     ),
     "Cohere2ForCausalLM": Family(
         "cohere2",

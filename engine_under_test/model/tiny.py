@@ -92,12 +92,7 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", **QWEN},
     "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", **QWEN, "head_dim": 16},
-    "mistral": {
-        "architectures": ["MistralForCausalLM"],
-        "model_type": "mistral",
-        **GATED,
-        "sliding_window": 8,
-    },
+    "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", **GATED, "sliding_window": 8},
     "cohere2": {
         "architectures": ["Cohere2ForCausalLM"],
         "model_type": "cohere2",
@@ -113,12 +108,7 @@ TINY: dict[str, dict[str, Any]] = {
         **HYBRID,
         "rope_parameters": by_type(sliding_theta=10_000.0, full_theta=500_000.0),
     },
-    "llama": {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        **GATED,
-        "rope_parameters": LLAMA3,
-    },
+    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **GATED, "rope_parameters": LLAMA3},
     "recurrent-gemma": {
         "architectures": ["RecurrentGemmaForCausalLM"],
         "model_type": "recurrent_gemma",

@@ -128,8 +128,4 @@ def _tops(scored: Scored) -> Mapping[int, float]:
     return {scored.token: scored.logprob, scored.best: scored.best_logprob}
 
 
-PATHS: Mapping[str, type[Body]] = {
-    VLLM.path: Completions,
-    SGLANG.path: Generate,
-    LLAMA_CPP.path: LlamaCompletion,
-}
+PATHS: Mapping[str, type[Body]] = {VLLM.path: Completions, SGLANG.path: Generate, LLAMA_CPP.path: LlamaCompletion}

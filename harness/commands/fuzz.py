@@ -60,9 +60,7 @@ SETTINGS = traffic_option(
     metavar="NAME=VALUE",
 )
 WITH_FIX = traffic_option(
-    "--with-fix",
-    help="fix this known bug of the engine, or 'all', to find what is behind it",
-    metavar="NAME",
+    "--with-fix", help="fix this known bug of the engine, or 'all', to find what is behind it", metavar="NAME"
 )
 CORPUS = finding_option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
 

@@ -23,12 +23,10 @@ def replay(
     paths: Annotated[list[Path], typer.Argument(help="op-log files")],
     *,
     engine: Annotated[
-        str | None,
-        typer.Option(help="replay on this engine, NAME or NAME==VERSION, not on the one that the log names"),
+        str | None, typer.Option(help="replay on this engine, NAME or NAME==VERSION, not on the one that the log names")
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(help=f"replay with this model, or with {STAND_IN!r}, not with what the log names"),
+        str | None, typer.Option(help=f"replay with this model, or with {STAND_IN!r}, not with what the log names")
     ] = None,
     with_fix: Annotated[
         list[str] | None,

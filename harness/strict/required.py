@@ -10,10 +10,7 @@ from pathlib import Path
 from swarden.harness.core.errors import UsageError
 from swarden.harness.strict.status import State
 
-FORWARDED = (
-    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
-    *(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2),
-)
+FORWARDED = (*(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT), *(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2))
 LOOK_S = 0.2  # seconds between two checks of the states of the processes
 GRACE_S = 30  # from SIGTERM to SIGKILL
 

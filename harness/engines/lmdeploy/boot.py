@@ -32,7 +32,7 @@ FEATURES = {
     "serves_prompts_alone": Feature(
         "a request without new tokens gets none; before, it gets one",
         lambda release: release.code("fill_logits_indices") is not None,
-    ),
+    )
 }
 ABSENT = {  # packages that need not be installed, with the reason
     "mmengine": "configurations of other tools are not read",

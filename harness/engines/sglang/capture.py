@@ -22,15 +22,7 @@ from swarden.harness.kit.tags import VOCABULARY
 from swarden.invariants.events import BACKUP_KIND, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
 from swarden.invariants.following import Following, Peers
 from swarden.invariants.kinds import Place
-from swarden.invariants.view import (
-    Counters,
-    Holding,
-    PeerMap,
-    PoolView,
-    ReceiptView,
-    RecordView,
-    RequestView,
-)
+from swarden.invariants.view import Counters, Holding, PeerMap, PoolView, ReceiptView, RecordView, RequestView
 
 MILLION = 1_000_000
 SESSION_RECEIPTS = 1 << 32  # added to the id of a session for that of its lock
