@@ -91,12 +91,14 @@ class LinkedSglangEngine(SglangEngine):
         return all(self._queues.place(request.req) == Place.LINKED for request in self.requests.unfinished.values())
 
     def submit(self, submission: Submission) -> int:
-        link = self._link
-        link.num_repeated += bool(link.rooms) and SAME_ROOM in self.faults.known and self.faults.fires(SAME_ROOM)
-        submission = submission._replace(transfer_id=submission.transfer_id - link.num_repeated)
+        link, is_decode = self._link, self.config.side.is_decode
+        is_repeated = bool(link.rooms) and SAME_ROOM in self.faults.known and self.faults.fires(SAME_ROOM)
+        if not is_decode and not is_repeated:
+            link.room(len(link.rooms) + 1)
+        submission = submission._replace(transfer_id=len(link.rooms))
         with self._current():
             request_id = super().submit(submission)
-        if self.config.side.is_decode:
+        if is_decode:
             room = link.room(submission.transfer_id)
             room.request_id = room.request_id if room.request_id in self.requests.unfinished else request_id
         return request_id

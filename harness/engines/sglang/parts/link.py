@@ -115,7 +115,7 @@ class SglangLink:
         self.rooms: dict[int, Room] = {}
         self._steps = 0  # the steps of the decode side so far
         self._late: list[Room] = []  # aborted transfers with chunks in flight
-        self._last_due = self.num_repeated = 0
+        self._last_due = 0
         SglangLink.live = self
         self._metadata_due: dict[Room, int] = {}  # the step in which late metadata arrives; 0: its pages have not
 
