@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
@@ -22,6 +22,8 @@ CAUSES_FIRST = """
     longest_match first_passes served_prefixes publishing completeness write_through recency eviction
     needed_evictions copies reads outputs clients aborted_requests progress service
 """  # modules; those that are not among them come last
+
+MOST_DUE = 4_096  # sets of invariants that are due together, of about 1 KB each; a long campaign has some thousands
 
 
 def collected() -> Iterator[Invariant]:
@@ -68,8 +70,17 @@ class Tally(Mapping[str, EvaluationCounts]):
     """The counts by invariant, from the number of transitions in which the same ones were due."""
 
     def __init__(self) -> None:
-        self.due: Counter[Due] = Counter()
         self.withheld: Counter[str] = Counter()  # by invariant, the times that its `given` was false: not applicable
+        self._due: Counter[Due] = Counter()
+        self._settled: dict[str, EvaluationCounts] = {}
+
+    def add(self, due: Due) -> None:
+        """Count invariants that are due together."""
+        if len(self._due) >= MOST_DUE:
+            self._settled = self._counts
+            self._due.clear()
+            self.withheld.clear()
+        self._due[due] += 1
 
     def __getitem__(self, name: str) -> EvaluationCounts:
         return self._counts[name]
@@ -86,8 +97,8 @@ class Tally(Mapping[str, EvaluationCounts]):
 
     @property
     def _counts(self) -> dict[str, EvaluationCounts]:
-        counts: defaultdict[str, EvaluationCounts] = defaultdict(EvaluationCounts)
-        for due, times in self.due.items():
+        counts = defaultdict(EvaluationCounts, {name: replace(one) for name, one in self._settled.items()})
+        for due, times in self._due.items():
             for check in due.checks:
                 counts[check.name].evaluated += times
             for name in due.not_applicable:
@@ -104,6 +115,7 @@ class Catalog:
     def __init__(self, invariants: Iterable[Invariant]) -> None:
         self.invariants = tuple(invariants)
         self._kinds = frozenset[type]().union(*[law.on for law in self.invariants])
+        self._checks = {law: Check(law.name, law.reads, law.given, law.find) for law in self.invariants}
         self._due: dict[tuple[When, frozenset[str], frozenset[type]], Due] = {}
 
     def check(self, change: Transition, tally: Tally) -> list[Violation]:
@@ -112,8 +124,10 @@ class Catalog:
         moment = change.when, change.after.missing, self._kinds.intersection(change.by_type)
         due = self._due.get(moment)
         if due is None:
+            if len(self._due) >= MOST_DUE:
+                self._due.clear()
             due = self._due[moment] = self._due_at(*moment)
-        tally.due[due] += 1
+        tally.add(due)
         for name, reads, given, find in due.checks:
             if reads and reads <= unchanged:
                 continue
@@ -138,7 +152,7 @@ class Catalog:
             if is_silent or law.name in missing or not law.needs.isdisjoint(missing):
                 not_applicable.append(law.name)
             else:
-                checks.append(Check(law.name, law.reads, law.given, law.find))
+                checks.append(self._checks[law])
         return Due(checks, not_applicable)
 
 

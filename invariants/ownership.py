@@ -36,7 +36,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
     All nodes of the tree count as one owner here.
     """
     owners = {pool.name: Moved(pool.owner_of) for pool in before.pools}
-    taken: list[seen.Taken] = []
+    taken, new = list[seen.Taken](), set[tuple[str, int]]()  # the takes, and the units of those before a copy
     fences, is_shared_early = Fences(before, events, after), after.limits.shares_uncomputed
     found: list[Misplaced] = []
     for event in events:
@@ -65,12 +65,14 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
         elif type(event) is seen.Completed:
             fences.complete(event.launch, owners)
         else:
+            new.update([(take.pool, unit) for take in taken for unit in take.units])
+            taken.clear()
             found += [
                 Misplaced(copied, unit, owner)
                 for copied in _copied_in(event, after)
                 if (owner_of := owners.get(copied.pool)) is not None
                 for unit in copied.units
-                if not _may_copy(copied, owner := owner_of.owner(unit), _is_new(copied.pool, unit, taken))
+                if not _may_copy(copied, owner := owner_of.owner(unit), (copied.pool, unit) in new)
             ]
     return found
 
@@ -99,10 +101,6 @@ def _copied_in(event: NamedTuple, after: Snapshot) -> Iterator[seen.CopiedIn]:
         for pool, here, there in event.pages:
             written = (after.host_pool_of.get(pool, ""), there) if event.to_host else (pool, here)
             yield seen.CopiedIn(written[0], tuple(written[1]), owner)
-
-
-def _is_new(pool: str, unit: int, taken: Sequence[seen.Taken]) -> bool:
-    return any(event.pool == pool and unit in event.units for event in taken)
 
 
 def _may_copy(event: seen.CopiedIn, owner: seen.Owner | None, is_new: bool) -> bool:

@@ -57,7 +57,10 @@ class EventLog:
             self._listeners.setdefault(kind, []).append(listen)
 
     def notice(self, event: NamedTuple) -> None:
-        self._events.append(event) if self._places is None else self.add(event)
+        if self._places is None:
+            self._events.append(event)
+        else:
+            self.add(event)
         for listen in self._listeners.get(type(event), ()):
             listen(event)
 

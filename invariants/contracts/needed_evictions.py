@@ -4,7 +4,7 @@ On a server: Prefixes for which there was room are lost: the hit rate falls, whi
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, takewhile
 
 import swarden.invariants.events as seen
@@ -13,6 +13,7 @@ from swarden.invariants.kinds import Place
 from swarden.invariants.past import units_of
 from swarden.invariants.prefixes import columns_of
 from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import NodeView
 from swarden.invariants.violation import Code, Evidence, found, pool_ref
 
 # The demand of these is in no event: what was evicted for them may be taken by nobody.
@@ -39,16 +40,16 @@ def evictions_serve_takes(change: Transition) -> Evidence:
     if not lost:
         return
     moves = [one for one in change.in_order(seen.Taken, seen.Freed) if isinstance(one, (seen.Taken, seen.Freed))]
-    free, needs = {pool.name: len(pool.free) for pool in change.before.pools}, Counter[str]()
+    free, needs = Counter({pool.name: len(pool.free) for pool in change.before.pools}), Counter[str]()
     for event in change.events_of(seen.Taken):
         needs[event.pool] += len(event.units)
     launched = {entry[0] for event in change.events_of(seen.Launched) for entry in event.entries}
-    later = [one for one in change.after.requests or () if one.place == Place.RUNNING and one.id not in launched]
+    known = [*(change.before.requests or ()), *(change.after.requests or ())]
+    later = {one.id for one in known if one.place == Place.RUNNING and one.id not in launched}
     ahead = len(later) * (1 + change.after.limits.lookahead_len)
-    evicted, start = dict[str, Counter[int]](), free
+    evicted, start = dict[str, Counter[int]](), free.copy()  # the free units before the evictions of the tree
     for move in (*moves, None):
         if isinstance(move, seen.Freed) and move.owner.kind == seen.TREE_KIND:
-            start = start if evicted else dict(free)
             if victims := [lost[move.pool, unit] for unit in move.units if (move.pool, unit) in lost]:
                 evicted.setdefault(move.pool, Counter()).update(victims)
         elif evicted:
@@ -57,7 +58,7 @@ def evictions_serve_takes(change: Transition) -> Evidence:
                 and start[pool] + of_pool.total() - max(of_pool.values()) >= needs[pool] + ahead
                 for pool, of_pool in evicted.items()
             ]
-            for pool, of_pool in evicted.items() if all(spare) and any(needs[pool] for pool in evicted) else ():
+            for pool, of_pool in evicted.items() if all(spare) and any(needs[name] for name in evicted) else ():
                 counts = {"evicted": of_pool.total(), "free": start[pool], "taken": needs[pool]}
                 yield found(pool_ref(pool), NeededEvictionCode.EVICTED_IN_VAIN, **counts)
             evicted = {}
@@ -66,6 +67,8 @@ def evictions_serve_takes(change: Transition) -> Evidence:
             needs[move.pool] -= len(move.units)
         elif move is not None and not move.after:
             free[move.pool] += len(move.units)
+        if move is not None and move.owner.kind != seen.TREE_KIND:
+            start = free.copy()
 
 
 def _still_evictable(change: Transition) -> set[str]:
@@ -97,8 +100,22 @@ def _of_nodes(change: Transition, freed: Mapping[Unit, int]) -> Iterator[tuple[U
         if not freed.keys().isdisjoint(units_of(node, before.components)):
             path = before.path(node.id)
             columns = columns_of(change.after, node.namespace, [*chain.from_iterable(one.key for one in path[::-1])])
-            victim = [node, *takewhile(lambda above: not all(above.live), path[1:])][-1].id
             for component, units, now in zip(before.components, node.units, columns, strict=True):
+                victim = _victim(change, path, component.pool)
                 for place, unit in enumerate(units, start=node.start // size):
                     if (component.pool, unit) in freed and not any(now[place : place + 1]):
                         yield (component.pool, unit), victim
+
+
+def _victim(change: Transition, path: Sequence[NodeView], pool: str) -> int:
+    """The topmost of the tombstones that go with a node, whose path to the root this is; the node if there is none.
+
+    Some become tombstones of other pools in the same step.  An engine with several pools may not report which; there
+    it is each node above that has left the tree.
+    """
+    if len(change.before.components) > 1 and seen.Tombstoned.__name__ in change.after.missing:
+        made = {one.id for one in path} - change.after.node_by_id.keys()
+    else:
+        made = {event.node for event in change.events_of(seen.Tombstoned) if event.component != pool}
+    node, *above = path
+    return [node, *takewhile(lambda one: not all(one.live) or one.id in made, above)][-1].id

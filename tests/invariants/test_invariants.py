@@ -6,6 +6,7 @@ from pkgutil import iter_modules
 import pytest
 
 from swarden.harness.report.wording import conservation_line
+from swarden.invariants import catalog
 from swarden.invariants.catalog import ALL, CAUSES_FIRST, Catalog, EvaluationCounts, Tally
 from swarden.invariants.laws.memory.pools import unit_has_one_owner
 from swarden.invariants.violation import Violation
@@ -108,6 +109,22 @@ def test_invariant_of_events_that_did_not_happen_is_not_counted():
     assert "evictions_free_what_is_needed" not in tally
     assert "drained_engine_is_empty" not in tally
     assert tally["pools_conserve_units"] == EvaluationCounts(evaluated=1)
+
+
+def test_counts_of_many_sets_of_invariants_are_those_of_few(monkeypatch):
+    monkeypatch.setattr(catalog, "MOST_DUE", 1)
+    checked, tally = Catalog(ALL.invariants), Tally()
+
+    for change in (HEALTHY, outputs.COMPARED, HEALTHY, progress.PAUSED):
+        checked.check(change, tally)
+
+    apart = [Tally() for _ in range(4)]
+    for change, own in zip((HEALTHY, outputs.COMPARED, HEALTHY, progress.PAUSED), apart, strict=True):
+        ALL.check(change, own)
+    for name in ALL.invariants:
+        counts = [own.get(name.name, EvaluationCounts()) for own in apart]
+        want = EvaluationCounts(sum(one.evaluated for one in counts), sum(one.not_applicable for one in counts))
+        assert tally.get(name.name, EvaluationCounts()) == want
 
 
 def test_invariant_that_an_engine_names_is_counted_as_not_applicable():

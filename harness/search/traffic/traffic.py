@@ -200,7 +200,7 @@ def with_options(draw: st.DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
     options, values = shape.options, {"adapter": 1 + draw(st.integers(0, 1)), "sequences": draw(one_option(2, 3))}
     if "grammar" in options:
         values["grammar"] = draw(one_option(*GRAMMARS))
-    of_kind = {Submit: options, Turn: ["grammar"] * shape.turns_have_grammars}
+    of_kind: dict[type, Sequence[str]] = {Submit: options, **({Turn: ["grammar"]} if shape.turns_have_grammars else {})}
     drawn = [draw(one_option(None, None, *of_kind[type(op)])) if type(op) in of_kind else None for op in ops]
     return [
         op if option is None else msgspec.structs.replace(op, **{option: values.get(option, True)})

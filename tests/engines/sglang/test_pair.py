@@ -99,7 +99,7 @@ def offloads(decode_tree, plant):
 
 def restores(version, plant):
     """The lengths that a decode side with a host tier need not get of a prompt, before and after three long ones."""
-    prefill = config_of(role=PREFILL, sliding_window=None, page_size=4, full_pages=40)
+    prefill = config_of(role=PREFILL, sliding_window=None, page_size=1, full_pages=160)
     decode = replaced(prefill, role=DECODE, decode_tree=True, host_ratio=4.0, load_back_threshold=1)
     driver = driver_of(version, prefill, decode)
     plant(port_of(driver, 1))

@@ -9,7 +9,7 @@ Shows: pages reused during a copy, wrong copies.
 """
 
 import atexit
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Annotated, Any
@@ -116,6 +116,9 @@ class HostTier(SglangCapability, frozen=True):
         if hasattr(tree, "shutdown"):
             atexit.unregister(tree.shutdown)  # atexit would keep the tree, and so its pools, until the process ends
         return tree
+
+    def inapplicable(self, config: Any, release: SglangRelease) -> Collection[str]:
+        return ("evictions_serve_takes",)  # an eviction for a load is not told from one for a pass
 
     def attach(self, engine: SglangEngine) -> Sequence[SglangPart]:
         tree = getattr(engine.memory.tree, "inner", engine.memory.tree)  # which a StreamingSession wraps

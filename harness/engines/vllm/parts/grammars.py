@@ -118,8 +118,9 @@ class VllmGrammars(Part):
         """The number of tokens, by request; that of a session has the grammar of the turn that has begun."""
         for number, request in self._engine.requests.live.items():
             structured = request.req.structured_output_request
-            if structured is not None and not request.queued and isinstance(structured.grammar, ClientGrammar):
-                yield number, len(structured.grammar.accepted)
+            grammar = getattr(structured, "_grammar", None)  # the property `grammar` waits for one that is compiled
+            if isinstance(grammar, ClientGrammar) and not request.queued:
+                yield number, len(grammar.accepted)
 
     def _refused(self, rid: str, grammar: ClientGrammar, token: int) -> None:
         number = self._engine.number_of(rid)
