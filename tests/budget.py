@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_600, 55_540  # lines
+PRODUCT, TESTS = 81_630, 55_560  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -31,7 +31,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 520,
     "harness/engines/own/mutants": 2_560,
     "harness/engines/server": 2_450,
-    "harness/engines/sglang": 8_600,
+    "harness/engines/sglang": 8_610,
     "harness/engines/transformers": 1_340,
     "harness/engines/vllm": 8_520,
     "harness/engines/vllm_cpu": 880,
@@ -42,8 +42,8 @@ LINES: Mapping[str, int] = {
     "harness/search": 7_450,
     "harness/strict": 1_620,
     "harness/traces": 390,
-    "invariants": 3_600,
-    "invariants/contracts": 3_570,
+    "invariants": 3_620,
+    "invariants/contracts": 3_590,
     "invariants/laws": 3_400,
     "src": 200,
     "tests": 1_630,
@@ -54,7 +54,7 @@ LINES: Mapping[str, int] = {
     "tests/fakes": 750,
     "tests/harness": 21_850,
     "tests/hostile": 1_040,
-    "tests/invariants": 6_440,
+    "tests/invariants": 6_460,
     "tests/packaging": 130,
     "tests/quality": 3_710,
     "tests/real": 950,
