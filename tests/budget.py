@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.tidy import Module
 
-PRODUCT, TESTS = 81_630, 55_560  # lines
+PRODUCT, TESTS = 81_600, 55_560  # lines
 # All lines of .py and .j2 files by folder.  A file counts for the innermost folder that is listed.
 LINES: Mapping[str, int] = {
     "docs/make": 890,
@@ -39,7 +39,7 @@ LINES: Mapping[str, int] = {
     "harness/nightly": 2_340,
     "harness/releases": 2_450,
     "harness/report": 2_620,
-    "harness/search": 7_450,
+    "harness/search": 7_420,
     "harness/strict": 1_620,
     "harness/traces": 390,
     "invariants": 3_620,

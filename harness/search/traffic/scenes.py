@@ -7,29 +7,8 @@ from itertools import chain
 import msgspec
 from hypothesis import strategies as st
 
+import swarden.harness.core.ops as do
 from swarden.harness.core.limits import MAX_STEPS_PER_OP, MAX_STRETCH
-from swarden.harness.core.ops import (
-    Abort,
-    AdvanceClock,
-    CloseSession,
-    Drain,
-    Flush,
-    Heal,
-    Inject,
-    Op,
-    OpenSession,
-    Pause,
-    PauseMode,
-    Pressure,
-    Recipe,
-    Reset,
-    ResetCause,
-    Resume,
-    Step,
-    Submit,
-    Turn,
-    name_of,
-)
 from swarden.harness.core.target import TIMEOUT_MS, Shape, Tier
 from swarden.harness.search.traffic.draws import (
     long_recipe,
@@ -50,15 +29,15 @@ MOST_FILLERS = 14  # beside two
 BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn rewinds beyond the window
 
 
-def submissions(load: Load) -> st.SearchStrategy[Submit]:
+def submissions(load: Load) -> st.SearchStrategy[do.Submit]:
     """A request with a prompt from a recipe."""
     return _submissions(tuple(load.outputs), tuple(load.priorities))
 
 
 @cache
 @st.composite
-def _submissions(draw: st.DrawFn, outputs: tuple[int, ...], priorities: tuple[int, ...]) -> Submit:
-    return Submit(
+def _submissions(draw: st.DrawFn, outputs: tuple[int, ...], priorities: tuple[int, ...]) -> do.Submit:
+    return do.Submit(
         recipe=draw(recipes()),
         max_new_tokens=draw(one_option(*outputs)),
         stop=draw(stop_sets()),
@@ -68,34 +47,34 @@ def _submissions(draw: st.DrawFn, outputs: tuple[int, ...], priorities: tuple[in
 
 
 @st.composite
-def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+def crowds(draw: st.DrawFn, load: Load) -> tuple[do.Op, ...]:
     """Several requests at once, sometimes with the same prompt, and the steps in which they compete."""
     crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
     if draw(st.booleans()):
         crowd = [msgspec.structs.replace(request, recipe=crowd[0].recipe, namespace=0) for request in crowd]
-    return *crowd, Step(count=draw(one_option(4, 8)))
+    return *crowd, do.Step(count=draw(one_option(4, 8)))
 
 
 @st.composite
-def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+def contests(draw: st.DrawFn, load: Load) -> tuple[do.Op, ...]:
     """Some running requests, sometimes with one prompt, and a later request with a higher priority than most."""
     least = draw(one_option(*CONTEST_PRIORITIES))
     many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
     if draw(st.integers(0, 2)) == 2:
         many = [msgspec.structs.replace(request, recipe=many[0].recipe, namespace=0) for request in many]
     late = draw(submissions(load._replace(priorities=(least + 3, least + 2))))
-    return *many, Step(count=draw(st.integers(1, 4))), late, Step()
+    return *many, do.Step(count=draw(st.integers(1, 4))), late, do.Step()
 
 
 @st.composite
-def talks(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
+def talks(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[do.Op, ...]:
     """A turn of a session and its steps. Sometimes the session is opened before it, or the turn is disturbed.
 
     A disturbance is an abort, a second turn, one that is too long, a close, or a later turn that rewinds the session.
     Sometimes the session times out, or nearly does, before and after the disturbance.
     """
-    opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 3)
-    turn = Turn(
+    opens = (do.OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 3)
+    turn = do.Turn(
         session=draw(st.integers(0, 3)),
         recipe=draw(recipes()),
         rewind=draw(one_option(*REWINDS)) if shape.sessions_rewind else 0,
@@ -103,40 +82,40 @@ def talks(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
         stop=draw(stop_sets()),
         priority=draw(one_option(*load.priorities)),
     )
-    rewinding = Turn(session=turn.session, rewind=draw(one_option(9, 13, 22)), max_new_tokens=1)
+    rewinding = do.Turn(session=turn.session, rewind=draw(one_option(9, 13, 22)), max_new_tokens=1)
     disturbances = (
         (),
         (),
-        (Abort(request=draw(ordinals())),),
+        (do.Abort(request=draw(ordinals())),),
         (turn,),
         (msgspec.structs.replace(turn, recipe=long_recipe(shape.max_context_len, family=3)),),
-        (CloseSession(session=turn.session),),
-        *((Step(count=8), Step(count=8), rewinding),) * (2 * shape.sessions_rewind),
+        (do.CloseSession(session=turn.session),),
+        *((do.Step(count=8), do.Step(count=8), rewinding),) * (2 * shape.sessions_rewind),
     )
-    before, after = Step(count=draw(one_option(8, 4, 1))), Step(count=draw(one_option(8, 1)))
+    before, after = do.Step(count=draw(one_option(8, 4, 1))), do.Step(count=draw(one_option(8, 1)))
     disturbance = draw(st.sampled_from(disturbances))
-    idle = [AdvanceClock(ms=ms) for ms in draw(one_option((), (60, 60), (TIMEOUT_MS, 1)))]
+    idle = [do.AdvanceClock(ms=ms) for ms in draw(one_option((), (60, 60), (TIMEOUT_MS, 1)))]
     return *opens, turn, before, *idle[:1], *disturbance, *idle[1:], *((after,) if disturbance or idle else ())
 
 
 @st.composite
-def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+def delays(draw: st.DrawFn, load: Load) -> tuple[do.Op, ...]:
     """A request, and a step when it has just reached TIMEOUT_MS."""
-    return draw(submissions(load)), Step(count=draw(st.integers(1, 2))), AdvanceClock(ms=TIMEOUT_MS), Step()
+    return draw(submissions(load)), do.Step(count=draw(st.integers(1, 2))), do.AdvanceClock(ms=TIMEOUT_MS), do.Step()
 
 
 @st.composite
-def flushes(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+def flushes(draw: st.DrawFn, load: Load) -> tuple[do.Op, ...]:
     """A flush.  In half of the draws the engine is idle, and a request repeats a prompt whose KV the flush removes."""
     if draw(st.booleans()):
-        return (Flush(),)
+        return (do.Flush(),)
     request = draw(submissions(load))
     again = draw(st.one_of(st.just((request,)), relatives(request)))
-    return request, Drain(), Flush(), *again, Step(count=draw(st.integers(1, 4)))
+    return request, do.Drain(), do.Flush(), *again, do.Step(count=draw(st.integers(1, 4)))
 
 
 @st.composite
-def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
+def relatives(draw: st.DrawFn, request: do.Submit) -> tuple[do.Submit, ...]:
     """Two or three requests whose prompts repeat, shorten, extend or branch off from the prompt of `request`."""
     path = request.recipe.path
     paths = (path, path[:-1] or path, (*path, 0), (*path[:-1], path[-1] + 1))
@@ -150,9 +129,9 @@ def pauses(
     draw: st.DrawFn,
     load: Load,
     sides: Sequence[int] = (0,),
-    modes: Sequence[PauseMode] = (PauseMode.RETRACT,),
+    modes: Sequence[do.PauseMode] = (do.PauseMode.RETRACT,),
     pausable: Sequence[int] = (0,),
-) -> tuple[Op, ...]:
+) -> tuple[do.Op, ...]:
     """A pause of a `pausable` engine, with steps of all engines or an op in it; in three of four draws it ends.
 
     Half of the pauses have the first mode.  If the op closes a session, one is opened before the pause, and has had a
@@ -160,50 +139,50 @@ def pauses(
     """
     mode = draw(one_option(modes[0], *modes)) if len(modes) > 1 else modes[0]
     paused, other = draw(one_option(*pausable)), draw(one_option(*sides))
-    steps = tuple([Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
-    before: tuple[Op, ...] = ()
-    meanwhile: tuple[Op, ...] = ()
+    steps = tuple([do.Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
+    before: tuple[do.Op, ...] = ()
+    meanwhile: tuple[do.Op, ...] = ()
     if draw(st.booleans()):
         ops = (
-            Abort(request=draw(ordinals())),
-            AdvanceClock(ms=TIMEOUT_MS),
+            do.Abort(request=draw(ordinals())),
+            do.AdvanceClock(ms=TIMEOUT_MS),
             draw(submissions(load)),
-            CloseSession(),
-            Flush(),
+            do.CloseSession(),
+            do.Flush(),
         )
         op = draw(st.sampled_from(ops))
         meanwhile = (msgspec.structs.replace(op, engine=other), *steps)
-        if isinstance(op, CloseSession):
-            before = (OpenSession(), Turn(recipe=draw(recipes())), Step(count=draw(st.integers(1, 3))))
-    ends = (Resume(engine=paused),) * (draw(st.integers(0, 3)) < 3)
-    return *before, Pause(engine=paused, mode=mode), *steps, *meanwhile, *ends
+        if isinstance(op, do.CloseSession):
+            before = (do.OpenSession(), do.Turn(recipe=draw(recipes())), do.Step(count=draw(st.integers(1, 3))))
+    ends = (do.Resume(engine=paused),) * (draw(st.integers(0, 3)) < 3)
+    return *before, do.Pause(engine=paused, mode=mode), *steps, *meanwhile, *ends
 
 
 @st.composite
-def resets(draw: st.DrawFn, load: Load, shape: Shape, modes: tuple[PauseMode, ...]) -> tuple[Op, ...]:
+def resets(draw: st.DrawFn, load: Load, shape: Shape, modes: tuple[do.PauseMode, ...]) -> tuple[do.Op, ...]:
     """A reset of an engine that works, has just become idle, is idle, or is paused; then a request repeats a prompt.
 
     The idle engine may have a session between two turns.
     """
     request = draw(submissions(load))
-    turns: tuple[Op, ...] = ()
-    if name_of(OpenSession) not in shape.unused and draw(st.booleans()):
-        turns = (Turn(recipe=request.recipe, max_new_tokens=draw(one_option(1, 4))),)
-    opens = (OpenSession(),) * (bool(turns) and draw(st.booleans()))
+    turns: tuple[do.Op, ...] = ()
+    if do.name_of(do.OpenSession) not in shape.unused and draw(st.booleans()):
+        turns = (do.Turn(recipe=request.recipe, max_new_tokens=draw(one_option(1, 4))),)
+    opens = (do.OpenSession(),) * (bool(turns) and draw(st.booleans()))
     mode = draw(one_option(*modes, None))
-    ends = (Pause(mode=PauseMode.ABORT), Step(count=draw(one_option(3, 1))), Resume())
-    aborts = mode is None and draw(st.booleans()) and PauseMode.ABORT in modes
-    before = (Pause(mode=mode),) if mode is not None else ends * aborts
-    waits = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
-    many = [Reset(cause=draw(one_option(*ResetCause))) for _ in range(draw(one_option(1, 1, 2)))]
-    after = (Resume(),) * (mode is not None and draw(st.integers(0, 3)) < 3)
+    ends = (do.Pause(mode=do.PauseMode.ABORT), do.Step(count=draw(one_option(3, 1))), do.Resume())
+    aborts = mode is None and draw(st.booleans()) and do.PauseMode.ABORT in modes
+    before = (do.Pause(mode=mode),) if mode is not None else ends * aborts
+    waits = (do.Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
+    many = [do.Reset(cause=draw(one_option(*do.ResetCause))) for _ in range(draw(one_option(1, 1, 2)))]
+    after = (do.Resume(),) * (mode is not None and draw(st.integers(0, 3)) < 3)
     again = draw(st.one_of(st.just((request,)), relatives(request)))
-    steps = Step(count=draw(one_option(8, 2, 4))), Step(count=draw(one_option(4, 1)))
+    steps = do.Step(count=draw(one_option(8, 2, 4))), do.Step(count=draw(one_option(4, 1)))
     return *opens, *turns, request, steps[0], *before, *waits, *many, *after, *turns, *again, steps[1]
 
 
 @st.composite
-def intruders(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
+def intruders(draw: st.DrawFn, shape: Shape) -> tuple[do.Op, ...]:
     """A request that needs nearly all pages of a pool, so that cached pages are evicted, and the steps to serve it.
 
     Its output may take the remaining pages too.
@@ -212,11 +191,11 @@ def intruders(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
     pages = _pages_for_one(shape) - draw(one_option(1, 3))
     length = max(1, min(pages * shape.page_size, shape.max_context_len - most - 1) - shape.lookahead_len)
     steps = _steps(_num_chunks(length, shape) + most + 1)
-    return Submit(recipe=long_recipe(length, family=3), namespace=3, max_new_tokens=most), *steps
+    return do.Submit(recipe=long_recipe(length, family=3), namespace=3, max_new_tokens=most), *steps
 
 
 @st.composite
-def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) -> tuple[Op, ...]:
+def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) -> tuple[do.Op, ...]:
     """Requests that repeat a prompt whose device pages may have been evicted; some may be aborted.
 
     Others may have a part of the prompt, or compete for pages while the host is slow. `faults` are those of the run.
@@ -224,8 +203,13 @@ def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) 
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
     other_submits = [msgspec.structs.replace(submit, namespace=3 + index) for index, submit in enumerate(other_submits)]
-    prompts: tuple[Submit, ...] = (first,)
-    eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(one_option(8, 2, 4))))
+    prompts: tuple[do.Submit, ...] = (first,)
+    eviction_ops: tuple[do.Op, ...] = (
+        first,
+        do.Step(count=4),
+        *other_submits,
+        do.Step(count=draw(one_option(8, 2, 4))),
+    )
     if draw(one_option(True, True, False)):
         prompts, eviction_ops = draw(evicted_prompts(first, shape))
     whole, other = prompts[0], other_submits[0]
@@ -242,45 +226,45 @@ def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) 
     )
     tier = draw(one_option(*(shape.tiers or (None,))))
     slow = draw(slow_copies(tier))
-    fails = [(Inject(fault=fault, count=2),) for fault in (tier.failing if tier else ())]
+    fails = [(do.Inject(fault=fault, count=2),) for fault in (tier.failing if tier else ())]
     trouble = draw(st.sampled_from(((), draw(troubles(tuple(faults))), *[slow, slow] * bool(slow), *fails)))
-    interruptions: tuple[Op, ...] = ()
+    interruptions: tuple[do.Op, ...] = ()
     if slow and trouble == slow:  # during the load, when the earlier requests have ended
-        aborts = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
+        aborts = (do.Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
         rivals = draw(fillers(shape, most=draw(one_option(16, 40))))
-        interruptions = draw(st.sampled_from((aborts, aborts, (Pause(), Resume()), (), rivals, rivals)))
-    return *eviction_ops, *trouble, *again, Step(), *interruptions, Step(count=draw(one_option(8, 1, 3)))
+        interruptions = draw(st.sampled_from((aborts, aborts, (do.Pause(), do.Resume()), (), rivals, rivals)))
+    return *eviction_ops, *trouble, *again, do.Step(), *interruptions, do.Step(count=draw(one_option(8, 1, 3)))
 
 
 @st.composite
-def slow_copies(draw: st.DrawFn, tier: Tier | None, skip: int = 0) -> tuple[Inject, ...]:
+def slow_copies(draw: st.DrawFn, tier: Tier | None, skip: int = 0) -> tuple[do.Inject, ...]:
     """The fault by which the copies of a tier are late, if there is one."""
-    return (Inject(fault=tier.slow, skip=skip, count=draw(st.integers(3, 16))),) if tier else ()
+    return (do.Inject(fault=tier.slow, skip=skip, count=draw(st.integers(3, 16))),) if tier else ()
 
 
 @st.composite
-def meanwhiles(draw: st.DrawFn, load: Load, shape: Shape, modes: Sequence[PauseMode]) -> tuple[Op, ...]:
+def meanwhiles(draw: st.DrawFn, load: Load, shape: Shape, modes: Sequence[do.PauseMode]) -> tuple[do.Op, ...]:
     """A prompt that is evicted, sometimes behind a longer one, and then loaded while something else happens."""
     first = msgspec.structs.replace(draw(submissions(load)), namespace=0)
     tier = draw(one_option(*shape.tiers))
     [whole, *_], before = draw(evicted_prompts(first, shape, tier))
     longer = msgspec.structs.replace(_with_path(whole, (*whole.recipe.path, 0)), max_new_tokens=1)
-    also = (longer, Step(count=MAX_STEPS_PER_OP)) * (shape.uses_before_backup * draw(st.integers(0, 1)))
+    also = (longer, do.Step(count=MAX_STEPS_PER_OP)) * (shape.uses_before_backup * draw(st.integers(0, 1)))
     return *also, *before, *draw(loads_in_flight(whole, tier, modes))
 
 
 @st.composite
-def partings(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
+def partings(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[do.Op, ...]:
     """A prompt that comes back from the last tier to ranks that come apart, while a request may be aborted."""
     first = msgspec.structs.replace(draw(submissions(load)), namespace=0)
     prompts, before = draw(evicted_prompts(first, shape, shape.tiers[-1]))
-    begin = *draw(rank_faults(shape)), *prompts, Step(count=draw(one_option(2, 1, 4)))
-    aborts = (Abort(request=draw(st.integers(0, 2))),) * draw(st.integers(0, 1))
-    return *before, *begin, *aborts, Step(count=MAX_STEPS_PER_OP), Heal(), Step(count=2)
+    begin = *draw(rank_faults(shape)), *prompts, do.Step(count=draw(one_option(2, 1, 4)))
+    aborts = (do.Abort(request=draw(st.integers(0, 2))),) * draw(st.integers(0, 1))
+    return *before, *begin, *aborts, do.Step(count=MAX_STEPS_PER_OP), do.Heal(), do.Step(count=2)
 
 
 @st.composite
-def loads_in_flight(draw: st.DrawFn, whole: Submit, tier: Tier, modes: Sequence[PauseMode]) -> tuple[Op, ...]:
+def loads_in_flight(draw: st.DrawFn, whole: do.Submit, tier: Tier, modes: Sequence[do.PauseMode]) -> tuple[do.Op, ...]:
     """A load of a prompt that up to three requests have, and what happens meanwhile.
 
     That is an abort of the first or a later request, a pause, a flush, a fault of the load, or a request whose prompt
@@ -290,25 +274,25 @@ def loads_in_flight(draw: st.DrawFn, whole: Submit, tier: Tier, modes: Sequence[
     path = whole.recipe.path
     others = [_with_path(whole, branch) for branch in ((*path[:-1], path[-1] + 1), (*path, 0), path[:1])]
     fault = draw(one_option(*(tier.failing or (None,))))
-    fails = (Inject(fault=fault),) * (fault is not None and draw(one_option(True, True, False)))
-    events: list[tuple[Op, ...]] = [
-        *((Abort(),), (Abort(request=draw(st.integers(1, 2))),)),
-        *((Flush(),), (Pause(mode=draw(one_option(*modes))), Step(), Resume())),
+    fails = (do.Inject(fault=fault),) * (fault is not None and draw(one_option(True, True, False)))
+    events: list[tuple[do.Op, ...]] = [
+        *((do.Abort(),), (do.Abort(request=draw(st.integers(1, 2))),)),
+        *((do.Flush(),), (do.Pause(mode=draw(one_option(*modes))), do.Step(), do.Resume())),
         *[(other,) for other in others],
-        *[(Inject(fault=fault, count=draw(one_option(1, 2))),)] * (fault is not None),
+        *[(do.Inject(fault=fault, count=draw(one_option(1, 2))),)] * (fault is not None),
     ]
     again = (whole,) * draw(one_option(2, 1, 3))
-    begin = *fails, *draw(slow_copies(tier, skip=len(fails))), *again, Step(count=draw(one_option(1, 2)))
-    meanwhile = *draw(st.sampled_from(events)), Step(count=draw(one_option(2, 1, 4))), *draw(st.sampled_from(events))
-    return *begin, *meanwhile, Step(count=MAX_STEPS_PER_OP)
+    begin = *fails, *draw(slow_copies(tier, skip=len(fails))), *again, do.Step(count=draw(one_option(1, 2)))
+    meanwhile = *draw(st.sampled_from(events)), do.Step(count=draw(one_option(2, 1, 4))), *draw(st.sampled_from(events))
+    return *begin, *meanwhile, do.Step(count=MAX_STEPS_PER_OP)
 
 
-def _with_path(request: Submit, path: tuple[int, ...]) -> Submit:
+def _with_path(request: do.Submit, path: tuple[int, ...]) -> do.Submit:
     return msgspec.structs.replace(request, recipe=msgspec.structs.replace(request.recipe, path=path))
 
 
 @st.composite
-def lacks(draw: st.DrawFn, shape: Shape, modes: Sequence[PauseMode]) -> tuple[Op, ...]:
+def lacks(draw: st.DrawFn, shape: Shape, modes: Sequence[do.PauseMode]) -> tuple[do.Op, ...]:
     """A prompt, a longer one, and short requests that take the pages of a window or states, and spare the others.
 
     Then a request branches off at the end of the prompt, where it lacks this window or state alone.
@@ -318,32 +302,32 @@ def lacks(draw: st.DrawFn, shape: Shape, modes: Sequence[PauseMode]) -> tuple[Op
     stretch = min(MAX_STRETCH, shape.page_size * draw(one_option(1, 2)))
     path = (draw(one_option(0, 1)),) * draw(one_option(2, 1, 3))
     prompt, longer, branch = [
-        Submit(recipe=Recipe(path=(*path, *tail), stretch=stretch), max_new_tokens=1) for tail in ((), (0,), (1,))
+        do.Submit(recipe=do.Recipe(path=(*path, *tail), stretch=stretch), max_new_tokens=1) for tail in ((), (0,), (1,))
     ]
-    once = prompt, Step(count=MAX_STEPS_PER_OP), longer, Step(count=MAX_STEPS_PER_OP)
+    once = prompt, do.Step(count=MAX_STEPS_PER_OP), longer, do.Step(count=MAX_STEPS_PER_OP)
     length = max(shape.page_size, pool.window or 1)
     count = min(MOST_FILLERS, pool.units * shape.page_size // length + 1)
     fillers = _fillers([(min(length, shape.max_context_len - 2), 1)] * count)
     steps = _steps(2 * count * _num_chunks(length, shape))
-    taken = Pressure(pool=place, pages=pool.units), *fillers, *steps, Pressure(pool=place)
-    loads = (branch, Step(count=MAX_STEPS_PER_OP)), draw(loads_in_flight(branch, shape.tiers[0], modes))
+    taken = do.Pressure(pool=place, pages=pool.units), *fillers, *steps, do.Pressure(pool=place)
+    loads = (branch, do.Step(count=MAX_STEPS_PER_OP)), draw(loads_in_flight(branch, shape.tiers[0], modes))
     return *once * shape.uses_before_backup, *taken, *draw(st.sampled_from(loads))
 
 
 @st.composite
 def evicted_prompts(
-    draw: st.DrawFn, first: Submit, shape: Shape, tier: Tier | None = None
-) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
+    draw: st.DrawFn, first: do.Submit, shape: Shape, tier: Tier | None = None
+) -> tuple[tuple[do.Submit, ...], tuple[do.Op, ...]]:
     """A prompt of some pages that is backed up to the host, and then evicted from the device.
 
     There may be a second prompt of the same tokens in another namespace.
     """
     stretch, path = max(first.recipe.stretch, shape.page_size), (*first.recipe.path, 0, 0)
-    first = msgspec.structs.replace(first, recipe=Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
+    first = msgspec.structs.replace(first, recipe=do.Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
     prompts = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(one_option(1, 2, 1))))
     times, most = max(1, shape.uses_before_backup), draw(one_option(1, 2))
     eviction_ops = [
-        (msgspec.structs.replace(prompt, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times
+        (msgspec.structs.replace(prompt, max_new_tokens=most), do.Step(count=MAX_STEPS_PER_OP)) * times
         for prompt in prompts
     ]
     emptied_by = tier and tier.emptied_by
@@ -352,14 +336,14 @@ def evicted_prompts(
 
 
 @st.composite
-def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
+def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[do.Op, ...]:
     """Some requests fill a pool, and the last one grows into the pages of the others, whose backups are slow."""
     most = draw(one_option(16, 40))
     return *draw(fillers(shape, most=most)), *draw(slow_copies(shape.tiers[0] if shape.tiers else None)), *_steps(most)
 
 
 @st.composite
-def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
+def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[do.Op, ...]:
     """Requests that fill a pool, and the steps that compute them; the last one has `most` tokens of output.
 
     There are two requests, unless the pool holds more than two contexts.  Then half of the draws have short prompts,
@@ -381,10 +365,10 @@ def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
     return *requests, *_steps(2 + sum(_num_chunks(length, shape) for length in lengths))
 
 
-def _fillers(sizes: Sequence[tuple[int, int]]) -> list[Submit]:
+def _fillers(sizes: Sequence[tuple[int, int]]) -> list[do.Submit]:
     """Requests with prompts and outputs of these lengths, which share no prefix."""
     return [
-        Submit(recipe=long_recipe(length, family=2), namespace=3 + place, max_new_tokens=new_tokens)
+        do.Submit(recipe=long_recipe(length, family=2), namespace=3 + place, max_new_tokens=new_tokens)
         for place, (length, new_tokens) in enumerate(sizes)
     ]
 
@@ -393,10 +377,10 @@ def _num_chunks(length: int, shape: Shape) -> int:
     return -(-length // (shape.chunk_len or length))
 
 
-def _steps(count: int) -> tuple[Op, ...]:
+def _steps(count: int) -> tuple[do.Op, ...]:
     """Ops for `count` steps, but at most MAX_STEP_OPS * MAX_STEPS_PER_OP steps."""
     whole, rest = divmod(min(count, MAX_STEP_OPS * MAX_STEPS_PER_OP), MAX_STEPS_PER_OP)
-    return *(Step(count=MAX_STEPS_PER_OP),) * whole, *((Step(count=rest),) if rest else ())
+    return *(do.Step(count=MAX_STEPS_PER_OP),) * whole, *((do.Step(count=rest),) if rest else ())
 
 
 def _pages_for_one(shape: Shape) -> int:
@@ -407,12 +391,12 @@ def _pages_for_one(shape: Shape) -> int:
 
 
 @st.composite
-def rewinds(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
+def rewinds(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[do.Op, ...]:
     """A turn of a new session whose window slides far, and a turn that rewinds a little or much more than a window."""
     most = draw(one_option(*load.outputs))
     far = max([pool.window or 0 for pool in shape.pools], default=0) + shape.page_size
     recipe = long_recipe(far + draw(st.integers(0, 8)), family=draw(one_option(0, 1)))
-    turn = Turn(recipe=recipe, max_new_tokens=most, stop=draw(stop_sets()))
-    back = Turn(rewind=far + draw(one_option(*BEYOND_THE_WINDOW)), max_new_tokens=draw(one_option(1, 4)))
-    steps = (Step(count=MAX_STEPS_PER_OP),) * draw(st.integers(3, 4))
-    return OpenSession(), turn, *steps, back, Step(count=draw(one_option(4, 2))), CloseSession()
+    turn = do.Turn(recipe=recipe, max_new_tokens=most, stop=draw(stop_sets()))
+    back = do.Turn(rewind=far + draw(one_option(*BEYOND_THE_WINDOW)), max_new_tokens=draw(one_option(1, 4)))
+    steps = (do.Step(count=MAX_STEPS_PER_OP),) * draw(st.integers(3, 4))
+    return do.OpenSession(), turn, *steps, back, do.Step(count=draw(one_option(4, 2))), do.CloseSession()

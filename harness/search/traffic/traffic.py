@@ -8,26 +8,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+import swarden.harness.core.ops as do
 from swarden.harness.core.limits import MAX_STRETCH
-from swarden.harness.core.ops import (
-    Abort,
-    Accept,
-    AdvanceClock,
-    Drain,
-    Flush,
-    Inject,
-    Op,
-    OpenSession,
-    Pause,
-    PauseMode,
-    Pressure,
-    Recipe,
-    Reset,
-    Step,
-    Submit,
-    Turn,
-    name_of,
-)
 from swarden.harness.core.target import ENGINE, TIMEOUT_MS, Draw, Shape
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.search.traffic import scenes
@@ -82,7 +64,7 @@ class Requests(NamedTuple):
     shape: Shape
     faults: tuple[str, ...]
     possible: tuple[str, ...] = ()
-    pauses: tuple[PauseMode, ...] = (PauseMode.RETRACT,)
+    pauses: tuple[do.PauseMode, ...] = (do.PauseMode.RETRACT,)
 
 
 class EngineTraffic(Machine):
@@ -138,15 +120,15 @@ class EngineTraffic(Machine):
 
     def _act(self, data: st.DataObject) -> None:
         drawn = data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests))
-        ops = [op for op in self.supported(drawn) if name_of(op) not in self.requests.shape.unused]
+        ops = [op for op in self.supported(drawn) if do.name_of(op) not in self.requests.shape.unused]
         ops = data.draw(with_options(ops, self.requests.shape)) if self.has_options else ops
         if (shape := self.requests.shape).ranks > 1:
             ops = data.draw(with_ranks(ops, shape))
         if (share := self.spec.one_step_of) > 1:
-            ops = [op for op in ops if not isinstance(op, Step) or not data.draw(st.integers(0, share - 1))]
+            ops = [op for op in ops if not isinstance(op, do.Step) or not data.draw(st.integers(0, share - 1))]
         self.apply_all(data.draw(with_seeds(ops)) if self.requests.shape.samples else ops)
         if count := data.draw(one_option(*self.steps_between)):
-            self.apply(Step(count=count))
+            self.apply(do.Step(count=count))
 
 
 def begin_run(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
@@ -179,9 +161,9 @@ def begin_run(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
     ]
 
 
-def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
+def kinds_of(ops: Collection[type[do.Op]], requests: Requests) -> list[str]:
     """The kinds that a machine with these ops supports for the requests of a run."""
-    left = {op for op in ops if name_of(op) not in requests.shape.unused}
+    left = {op for op in ops if do.name_of(op) not in requests.shape.unused}
     kinds = [name for name, kind in KINDS.items() if kind.needs in left]
     shape = requests.shape
     has = {
@@ -195,12 +177,15 @@ def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
 
 
 @st.composite
-def with_options(draw: st.DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
+def with_options(draw: st.DrawFn, ops: Sequence[do.Op], shape: Shape) -> list[do.Op]:
     """The ops, with one of the options on a third of the requests; a turn of a session has a grammar alone."""
     options, values = shape.options, {"adapter": 1 + draw(st.integers(0, 1)), "sequences": draw(one_option(2, 3))}
     if "grammar" in options:
         values["grammar"] = draw(one_option(*GRAMMARS))
-    of_kind: dict[type, Sequence[str]] = {Submit: options, **({Turn: ["grammar"]} if shape.turns_have_grammars else {})}
+    of_kind: dict[type, Sequence[str]] = {
+        do.Submit: options,
+        **({do.Turn: ["grammar"]} if shape.turns_have_grammars else {}),
+    }
     drawn = [draw(one_option(None, None, *of_kind[type(op)])) if type(op) in of_kind else None for op in ops]
     return [
         op if option is None else msgspec.structs.replace(op, **{option: values.get(option, True)})
@@ -209,16 +194,16 @@ def with_options(draw: st.DrawFn, ops: Sequence[Op], shape: Shape) -> list[Op]:
 
 
 @st.composite
-def with_seeds(draw: st.DrawFn, ops: Sequence[Op]) -> list[Op]:
+def with_seeds(draw: st.DrawFn, ops: Sequence[do.Op]) -> list[do.Op]:
     """The ops, with a sampling seed on some of the requests."""
     return [
-        msgspec.structs.replace(op, seed=draw(one_option(None, None, 1, 2))) if isinstance(op, Submit) else op
+        msgspec.structs.replace(op, seed=draw(one_option(None, None, 1, 2))) if isinstance(op, do.Submit) else op
         for op in ops
     ]
 
 
 @st.composite
-def prompts(draw: st.DrawFn, requests: Requests) -> Submit:
+def prompts(draw: st.DrawFn, requests: Requests) -> do.Submit:
     """A request. In a quarter of the draws its prompt ends near a multiple of a page, a window or a chunk.
 
     With long answers, some prompts end inside an earlier answer, far from its end.
@@ -234,11 +219,11 @@ def prompts(draw: st.DrawFn, requests: Requests) -> Submit:
     stretch = draw(one_option(*filter(None, lengths))) + draw(st.integers(-1, 1))
     path = request.recipe.path[: draw(st.integers(1, 3))]
     stretch = max(1, min(stretch, shape.max_context_len // (2 * len(path)), MAX_STRETCH))
-    return msgspec.structs.replace(request, recipe=Recipe(path=path, stretch=stretch, cut=request.recipe.cut))
+    return msgspec.structs.replace(request, recipe=do.Recipe(path=path, stretch=stretch, cut=request.recipe.cut))
 
 
 @st.composite
-def long_prompts(draw: st.DrawFn, shape: Shape) -> Submit:
+def long_prompts(draw: st.DrawFn, shape: Shape) -> do.Submit:
     """A request that needs most of the smallest pool, so that cached pages are evicted and requests are retracted.
 
     Only long prompts use its namespace, so it matches no cached prefix of another kind of request.
@@ -247,48 +232,48 @@ def long_prompts(draw: st.DrawFn, shape: Shape) -> Submit:
     max_new_tokens = draw(one_option(1, 4, 16))
     length = min(units * shape.page_size - draw(st.integers(0, 3)), shape.max_context_len - max_new_tokens - 1)
     namespace = 6 + draw(rarely(st.integers(1, 2)))
-    return Submit(recipe=long_recipe(length, family=3), max_new_tokens=max_new_tokens, namespace=namespace)
+    return do.Submit(recipe=long_recipe(length, family=3), max_new_tokens=max_new_tokens, namespace=namespace)
 
 
 class Kind(NamedTuple):
     """A kind of ops: the op that the machine must support, and what draws them for a run."""
 
-    needs: type[Op]
-    drawn: Callable[[st.DrawFn, Requests], Sequence[Op]]
+    needs: type[do.Op]
+    drawn: Callable[[st.DrawFn, Requests], Sequence[do.Op]]
 
 
-def pressures(draw: st.DrawFn, run: Requests) -> Sequence[Op]:
+def pressures(draw: st.DrawFn, run: Requests) -> Sequence[do.Op]:
     pool = draw(st.integers(0, max(1, len(run.shape.pools)) - 1))
-    return (Pressure(pool=pool, pages=draw(one_option(*PRESSURE_PAGES))),)
+    return (do.Pressure(pool=pool, pages=draw(one_option(*PRESSURE_PAGES))),)
 
 
 KINDS: Mapping[str, Kind] = {
-    "submit": Kind(Submit, lambda draw, run: (draw(prompts(run)),)),
-    "step": Kind(Step, lambda draw, _: (Step(count=draw(step_counts())),)),
-    "crowd": Kind(Submit, lambda draw, run: draw(scenes.crowds(run.load))),
-    "contest": Kind(Submit, lambda draw, run: draw(scenes.contests(run.load))),
-    "long": Kind(Submit, lambda draw, run: (draw(long_prompts(run.shape)),)),
-    "return": Kind(Submit, lambda draw, run: draw(scenes.returns(run.load, run.shape, run.faults))),
-    "outlast": Kind(Submit, lambda draw, run: draw(scenes.outlasts(run.shape))),
-    "meanwhile": Kind(Submit, lambda draw, run: draw(scenes.meanwhiles(run.load, run.shape, run.pauses))),
-    "lack": Kind(Submit, lambda draw, run: draw(scenes.lacks(run.shape, run.pauses))),
-    "apart": Kind(Submit, lambda draw, run: draw(scenes.partings(run.load, run.shape))),
-    "abort": Kind(Abort, lambda draw, _: (Abort(request=draw(ordinals())),)),
-    "advance_clock": Kind(AdvanceClock, lambda draw, _: (AdvanceClock(ms=draw(one_option(*CLOCK_JUMPS_MS))),)),
-    "delay": Kind(AdvanceClock, lambda draw, run: draw(scenes.delays(run.load))),
-    "flush": Kind(Flush, lambda draw, run: draw(scenes.flushes(run.load))),
-    "drain": Kind(Drain, lambda *_: (Drain(),)),
-    "pressure": Kind(Pressure, pressures),
-    "pause": Kind(Pause, lambda draw, run: draw(scenes.pauses(run.load, modes=run.pauses))),
-    "reset": Kind(Reset, lambda draw, run: draw(scenes.resets(run.load, run.shape, run.pauses))),
-    "talk": Kind(OpenSession, lambda draw, run: draw(scenes.talks(run.load, run.shape))),
-    "rewind": Kind(OpenSession, lambda draw, run: draw(scenes.rewinds(run.load, run.shape))),
-    "accept": Kind(Accept, lambda draw, _: (draw(acceptances()),)),
-    "trouble": Kind(Inject, lambda draw, run: draw(troubles(run.faults))),
+    "submit": Kind(do.Submit, lambda draw, run: (draw(prompts(run)),)),
+    "step": Kind(do.Step, lambda draw, _: (do.Step(count=draw(step_counts())),)),
+    "crowd": Kind(do.Submit, lambda draw, run: draw(scenes.crowds(run.load))),
+    "contest": Kind(do.Submit, lambda draw, run: draw(scenes.contests(run.load))),
+    "long": Kind(do.Submit, lambda draw, run: (draw(long_prompts(run.shape)),)),
+    "return": Kind(do.Submit, lambda draw, run: draw(scenes.returns(run.load, run.shape, run.faults))),
+    "outlast": Kind(do.Submit, lambda draw, run: draw(scenes.outlasts(run.shape))),
+    "meanwhile": Kind(do.Submit, lambda draw, run: draw(scenes.meanwhiles(run.load, run.shape, run.pauses))),
+    "lack": Kind(do.Submit, lambda draw, run: draw(scenes.lacks(run.shape, run.pauses))),
+    "apart": Kind(do.Submit, lambda draw, run: draw(scenes.partings(run.load, run.shape))),
+    "abort": Kind(do.Abort, lambda draw, _: (do.Abort(request=draw(ordinals())),)),
+    "advance_clock": Kind(do.AdvanceClock, lambda draw, _: (do.AdvanceClock(ms=draw(one_option(*CLOCK_JUMPS_MS))),)),
+    "delay": Kind(do.AdvanceClock, lambda draw, run: draw(scenes.delays(run.load))),
+    "flush": Kind(do.Flush, lambda draw, run: draw(scenes.flushes(run.load))),
+    "drain": Kind(do.Drain, lambda *_: (do.Drain(),)),
+    "pressure": Kind(do.Pressure, pressures),
+    "pause": Kind(do.Pause, lambda draw, run: draw(scenes.pauses(run.load, modes=run.pauses))),
+    "reset": Kind(do.Reset, lambda draw, run: draw(scenes.resets(run.load, run.shape, run.pauses))),
+    "talk": Kind(do.OpenSession, lambda draw, run: draw(scenes.talks(run.load, run.shape))),
+    "rewind": Kind(do.OpenSession, lambda draw, run: draw(scenes.rewinds(run.load, run.shape))),
+    "accept": Kind(do.Accept, lambda draw, _: (draw(acceptances()),)),
+    "trouble": Kind(do.Inject, lambda draw, run: draw(troubles(run.faults))),
 }
 
 
 @st.composite
-def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> Sequence[Op]:
+def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> Sequence[do.Op]:
     """The ops of one kind: one op, or a scene."""
     return KINDS[kind].drawn(draw, requests)
