@@ -180,4 +180,4 @@ def test_words_name_the_values_that_serve_as_well():
     assert "session 0, not 1" in lines
     assert "path 0.1, not 2.1, but also 0.2 or 0.1.2" in lines
     assert "continues none, not 0" in lines
-    assert lines[-1] == "any stretch, cut, rewind, kept, max_new_tokens, priority, stop"
+    assert lines[-1] == "any stretch, cut, rewind, kept, max_new_tokens, priority, grammar, stop"
