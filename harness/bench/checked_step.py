@@ -15,6 +15,7 @@ from types import FrameType
 
 from swarden.harness.bench.timing import Case, timed
 from swarden.harness.core import driver as driving
+from swarden.harness.core.changes import Changes, fitting_fixes
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
@@ -57,9 +58,10 @@ def measure(engines: Iterable[str]) -> Iterator[Case]:
         target = target_of(engine)
         prepare(target)
         served = partial(_served, header_of(target, page_size))
-        served()  # the first run fills caches
-        steps, spent = 0, 0.0
-        with sampled(target.code) as counts:
+        steps, spent, behind = 0, 0.0, Changes(None, tuple(patch.name for patch in fitting_fixes(target)))
+        with behind.planted(target), sampled(target.code) as counts:
+            served()  # the first run fills caches
+            counts.clear()
             while spent < CPU_SECONDS:
                 seconds, driver = timed(served)
                 spent += seconds

@@ -36,17 +36,19 @@ def evictions_serve_takes(change: Transition) -> Evidence:
     short, also of the pages of running requests whose next pass comes later.  Not checked: a step in which a take was
     given up, as what was evicted for it is taken by nobody.
     """
-    lost = {} if change.in_order(*UNKNOWN_DEMAND) else _lost_units(change)
-    if not lost:
+    launched = {entry[0] for event in change.events_of(seen.Launched) for entry in event.entries}
+    known = [*(change.before.requests or ()), *(change.after.requests or ())]
+    later = {one.id for one in known if one.place == Place.RUNNING and one.id not in launched}
+    ahead = len(later) * (1 + change.after.limits.lookahead_len)
+    of_tree = {event.pool for event in change.events_of(seen.Freed) if event.owner.kind == seen.TREE_KIND}
+    has_spare = any(len(pool.free) > ahead for pool in change.after.pools if pool.name in of_tree)
+    lost = _lost_units(change) if has_spare and not change.in_order(*UNKNOWN_DEMAND) else {}
+    if not lost:  # or without units to spare no eviction was too large
         return
     moves = [one for one in change.in_order(seen.Taken, seen.Freed) if isinstance(one, (seen.Taken, seen.Freed))]
     free, needs = Counter({pool.name: len(pool.free) for pool in change.before.pools}), Counter[str]()
     for event in change.events_of(seen.Taken):
         needs[event.pool] += len(event.units)
-    launched = {entry[0] for event in change.events_of(seen.Launched) for entry in event.entries}
-    known = [*(change.before.requests or ()), *(change.after.requests or ())]
-    later = {one.id for one in known if one.place == Place.RUNNING and one.id not in launched}
-    ahead = len(later) * (1 + change.after.limits.lookahead_len)
     evicted, start = dict[str, Counter[int]](), free.copy()  # the free units before the evictions of the tree
     for move in (*moves, None):
         if isinstance(move, seen.Freed) and move.owner.kind == seen.TREE_KIND:
@@ -54,8 +56,8 @@ def evictions_serve_takes(change: Transition) -> Evidence:
                 evicted.setdefault(move.pool, Counter()).update(victims)
         elif evicted:
             spare = [
-                pool in change.once(_still_evictable)
-                and start[pool] + of_pool.total() - max(of_pool.values()) >= needs[pool] + ahead
+                start[pool] + of_pool.total() - max(of_pool.values()) >= needs[pool] + ahead
+                and pool in change.once(_still_evictable)
                 for pool, of_pool in evicted.items()
             ]
             for pool, of_pool in evicted.items() if all(spare) and any(needs[name] for name in evicted) else ():
