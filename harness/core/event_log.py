@@ -57,10 +57,7 @@ class EventLog:
             self._listeners.setdefault(kind, []).append(listen)
 
     def notice(self, event: NamedTuple) -> None:
-        if self._places is None:
-            self._events.append(event)
-        else:
-            self.add(event)
+        self.add(event)
         for listen in self._listeners.get(type(event), ()):
             listen(event)
 

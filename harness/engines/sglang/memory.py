@@ -128,7 +128,7 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     server of 0.5.17 and later has UnifiedRadixCache for both (mem_cache/registry.py, default_radix_cache_factory).
     """
     names = [capability.tree for capability in config.capabilities if capability.tree]
-    if names == ["HiRadixCache", "RadixCache"]:
+    if names == ["HiRadixCache", "RadixCache"]:  # a decode side with a host tier
         names.pop()
     if config.has_window:
         names.append("SWARadixCache" if config.tree == SWA_TREE else release.trees[0])

@@ -100,7 +100,8 @@ class LinkedSglangEngine(SglangEngine):
             request_id = super().submit(submission)
         if is_decode:
             room = link.room(submission.transfer_id)
-            room.request_id = room.request_id if room.request_id in self.requests.unfinished else request_id
+            if room.request_id not in self.requests.unfinished:  # else a room used twice stays that of the first one
+                room.request_id = request_id
         return request_id
 
     def abort(self, request_id: int) -> None:

@@ -204,12 +204,8 @@ def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) 
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
     other_submits = [msgspec.structs.replace(submit, namespace=3 + index) for index, submit in enumerate(other_submits)]
     prompts: tuple[do.Submit, ...] = (first,)
-    eviction_ops: tuple[do.Op, ...] = (
-        first,
-        do.Step(count=4),
-        *other_submits,
-        do.Step(count=draw(one_option(8, 2, 4))),
-    )
+    steps = do.Step(count=draw(one_option(8, 2, 4)))
+    eviction_ops: tuple[do.Op, ...] = (first, do.Step(count=4), *other_submits, steps)
     if draw(one_option(True, True, False)):
         prompts, eviction_ops = draw(evicted_prompts(first, shape))
     whole, other = prompts[0], other_submits[0]
