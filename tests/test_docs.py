@@ -39,7 +39,7 @@ IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
 REMARK = re.compile(r"  +.*| # .*| > .*| \| .*")
 NOT_COUNTED = re.compile(r"^(?:<details>.*?^</details>|```python\n.*?^```)$", re.MULTILINE | re.DOTALL)
 MOST_WORDS = 350  # of a text without its program
-MOST_WORDS_OF_TABLES = 2_600
+MOST_WORDS_OF_TABLES = 2_500
 MOST_PLACES = 3
 MOST_CPU_S = 600.0  # of a pair of releases in a backtest
 WIDTH = 100
